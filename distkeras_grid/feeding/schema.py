@@ -1,0 +1,226 @@
+"""What the values of one feature column are: shape, type, encoding, scaling and classes.
+
+A binary column says nothing about its content. `Field` does, and travels as JSON in the metadata
+of the Spark column, where it survives ``select``, ``filter`` and Parquet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError, SchemaError
+
+METADATA_KEY = "distkeras_grid"
+VERSION = 1
+ENCODINGS = ("raw", "jpeg", "png")
+DTYPES = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+)
+# What each image format can hold.
+ENCODED_DTYPES = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}
+
+
+@dataclass(frozen=True)
+class Field:
+    """The values of one feature column.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    shape : tuple of int
+        Shape of one value; ``(height, width, channels)`` for an image, ``()`` for a number.
+    dtype : str, default "uint8"
+        NumPy name of the type in which a value is stored, little-endian.
+    scale, offset : float, default 1.0 and 0.0
+        The model sees ``value * scale + offset`` as float32.
+    encoding : {"raw", "jpeg", "png"}, default "raw"
+        ``raw`` is the array's bytes in C order; the others are the bytes of an image file.
+    classes : tuple of str, default ()
+        Name of class ``i`` at position ``i``, where the labels beside the column have names.
+
+    Raises
+    ------
+    ConfigurationError
+        If an argument cannot be meant so.
+
+    Examples
+    --------
+    >>> image = Field("image", (128, 128, 1), scale=1 / 255)
+    >>> image.nbytes
+    16384
+    >>> Field.from_metadata("image", image.to_metadata()) == image
+    True
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "uint8"
+    scale: float = 1.0
+    offset: float = 0.0
+    encoding: str = "raw"
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Lists come in from JSON and from users; a frozen value holds tuples.
+        object.__setattr__(self, "shape", _without_list(self.shape))
+        object.__setattr__(self, "classes", _without_list(self.classes))
+        self._check_name_and_shape()
+        self._check_storage()
+        self._check_meaning()
+
+    @property
+    def size(self) -> int:
+        """Numbers in one value."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one decoded value."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def to_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the Spark column.
+
+        Returns
+        -------
+        dict
+            ``{"distkeras_grid": {...}}``, JSON types only; the column's name is not in it.
+        """
+        content: dict[str, Any] = {
+            "version": VERSION,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "encoding": self.encoding,
+            "scale": float(self.scale),
+            "offset": float(self.offset),
+            "classes": list(self.classes),
+        }
+        return {METADATA_KEY: content}
+
+    @classmethod
+    def from_metadata(cls, name: str, metadata: Mapping[str, Any]) -> Self:
+        """Read what `to_metadata` wrote.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        metadata : mapping
+            Metadata of the Spark column; keys of other tools beside ours are left alone.
+
+        Raises
+        ------
+        SchemaError
+            If the metadata hold no field, one of a later version, or one that makes no sense.
+        """
+        content = metadata.get(METADATA_KEY)
+        if not isinstance(content, Mapping):
+            raise SchemaError(
+                f"column {name!r} carries no {METADATA_KEY!r} metadata; describe it with "
+                f'Field("{name}", shape=(height, width, channels), dtype="uint8"). '
+                f"Its metadata: {dict(metadata)!r}"
+            )
+        if content.get("version") != VERSION:
+            raise SchemaError(
+                f"column {name!r} was written in version {content.get('version')!r} of the field "
+                f"metadata, this program reads version {VERSION}; use the program that wrote it"
+            )
+        try:
+            return cls(
+                name,
+                shape=tuple(content["shape"]),
+                dtype=content["dtype"],
+                scale=content["scale"],
+                offset=content["offset"],
+                encoding=content["encoding"],
+                classes=tuple(content["classes"]),
+            )
+        except (KeyError, TypeError, ConfigurationError) as error:
+            raise SchemaError(
+                f"column {name!r} has damaged {METADATA_KEY!r} metadata ({error!r}): "
+                f"{dict(content)!r}; write the column again, or describe it with Field(...)"
+            ) from error
+
+    def _check_name_and_shape(self) -> None:
+        if not _is_name(self.name):
+            raise ConfigurationError(f"a field needs the name of a column, got {self.name!r}")
+        if not _is_tuple_of(_is_count, self.shape):
+            raise ConfigurationError(
+                f"shape of field {self.name!r} must be a tuple of positive integers such as "
+                f"(28, 28, 1), got {self.shape!r}"
+            )
+
+    def _check_storage(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ConfigurationError(
+                f"dtype of field {self.name!r} must be one of {', '.join(DTYPES)}, "
+                f"got {self.dtype!r}"
+            )
+        if self.encoding not in ENCODINGS:
+            raise ConfigurationError(
+                f"encoding of field {self.name!r} must be one of {', '.join(ENCODINGS)}, "
+                f"got {self.encoding!r}"
+            )
+        if self.encoding == "raw":
+            return
+        if len(self.shape) != 3 or self.shape[2] not in (1, 3):
+            raise ConfigurationError(
+                f"field {self.name!r} is {self.encoding}, so its shape must be "
+                f"(height, width, 1 or 3), got {self.shape}"
+            )
+        if self.dtype not in ENCODED_DTYPES[self.encoding]:
+            raise ConfigurationError(
+                f"field {self.name!r} is {self.encoding}, which holds "
+                f"{' or '.join(ENCODED_DTYPES[self.encoding])}, got dtype {self.dtype!r}"
+            )
+
+    def _check_meaning(self) -> None:
+        if not _is_finite(self.scale) or self.scale == 0 or not _is_finite(self.offset):
+            raise ConfigurationError(
+                f"field {self.name!r} needs a finite scale other than 0 and a finite offset, "
+                f"got scale={self.scale!r}, offset={self.offset!r}"
+            )
+        if not _is_tuple_of(_is_name, self.classes):
+            raise ConfigurationError(
+                f"classes of field {self.name!r} must be a tuple of names, got {self.classes!r}"
+            )
+        if len(set(self.classes)) != len(self.classes):
+            raise ConfigurationError(
+                f"classes of field {self.name!r} repeat a name: {self.classes!r}"
+            )
+
+
+def _without_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _is_tuple_of(check: Callable[[object], bool], value: object) -> bool:
+    return isinstance(value, tuple) and all(check(item) for item in value)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,106 @@
+import json
+import pickle
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.feeding.schema import METADATA_KEY, Field
+
+
+def test_defaults():
+    field = Field("image", (28, 28, 1))
+    assert (field.dtype, field.scale, field.offset) == ("uint8", 1.0, 0.0)
+    assert (field.encoding, field.classes) == ("raw", ())
+    assert (field.size, field.nbytes) == (784, 784)
+
+
+def test_size_and_bytes_follow_shape_and_dtype():
+    assert Field("x", (4, 3), dtype="float32").nbytes == 48
+    assert Field("x", (), dtype="uint16").size == 1
+    assert Field("x", (), dtype="uint16").nbytes == 2
+
+
+def test_is_frozen_hashable_and_picklable():
+    field = Field("image", [2, 2, 1], classes=["a", "b"])
+    assert field.shape == (2, 2, 1)
+    assert {field: 1}[pickle.loads(pickle.dumps(field))] == 1  # noqa: S301
+    with pytest.raises(FrozenInstanceError):
+        field.scale = 2.0
+
+
+def test_metadata_is_the_documented_json():
+    field = Field("image", (256, 256, 3), scale=1 / 255, classes=("a", "b"))
+    assert field.to_metadata() == {
+        METADATA_KEY: {
+            "version": 1,
+            "shape": [256, 256, 3],
+            "dtype": "uint8",
+            "encoding": "raw",
+            "scale": 0.00392156862745098,
+            "offset": 0.0,
+            "classes": ["a", "b"],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        Field("x", ()),
+        Field("x", (784,), dtype="float32", offset=-0.5, scale=2),
+        Field("image", (8, 8, 1), dtype="uint16", encoding="png", scale=1 / 65535),
+        Field("image", (8, 8, 3), encoding="jpeg", classes=("Dolomit", "Kalkstein-ä")),
+    ],
+)
+def test_round_trip_through_json_text(field):
+    metadata = json.loads(json.dumps({**field.to_metadata(), "ml_attr": {"type": "numeric"}}))
+    assert Field.from_metadata(field.name, metadata) == field
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"name": ""}, "name of a column"),
+        ({"shape": (28, 0, 1)}, r"positive integers.*\(28, 0, 1\)"),
+        ({"shape": (28, True)}, "positive integers"),
+        ({"shape": 784}, "784"),
+        ({"dtype": "unit8"}, "got 'unit8'"),
+        ({"dtype": ">u2"}, "got '>u2'"),
+        ({"encoding": "gif"}, "raw, jpeg, png, got 'gif'"),
+        ({"encoding": "jpeg", "shape": (8, 8)}, "height, width, 1 or 3"),
+        ({"encoding": "jpeg", "shape": (8, 8, 4)}, "height, width, 1 or 3"),
+        ({"encoding": "jpeg", "dtype": "uint16"}, "jpeg, which holds uint8"),
+        ({"encoding": "png", "dtype": "float32"}, "png, which holds uint8 or uint16"),
+        ({"scale": 0.0}, "scale=0.0"),
+        ({"scale": float("nan")}, "scale=nan"),
+        ({"offset": float("inf")}, "offset=inf"),
+        ({"classes": ("a", "b", "a")}, "repeat"),
+        ({"classes": "abc"}, "tuple of names"),
+    ],
+)
+def test_refuses_what_cannot_be_meant(arguments, says):
+    with pytest.raises(ConfigurationError, match=says):
+        Field(**{"name": "image", "shape": (8, 8, 1), **arguments})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({}, r'describe it with Field\("image"'),
+        ({METADATA_KEY: "text"}, "describe it"),
+        ({METADATA_KEY: {"version": 2}}, "version 2"),
+        ({METADATA_KEY: {"version": 1, "shape": [2, 2, 1]}}, "damaged"),
+        (
+            {METADATA_KEY: Field("image", (2, 2, 1)).to_metadata()[METADATA_KEY] | {"shape": 4}},
+            "damaged",
+        ),
+        (
+            {METADATA_KEY: Field("image", (2, 2, 1)).to_metadata()[METADATA_KEY] | {"dtype": "x"}},
+            "damaged",
+        ),
+    ],
+)
+def test_damaged_metadata_is_one_schema_error(metadata, says):
+    with pytest.raises(SchemaError, match=says):
+        Field.from_metadata("image", metadata)
