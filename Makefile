@@ -1,0 +1,56 @@
+# make demo | make test | make check | make bench        (make help lists all)
+# Each target sets up what it needs: .venv holds the packages at the versions of constraints.txt.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+READY := .venv/.ready
+# Spark must find the same interpreter on driver and executors, whatever the shell has set.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help setup demo test test-core test-spark test-notebooks check lint types layers quick fmt bench clean
+
+help:
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(READY) ## install everything into .venv (what the other targets call)
+
+$(READY): setup.py constraints.txt
+	@tests/prerequisites.sh "$(PYTHON)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@echo "Installing packages into .venv (about 700 MB to download the first time, a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' & \
+		pid=$$!; start=$$(date +%s); \
+		while kill -0 $$pid 2>/dev/null; do sleep 4; kill -0 $$pid 2>/dev/null && echo "  installing, $$(( $$(date +%s) - start )) s"; done; wait $$pid
+	@touch $(READY)
+
+demo: setup ## tile the sample images, train by two workers, write a report with pictures
+	@$(BIN)/python jobs/demo.py
+
+test: setup ## every test of this machine: quick ones, Spark, a standalone cluster, notebooks
+	@$(BIN)/python -m pytest -q
+
+check: lint types layers quick ## the gate before a commit
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+layers: setup
+	@$(BIN)/lint-imports --no-cache
+
+quick: setup ## tests without a JVM and without TensorFlow, seconds
+	@$(BIN)/python -m pytest -q -m "not spark and not tensorflow and not cluster and not notebook"
+
+fmt: setup ## format the sources
+	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+bench: setup ## print the benchmarks; FASHION_MNIST=FOLDER names the four IDX .gz files
+	@$(BIN)/python -m tests.benchmarks
+
+clean: ## remove .venv and everything generated
+	@rm -rf .venv build dist *.egg-info demo-report spark-warehouse

@@ -1,0 +1,179 @@
+"""Every exception of the project.
+
+::
+
+    GridError
+    ├── ConfigurationError (ValueError)     an argument, a flag or a setting is wrong
+    │   └── UnknownArgumentError            a keyword nobody knows, with what was probably meant
+    ├── DataError                           the data do not fit what was asked of them
+    │   ├── SchemaError                     a column is missing, or of a type that cannot be used
+    │   ├── LabelError                      labels outside the model's range
+    │   ├── EmptyDataError                  no rows
+    │   ├── SplitLeakError                  rows of more than one split, or a source in two splits
+    │   └── ImageError                      an image that cannot be read or tiled
+    ├── EnvironmentMismatchError            executors lack packages, or have other versions
+    ├── ClusterError                        Spark cannot run what was asked
+    │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
+    │   └── StartTimeoutError               workers did not all start in time
+    ├── StorageError                        a path cannot be read or written
+    │   ├── PathNotFoundError
+    │   ├── OutputExistsError
+    │   └── NoSpaceError
+    ├── ParameterServerError
+    │   ├── ServerUnreachableError          no connection; names both ends
+    │   ├── ProtocolError                   bytes or messages that break the protocol
+    │   │   ├── LocalProtocolError          we broke it
+    │   │   └── RemoteProtocolError         the other side broke it
+    │   ├── AuthenticationError             the other side does not hold the run's key
+    │   ├── RefusedError                    the server refused a message, and says why
+    │   └── FencedError                     a newer attempt has taken this worker's seat
+    └── TrainingError
+        ├── NonFiniteLossError              the loss became NaN or infinite
+        └── WorkerFailedError               a worker failed; carries its own message
+
+Messages end with what came in and what to do. All survive pickling, for they travel from executors to the driver.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GridError(Exception):
+    """Base of every exception of the project."""
+
+
+class ConfigurationError(GridError, ValueError):
+    """An argument, a flag or a setting is wrong."""
+
+
+class UnknownArgumentError(ConfigurationError):
+    """A keyword nobody knows."""
+
+    @classmethod
+    def among(
+        cls, owner: str, unknown: Iterable[str], known: Iterable[str]
+    ) -> UnknownArgumentError:
+        """Build the error, with the known name that is nearest to each unknown one.
+
+        Parameters
+        ----------
+        owner : str
+            What was given the arguments, such as ``"ADAG"``.
+        unknown, known : iterable of str
+            The names that came in and are not known, and all that are.
+
+        Examples
+        --------
+        >>> raise UnknownArgumentError.among("ADAG", ["batchsize"], ["batch_size", "loss"])
+        Traceback (most recent call last):
+        ...
+        distkeras_grid.errors.UnknownArgumentError: ADAG has no argument 'batchsize' (did you mean 'batch_size'?). Known: batch_size, loss.
+        """
+        names = sorted(known)
+        parts = []
+        for name in unknown:
+            near = difflib.get_close_matches(name, names, n=1)
+            parts.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        return cls(f"{owner} has no argument {', '.join(parts)}. Known: {', '.join(names)}.")
+
+
+class DataError(GridError):
+    """The data do not fit what was asked of them."""
+
+
+class SchemaError(DataError):
+    """A column is missing, or of a type that cannot be used."""
+
+
+class LabelError(DataError):
+    """Labels lie outside the model's range."""
+
+
+class EmptyDataError(DataError):
+    """There are no rows to work on."""
+
+
+class SplitLeakError(DataError):
+    """Rows of more than one split came together, or a source stands in two splits."""
+
+
+class ImageError(DataError):
+    """An image cannot be read or tiled."""
+
+
+class EnvironmentMismatchError(GridError):
+    """Executors lack packages that the driver has, or have other versions of them."""
+
+
+class ClusterError(GridError):
+    """Spark cannot run what was asked of it."""
+
+
+class NotEnoughSlotsError(ClusterError):
+    """Fewer task slots than workers that must run at once."""
+
+
+class StartTimeoutError(ClusterError):
+    """The workers did not all start in time."""
+
+
+class StorageError(GridError):
+    """A path cannot be read or written."""
+
+
+class PathNotFoundError(StorageError):
+    """A path does not exist."""
+
+
+class OutputExistsError(StorageError):
+    """The output exists already and would be overwritten."""
+
+
+class NoSpaceError(StorageError):
+    """What has to be written does not fit the free space."""
+
+
+class ParameterServerError(GridError):
+    """Something went wrong between a worker or the driver and the parameter server."""
+
+
+class ServerUnreachableError(ParameterServerError):
+    """No connection to the parameter server."""
+
+
+class ProtocolError(ParameterServerError):
+    """Bytes or messages that break the protocol."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side tried to break the protocol."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side broke the protocol."""
+
+
+class AuthenticationError(ParameterServerError):
+    """The other side does not hold the run's key."""
+
+
+class RefusedError(ParameterServerError):
+    """The server refused a message, and says why."""
+
+
+class FencedError(ParameterServerError):
+    """A newer attempt has taken this worker's seat."""
+
+
+class TrainingError(GridError):
+    """Training failed."""
+
+
+class NonFiniteLossError(TrainingError):
+    """The loss became NaN or infinite."""
+
+
+class WorkerFailedError(TrainingError):
+    """A worker failed; the message is its own."""

@@ -1,0 +1,1 @@
+"""Everything that talks to Spark's driver: session, launch, storage, data frames."""

@@ -1,0 +1,241 @@
+"""The Spark session: our own, or the user's, checked before work starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+# What a training task imports; the versions must be those of the driver, or weights would be
+# computed by other code than the one that evaluates them.
+TRAINING_PACKAGES = ("numpy", "keras", "tensorflow", "pyarrow")
+TILING_PACKAGES = ("numpy", "opencv-python-headless", "pillow", "pyarrow")
+# Builds of one package under several names; the first that is installed counts.
+ALIASES = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
+    "opencv-python-headless": ("opencv-python-headless", "opencv-python", "opencv-contrib-python"),
+}
+
+
+def build_session(
+    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return the running session, or build one whose executors use this interpreter.
+
+    Under ``spark-submit`` master and settings are those of the submission; they are only set
+    here where nobody else did.
+
+    Parameters
+    ----------
+    name : str
+        The application's name in Spark's pages.
+    master : str, optional
+        Spark master; default ``local[*,4]``: all cores, and failed tasks are tried again, which
+        ``local[*]`` never does.
+    settings : mapping of str to str, optional
+        Further Spark settings.
+    """
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    submitted = SparkConf()
+    ours = {
+        "spark.app.name": name,
+        "spark.master": master or "local[*,4]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **({"spark.driver.memory": "2g"} if "spark.driver.memory" not in os.environ else {}),
+        **(settings or {}),
+    }
+    # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
+    if not submitted.contains("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    for key, value in ours.items():
+        if not submitted.contains(key):
+            builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def active_session() -> SparkSession:
+    """Return the session of this driver.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none, or the call comes from inside a task.
+    """
+    from pyspark import TaskContext
+    from pyspark.sql import SparkSession
+
+    if TaskContext.get() is not None:
+        raise ConfigurationError("This runs on the driver only; it was called inside a Spark task.")
+    session = SparkSession.getActiveSession()
+    return session if session is not None else build_session("distkeras_grid")
+
+
+def task_slots(spark: SparkSession) -> int:
+    """Return how many tasks the session can run at once now.
+
+    ``defaultParallelism`` counts the cores of the executors registered now (in local mode, of
+    the threads), never less than two on a cluster; ``spark.task.cpus`` divides them.
+    """
+    context = spark.sparkContext
+    master = context.master
+    cores = int(context.defaultParallelism)
+    if not master.startswith("local"):
+        cores = registered_cores(spark) or cores
+    return cores // int(context.getConf().get("spark.task.cpus", "1") or 1)
+
+
+def registered_cores(spark: SparkSession) -> int:
+    """Return the cores of all registered executors, 0 if Spark does not tell.
+
+    ``statusTracker`` of the JVM knows executors but not their cores, so these come from the
+    setting that every executor of the application was started with.
+    """
+    context: Any = spark.sparkContext
+    executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+    each = context.getConf().get("spark.executor.cores")
+    return executors * int(each) if each and executors > 0 else 0
+
+
+def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
+    """Return the installed version of each package, None where it is missing; imports nothing."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        found[name] = None
+        for alias in ALIASES.get(name, (name,)):
+            try:
+                found[name] = metadata.version(alias)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def describe_interpreter(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return this interpreter's path, versions, and whether it can import the project."""
+    return {
+        "executable": sys.executable,
+        "host": platform.node(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "packages": package_versions(names),
+    }
+
+
+_CHECKED: set[tuple[str, tuple[str, ...]]] = set()
+
+
+def check_executors(spark: SparkSession, names: tuple[str, ...] = TRAINING_PACKAGES) -> None:
+    """Refuse executors that lack a package, or have another version than the driver.
+
+    One small job, once per session and list of packages. Its function is shipped by value, so
+    that executors without the project can still answer.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        Names both interpreters and every package that is missing or differs.
+    """
+    key = (spark.sparkContext.applicationId, names)
+    if key in _CHECKED:
+        return
+    mine = describe_interpreter(names)
+    missing = [package for package, version in mine["packages"].items() if version is None]
+    if missing:
+        raise EnvironmentMismatchError(
+            f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}; install "
+            f"them: pip install 'distkeras_grid[tensorflow]'."
+        )
+    slots = max(1, min(task_slots(spark), 64))
+    frame = spark.range(slots, numPartitions=slots).mapInArrow(_probe(names), "answer string")
+    answers = {row.answer for row in frame.collect()}
+    problems = [p for text in sorted(answers) for p in compare_interpreters(mine, json.loads(text))]
+    if problems:
+        raise EnvironmentMismatchError(" ".join(dict.fromkeys(problems)))
+    _CHECKED.add(key)
+
+
+def _probe(names: tuple[str, ...]) -> Any:
+    """Return the probe, self-contained: nothing of the project is imported to unpickle it."""
+    aliases = {name: ALIASES.get(name, (name,)) for name in names}
+
+    def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import importlib.util
+        import json
+        import platform
+        import sys
+        from importlib import metadata
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        packages: dict[str, str | None] = {}
+        for name, choices in aliases.items():
+            packages[name] = None
+            for choice in choices:
+                try:
+                    packages[name] = metadata.version(choice)
+                    break
+                except metadata.PackageNotFoundError:
+                    continue
+        spec = importlib.util.find_spec("distkeras_grid")
+        packages["distkeras_grid"] = "installed" if spec else None
+        answer = {
+            "executable": sys.executable,
+            "host": platform.node(),
+            "python": ".".join(platform.python_version_tuple()[:2]),
+            "packages": packages,
+        }
+        yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
+
+    probe.__module__ = "__main__"  # cloudpickle ships functions of __main__ by value
+    return probe
+
+
+def compare_interpreters(driver: dict[str, Any], executor: dict[str, Any]) -> list[str]:
+    """Return one sentence for each difference that matters between driver and executor.
+
+    Examples
+    --------
+    >>> driver = {"executable": "/a/python", "python": "3.11", "host": "d", "packages": {"keras": "3.15.1"}}
+    >>> executor = {"executable": "/b/python", "python": "3.11", "host": "w", "packages": {"keras": None}}
+    >>> compare_interpreters(driver, executor)
+    ['Executors on w run /b/python, which lacks keras; the driver runs /a/python. Install it there, or point spark.pyspark.python (PYSPARK_PYTHON) to an interpreter that has it.']
+    """
+    here, there = driver["executable"], executor["executable"]
+    where = f"Executors on {executor['host']} run {there}"
+    problems = []
+    if driver["python"] != executor["python"]:
+        problems.append(
+            f"{where} (Python {executor['python']}); the driver runs {here} (Python "
+            f"{driver['python']}). Both must be the same: set spark.pyspark.python."
+        )
+    for name, version in executor["packages"].items():
+        mine = driver["packages"].get(name, version)
+        if version is None:
+            problems.append(
+                f"{where}, which lacks {name}; the driver runs {here}. Install it there, or point "
+                "spark.pyspark.python (PYSPARK_PYTHON) to an interpreter that has it."
+            )
+        elif version != mine:
+            problems.append(
+                f"{where} with {name} {version}; the driver runs {here} with {name} {mine}. "
+                "Install the same version on both."
+            )
+    return problems

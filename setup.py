@@ -1,0 +1,65 @@
+"""Packaging: the one place that declares what the project needs."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# TensorFlow has no CPU-only wheel outside Linux on x86-64; the plain one serves there.
+TENSORFLOW = [
+    "tensorflow-cpu>=2.21,<2.22; sys_platform == 'linux' and platform_machine == 'x86_64'",
+    "tensorflow>=2.21,<2.22; sys_platform != 'linux' or platform_machine != 'x86_64'",
+]
+NOTEBOOK = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
+DEVELOPMENT = [
+    "hypothesis>=6.100",
+    "import-linter>=2.3",
+    "mypy>=1.15",
+    "numpydoc>=1.8",
+    "pandas-stubs<3",
+    "pre-commit>=4",
+    "pytest>=8.3",
+    "ruff>=0.9",
+    "scikit-image>=0.25",
+]
+
+setup(
+    name="distkeras_grid",
+    version="0.1.0",
+    description="Distributed training of Keras models on Spark, from microscopy images to a model",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(
+        include=["distkeras_grid", "distkeras_grid.*", "data_prep", "data_prep.*"]
+    ),
+    package_data={"distkeras_grid": ["py.typed"], "data_prep": ["py.typed"]},
+    install_requires=[
+        "hdfs>=2.7",
+        "keras>=3.15,<4",
+        "matplotlib>=3.9",
+        "numpy>=2,<3",
+        "opencv-python-headless>=4.10",
+        "pandas>=2.2,<3",
+        "pillow>=11",
+        "pyarrow>=18",
+        "pyspark>=4.1,<5",
+        "tensorboard>=2.20",
+    ],
+    extras_require={
+        "tensorflow": TENSORFLOW,
+        "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        "notebook": NOTEBOOK,
+        "dev": TENSORFLOW + NOTEBOOK + DEVELOPMENT,
+    },
+    entry_points={
+        "console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"],
+        # Verbs are looked up by name, so that the command line needs no import of `data_prep`.
+        "distkeras_grid.commands": [
+            "tile = data_prep.command:main",
+            "train = distkeras_grid.cli.train:main",
+            "predict = distkeras_grid.cli.predict:main",
+            "evaluate = distkeras_grid.cli.evaluate:main",
+        ],
+    },
+)

@@ -1,0 +1,58 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Set before TensorFlow is imported anywhere, in this process and in Spark's Python workers.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two task slots and retries, shared by all tests."""
+    from distkeras_grid.spark.session import build_session
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = build_session(
+        "distkeras_grid tests",
+        master="local[2,4]",
+        settings={"spark.sql.warehouse.dir": str(warehouse), "spark.sql.shuffle.partitions": "2"},
+    )
+    yield session
+    session.stop()
+    with warnings.catch_warnings():
+        # Py4J's sockets are closed by the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        import gc
+
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The root of the repository."""
+    return Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def samples(project: Path) -> Path:
+    """The micrographs that ship with the project, one folder a class."""
+    return project / "data_prep" / "samples"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_interpreter() -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
