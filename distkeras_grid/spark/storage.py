@@ -1,0 +1,300 @@
+"""Files on any path that Hadoop knows, through the FileSystem classes of the driver's JVM.
+
+``file:``, ``hdfs:``, ``s3a:``, Kerberos and high availability work as they do for Spark itself. A
+path without a scheme belongs to ``fs.defaultFS``, as everywhere in Hadoop. What is written appears
+under its name whole or not at all: it gets a hidden name first and is renamed at the end.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Py4J sends bytes as one line of base64: pieces keep the memory of both sides small.
+CHUNK_BYTES = 8 << 20
+
+HINTS = {
+    "UnknownHostException": "check the host name in the path",
+    "ConnectException": "check host and port in the path, and that the name node runs",
+    "AccessControlException": "the user of this Spark session lacks the permission",
+    "UnsupportedFileSystemException": "Spark has no driver for this kind of path",
+    "DSQuotaExceededException": "the directory's quota of bytes is used up",
+    "NSQuotaExceededException": "the directory's quota of names is used up",
+    "FileAlreadyExistsException": "something of that name exists already",
+    "ParentNotDirectoryException": "a part of the path is a file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """One entry of a directory.
+
+    Parameters
+    ----------
+    uri : str
+        The whole path, with its scheme.
+    is_directory : bool
+    size : int
+        Bytes; 0 for a directory.
+    """
+
+    uri: str
+    is_directory: bool
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.uri.rstrip("/").rsplit("/", 1)[-1]
+
+
+class Storage:
+    """Files and directories on the paths of a Spark session.
+
+    Every method raises `StorageError` with the path when the file system refuses, and
+    `PathNotFoundError` when the path does not exist.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Its JVM and its Hadoop configuration are used.
+
+    Examples
+    --------
+    >>> storage = Storage(spark)                                         # doctest: +SKIP
+    >>> storage.write_text("hdfs:///runs/7/run.json", "{}")              # doctest: +SKIP
+    >>> [entry.name for entry in storage.list("hdfs:///runs/7")]         # doctest: +SKIP
+    ['run.json']
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm
+        self._gateway = context._gateway
+        self._configuration = context._jsc.hadoopConfiguration()
+
+    def resolve(self, uri: str) -> str:
+        """Return the whole path: scheme, host and directories from the root."""
+        with _translated("resolve", uri):
+            return str(self._open(uri)[1].toString())
+
+    def exists(self, uri: str) -> bool:
+        """Tell whether there is a file or a directory at `uri`."""
+        with _translated("look up", uri):
+            file_system, path = self._open(uri)
+            return bool(file_system.exists(path))
+
+    def list(self, uri: str) -> list[FileStatus]:
+        """Return what stands directly in the directory `uri`, sorted by name."""
+        with _translated("list", uri):
+            file_system, path = self._open(uri)
+            entries = [
+                FileStatus(
+                    str(status.getPath().toString()),
+                    bool(status.isDirectory()),
+                    0 if status.isDirectory() else int(status.getLen()),
+                )
+                for status in file_system.listStatus(path)
+            ]
+        return sorted(entries, key=lambda entry: entry.uri)
+
+    def read_bytes(self, uri: str) -> bytes:
+        """Return the content of a file."""
+        with _translated("read", uri):
+            file_system, path = self._open(uri)
+            stream = file_system.open(path)
+            try:
+                chunks = []
+                while chunk := bytes(stream.readNBytes(CHUNK_BYTES)):
+                    chunks.append(chunk)
+            finally:
+                stream.close()
+        return b"".join(chunks)
+
+    def read_text(self, uri: str) -> str:
+        """Return the content of a UTF-8 file."""
+        try:
+            return self.read_bytes(uri).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise StorageError(f"{uri} is not UTF-8 text ({error})") from error
+
+    def write_bytes(self, uri: str, content: bytes, *, overwrite: bool = False) -> None:
+        """Write a file; its directories are made where they are missing.
+
+        Parameters
+        ----------
+        uri : str
+        content : bytes
+        overwrite : bool, default False
+            Replace a file that exists, instead of raising.
+
+        Raises
+        ------
+        OutputExistsError
+            If the file exists and `overwrite` is false.
+        """
+        with self._replacing(uri, overwrite) as temporary, _translated("write", uri):
+            file_system, path = self._open(temporary)
+            stream = file_system.create(path, True)
+            try:
+                for start in range(0, len(content), CHUNK_BYTES):
+                    stream.write(bytes(content[start : start + CHUNK_BYTES]))
+            finally:
+                stream.close()
+
+    def write_text(self, uri: str, content: str, *, overwrite: bool = False) -> None:
+        """Write a UTF-8 file; see `write_bytes`."""
+        self.write_bytes(uri, content.encode("utf-8"), overwrite=overwrite)
+
+    def upload(self, local: Path | str, uri: str, *, overwrite: bool = False) -> None:
+        """Copy a local file to `uri`, in pieces; see `write_bytes`."""
+        source = self._local_path(local)
+        if not Path(local).is_file():
+            raise PathNotFoundError(f"cannot upload {local}: there is no such local file")
+        with self._replacing(uri, overwrite) as temporary, _translated("write", uri):
+            file_system, path = self._open(temporary)
+            file_system.copyFromLocalFile(False, True, source, path)
+
+    def download(self, uri: str, local: Path | str) -> None:
+        """Copy the file `uri` to a local file, in pieces; a file that exists is replaced."""
+        target = Path(local)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(_hidden(target.name))
+        try:
+            with _translated("read", uri):
+                file_system, path = self._open(uri)
+                # Raw: without the .crc file that Hadoop's local file system would put beside it.
+                file_system.copyToLocalFile(False, path, self._local_path(temporary), True)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def make_dirs(self, uri: str) -> None:
+        """Make the directory `uri` and those above it; one that exists is fine."""
+        with _translated("make directory", uri):
+            file_system, path = self._open(uri)
+            if not file_system.mkdirs(path):
+                raise StorageError(f"cannot make directory {uri}: the file system refused")
+
+    def delete(self, uri: str) -> bool:
+        """Delete a file, or a directory with all in it; return whether there was one."""
+        with _translated("delete", uri):
+            file_system, path = self._open(uri)
+            return bool(file_system.delete(path, True))
+
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Rename a file or a directory within one file system, in one step where it can do so.
+
+        Parameters
+        ----------
+        source, target : str
+        overwrite : bool, default False
+            Replace a file or an empty directory that exists at `target`.
+
+        Raises
+        ------
+        OutputExistsError
+            If `target` exists and `overwrite` is false.
+        """
+        if not overwrite and self.exists(target):
+            raise OutputExistsError(f"{target} exists; delete it or choose another name")
+        with _translated(f"rename to {target}", source):
+            file_system, from_path = self._open(source)
+            _, to_path = self._open(target)
+            # FileContext, since FileSystem.rename moves *into* a directory that exists and
+            # answers a refusal with `false`; and it replaces a file in one step.
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                file_system.getUri(), self._configuration
+            )
+            modes = self._jvm.org.apache.hadoop.fs.Options.Rename
+            options = self._gateway.new_array(modes, 1)
+            options[0] = modes.OVERWRITE if overwrite else modes.NONE
+            context.rename(from_path, to_path, options)
+
+    def free_space(self, uri: str) -> int:
+        """Return the bytes that can still be written at `uri`, which need not exist yet.
+
+        On HDFS that is the cluster's free space divided by the default replication. Object
+        stores answer with a number that is never reached.
+        """
+        with _translated("measure", uri):
+            file_system, path = self._open(uri)
+            # A local file system reports 0 for a path that does not exist.
+            while path.getParent() is not None and not file_system.exists(path):
+                path = path.getParent()
+            remaining = int(file_system.getStatus(path).getRemaining())
+            return remaining // max(1, int(file_system.getDefaultReplication(path)))
+
+    def _open(self, uri: str) -> tuple[Any, Any]:
+        """Return the file system of a path, and the path as that file system names it."""
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        file_system = path.getFileSystem(self._configuration)
+        return file_system, file_system.makeQualified(path)
+
+    def _local_path(self, local: Path | str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(Path(local).absolute().as_uri())
+
+    @contextmanager
+    def _replacing(self, uri: str, overwrite: bool) -> Iterator[str]:
+        """Yield a hidden name beside `uri`; rename it at the end, delete it after an error."""
+        if not overwrite and self.exists(uri):
+            raise OutputExistsError(f"{uri} exists; delete it or choose another name")
+        directory, _, name = self.resolve(uri).rpartition("/")
+        temporary = f"{directory}/{_hidden(name)}"
+        try:
+            yield temporary
+            self.rename(temporary, uri, overwrite=overwrite)
+        except BaseException:
+            self.delete(temporary)
+            raise
+
+
+def _hidden(name: str) -> str:
+    # Spark and Hadoop skip names that begin with "_" or "." when they read a directory.
+    return f"_{name}.{uuid.uuid4().hex}.tmp"
+
+
+@contextmanager
+def _translated(action: str, uri: str) -> Iterator[None]:
+    """Turn an exception of the JVM into ours, with the path in the message."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise _storage_error(action, uri, _causes(error.java_exception)) from error
+    except PySparkException as error:  # Spark turns some exceptions of the JVM into its own
+        raise StorageError(f"cannot {action} {uri}: {_first_line(str(error))}") from error
+
+
+def _causes(exception: Any) -> list[tuple[str, str]]:
+    """Return class name and message of a Java exception and of what caused it."""
+    causes = []
+    while exception is not None:
+        name = str(exception.getClass().getSimpleName())
+        causes.append((name, _first_line(str(exception.getMessage()))))
+        exception = exception.getCause()
+    return causes
+
+
+def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
+    name, message = causes[0]
+    if name in ("FileNotFoundException", "NoSuchFileException"):
+        return PathNotFoundError(f"cannot {action} {uri}: it does not exist; check the path")
+    hint = next((HINTS[cause] for cause, _ in causes if cause in HINTS), None)
+    advice = f"; {hint}" if hint else ""
+    return StorageError(f"cannot {action} {uri}: {name}: {message}{advice}")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
