@@ -1,0 +1,31 @@
+"""Plain sequential training: one worker whose weights are the center."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo
+from distkeras_grid.weights import Vector
+
+
+@dataclass(frozen=True)
+class SequentialRule(AsynchronousRule):
+    """``c <- x``; the worker goes on from its own ``x``, and no vector travels back."""
+
+    name: ClassVar[str] = "sequential"
+    empty_reply: ClassVar[bool] = True
+
+    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+        """Send ``x``."""
+        np.copyto(out, after)
+
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo) -> None:  # noqa: ARG002
+        """Replace the center."""
+        np.copyto(center, payload)
+
+    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
+        """Keep ``x``."""
+        np.copyto(out, after)

@@ -1,0 +1,93 @@
+"""The one policy for statistics, whatever the rule.
+
+Moving means and variances of batch normalization are averaged, never summed as deltas: eight
+workers that each report a fall of the variance from 1 to 0.2 would take it below zero, and its
+root to NaN. Workers send the values themselves and take over what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from distkeras_grid.rules.base import CommitInfo, Rule
+from distkeras_grid.rules.synchronous import weighted_mean
+from distkeras_grid.weights import Vector
+
+
+def fold_statistics(center: Vector, payload: Vector, workers: int) -> None:
+    """Fold one worker's statistics: ``s <- (1 - 1/n) s + (1/n) s_i``; the reply is ``s``.
+
+    Parameters
+    ----------
+    center, payload : ndarray
+        The same slice of both, ``float32``; both change in place.
+    workers : int
+        ``n``; one worker replaces the center, bit for bit.
+    """
+    if workers == 1:
+        np.copyto(center, payload)
+        return
+    np.subtract(payload, center, out=payload)
+    np.divide(payload, workers, out=payload)
+    np.add(center, payload, out=center)
+    np.copyto(payload, center)
+
+
+def combine_statistics(
+    center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
+) -> None:
+    """Replace the center's statistics by the mean over a round, weighted by samples.
+
+    Parameters
+    ----------
+    center : ndarray
+        A slice of the center; changes in place.
+    payloads : sequence of ndarray
+        The same slice of each commit; used as scratch space.
+    commits : sequence of CommitInfo
+        Where they came from, in the same order.
+    """
+    weighted_mean(payloads, [commit.samples for commit in commits], center)
+
+
+def propose_vector(
+    rule: Rule, trainable_size: int, before: Vector, after: Vector, steps: int, out: Vector
+) -> None:
+    """Fill `out` with a worker's whole commit: the rule's part, then the statistics as they are.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule of the run.
+    trainable_size : int
+        Length of the trainable part.
+    before, after, out : ndarray
+        Whole vectors ``[trainable | statistics]``, ``float32``; `out` is neither of the others.
+    steps : int
+        Mini-batches in the window, at least 1.
+    """
+    cut = trainable_size
+    rule.propose(before[:cut], after[:cut], steps, out[:cut])
+    np.copyto(out[cut:], after[cut:])
+
+
+def adopt_vector(
+    rule: Rule, trainable_size: int, after: Vector, reply: Vector, out: Vector
+) -> None:
+    """Fill `out` with the whole vector that a worker's next window starts from.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule of the run.
+    trainable_size : int
+        Length of the trainable part.
+    after, reply, out : ndarray
+        Whole vectors ``[trainable | statistics]``, ``float32``; `out` may be one of the others.
+    """
+    cut = trainable_size
+    statistics = after if rule.empty_reply else reply
+    rule.adopt(after[:cut], reply[:cut], out[:cut])
+    np.copyto(out[cut:], statistics[cut:])
