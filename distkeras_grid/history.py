@@ -1,0 +1,381 @@
+"""What a training run did: one record per accepted window, one per epoch, JSON lines on disk.
+
+The driver owns the one `History` of a run. It adds the parameter server's events in the order in
+which they arrive; nothing else writes to it, and workers never see it.
+
+Epochs are counted as the server counts them: epoch 1 ends at the commit that brings the folded
+samples to the rows of the data. A window counts for the epoch in which it was *folded*; a fast
+worker may by then have begun its next pass, which the window's own ``epoch`` tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from distkeras_grid.errors import ConfigurationError, DataError, PathNotFoundError
+from distkeras_grid.records import (
+    EpochRecord,
+    WindowRecord,
+    WorkerRecord,
+    format_line,
+    parse_line,
+    record_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+
+
+class History:
+    """The record of one training run.
+
+    Parameters
+    ----------
+    params : mapping, optional
+        What was asked for (trainer, settings, versions); JSON types.
+
+    Attributes
+    ----------
+    params : dict
+        As given.
+    records : list of WindowRecord
+        Accepted windows in the order of their folds; slice it as any list.
+    epoch_records : list of EpochRecord
+        Ended epochs.
+    workers : list of WorkerRecord
+        What happened to the workers, in order.
+
+    Examples
+    --------
+    >>> history = History({"trainer": "ADAG"})
+    >>> window = dict(worker=0, attempt=0, epoch=1, window=0, steps=2, samples=64, loss=0.5,
+    ...               metrics={"accuracy": 0.75}, started=100.0, seconds=0.5, staleness=0,
+    ...               bytes_up=40, bytes_down=40, folded_at=101.0, version=1)
+    >>> history.add_window(window)
+    >>> ended = history.add_epoch({"epoch": 1, "version": 1, "samples": 64, "at": 101.0},
+    ...                           validation={"val_accuracy": 0.7})
+    >>> history.history
+    {'loss': [0.5], 'accuracy': [0.75], 'val_accuracy': [0.7]}
+    >>> history.training_seconds()
+    1.0
+    """
+
+    def __init__(self, params: Mapping[str, Any] | None = None) -> None:
+        self.params: dict[str, Any] = dict(params or {})
+        self.records: list[WindowRecord] = []
+        self.epoch_records: list[EpochRecord] = []
+        self.workers: list[WorkerRecord] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"History({len(self.records)} windows, {len(self.epoch_records)} epochs, "
+            f"{self.samples} samples)"
+        )
+
+    # -- what the driver adds ---------------------------------------------------------------
+
+    def add_window(self, event: Mapping[str, Any]) -> None:
+        """Add a ``window`` event of the server.
+
+        Parameters
+        ----------
+        event : mapping
+            The fields of `WindowRecord`; others are left out.
+        """
+        self.records.append(record_of(WindowRecord, event))
+
+    def add_worker(self, event: Mapping[str, Any]) -> None:
+        """Add a ``worker`` or ``failure`` event of the server.
+
+        Parameters
+        ----------
+        event : mapping
+            The fields of `WorkerRecord`; a failure has ``error`` instead of a status.
+        """
+        if "error" in event:
+            told = f"{event['error']}: {event.get('message', '')}"
+            event = {**event, "status": "failed", "message": told}
+        self.workers.append(record_of(WorkerRecord, event))
+
+    def add_epoch(
+        self,
+        event: Mapping[str, Any],
+        *,
+        validation: Mapping[str, float] | None = None,
+        learning_rate: float | None = None,
+    ) -> EpochRecord:
+        """Add an ``epoch`` event of the server, after the windows up to its version.
+
+        Parameters
+        ----------
+        event : mapping
+            ``epoch``, ``version``, ``samples``, ``at``.
+        validation : mapping of str to float, optional
+            The center of that version on the validation data, keys with ``val_``.
+        learning_rate : float, optional
+            The rate during the epoch.
+
+        Returns
+        -------
+        EpochRecord
+            With loss and metrics of the windows folded during the epoch.
+        """
+        before = self.epoch_records[-1] if self.epoch_records else None
+        since = before.version if before else -1
+        windows = [record for record in self.records if since < record.version <= event["version"]]
+        began = before.at if before else min((w.started for w in windows), default=event["at"])
+        epoch = EpochRecord(
+            epoch=event["epoch"],
+            version=event["version"],
+            samples=event["samples"],
+            at=event["at"],
+            seconds=max(0.0, event["at"] - began),
+            loss=_mean((w.loss, w.samples) for w in windows),
+            metrics=_mean_metrics(windows),
+            validation=dict(validation or {}),
+            learning_rate=learning_rate,
+        )
+        self.epoch_records.append(epoch)
+        return epoch
+
+    # -- what the user reads ----------------------------------------------------------------
+
+    @property
+    def samples(self) -> int:
+        """Rows folded into the center, each counted once an epoch."""
+        return sum(record.samples for record in self.records)
+
+    @property
+    def num_updates(self) -> int:
+        """Windows folded into the center."""
+        return len(self.records)
+
+    @property
+    def epoch(self) -> list[int]:
+        """Ended epochs as Keras numbers them, from 0."""
+        return [record.epoch - 1 for record in self.epoch_records]
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Loss and metrics of the epochs, in the shape of ``keras.callbacks.History.history``."""
+        shaped: dict[str, list[float]] = {}
+        for record in self.epoch_records:
+            for name, value in record.logs().items():
+                shaped.setdefault(name, []).append(value)
+        return shaped
+
+    def training_seconds(self) -> float:
+        """Return the time from the first batch to the last fold [s], 0 before the first fold.
+
+        Two clocks meet here, a worker's and the server's; on several hosts it is as exact as
+        their synchronisation.
+        """
+        if not self.records:
+            return 0.0
+        first = min(record.started for record in self.records)
+        return max(0.0, max(record.folded_at for record in self.records) - first)
+
+    def select(self, *, worker: int | None = None, epoch: int | None = None) -> list[WindowRecord]:
+        """Return the windows of one worker, of one of its passes, or of both.
+
+        Parameters
+        ----------
+        worker : int, optional
+            The worker, from 0.
+        epoch : int, optional
+            The worker's pass over its rows.
+        """
+        return [
+            record
+            for record in self.records
+            if (worker is None or record.worker == worker)
+            and (epoch is None or record.epoch == epoch)
+        ]
+
+    def points(
+        self, metric: str = "loss", x: Literal["seconds", "samples"] = "seconds"
+    ) -> list[tuple[float, float]]:
+        """Return a curve, one point an epoch.
+
+        Parameters
+        ----------
+        metric : str, default "loss"
+            A key of `history`.
+        x : {"seconds", "samples"}, default "seconds"
+            Time since the first batch [s], or rows folded.
+
+        Returns
+        -------
+        list of (float, float)
+            ``(x, value)``, epochs without the metric left out.
+
+        Raises
+        ------
+        ConfigurationError
+            If no epoch has the metric, or `x` is neither.
+        """
+        if x not in ("seconds", "samples"):
+            raise ConfigurationError(f"x must be 'seconds' or 'samples', got {x!r}")
+        if metric not in self.history:
+            known = ", ".join(self.history) or "none: no epoch has ended"
+            raise ConfigurationError(f"no epoch has the metric {metric!r}; recorded are {known}")
+        began = min((record.started for record in self.records), default=0.0)
+        return [
+            (record.at - began if x == "seconds" else float(record.samples), record.logs()[metric])
+            for record in self.epoch_records
+            if metric in record.logs()
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per accepted window.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The fields of `WindowRecord`, the metrics as columns of their own after ``loss``; a
+            metric that has the name of a field becomes ``metric_<name>``.
+        """
+        return _frame(WindowRecord, self.records, [dict(r.metrics) for r in self.records])
+
+    def epochs(self) -> pd.DataFrame:
+        """Return one row per ended epoch.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The fields of `EpochRecord`; metrics and validation as columns of their own.
+        """
+        flat = [{**r.metrics, **r.validation} for r in self.epoch_records]
+        return _frame(EpochRecord, self.epoch_records, flat)
+
+    # -- storage ----------------------------------------------------------------------------
+
+    def to_jsonl_text(self) -> str:
+        """Return the history as JSON lines, the parameters first.
+
+        Numbers that are not finite become the strings ``NaN``, ``Infinity`` and ``-Infinity``.
+        """
+        lines: list[dict[str, Any]] = [{"kind": "history", "format": FORMAT, "params": self.params}]
+        lines += [{"kind": "worker", **asdict(record)} for record in self.workers]
+        lines += [{"kind": "window", **asdict(record)} for record in self.records]
+        lines += [{"kind": "epoch", **asdict(record)} for record in self.epoch_records]
+        return "".join(format_line(line) for line in lines)
+
+    def to_jsonl(self, path: str | Path) -> None:
+        """Write `to_jsonl_text` to a local file.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            Replaced if it exists.
+        """
+        Path(path).write_text(self.to_jsonl_text(), encoding="utf-8")
+
+    @classmethod
+    def from_jsonl_text(cls, text: str) -> Self:
+        """Read what `to_jsonl_text` returned.
+
+        Parameters
+        ----------
+        text : str
+            JSON lines.
+
+        Raises
+        ------
+        DataError
+            If a line is no record of a history, or of a later format.
+        """
+        lines = text.splitlines()
+        head = parse_line(lines[0] if lines else "", 1)
+        if head.get("kind") != "history" or head.get("format") != FORMAT:
+            raise DataError(
+                f"this is no history of format {FORMAT}; its first line begins with "
+                f"{(lines[0] if lines else '')[:80]!r}"
+            )
+        history = cls(head.get("params"))
+        for number, line in enumerate(lines[1:], start=2):
+            history._add_line(parse_line(line, number), number)
+        return history
+
+    @classmethod
+    def from_jsonl(cls, path: str | Path) -> Self:
+        """Read what `to_jsonl` wrote.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            A local file.
+
+        Raises
+        ------
+        PathNotFoundError
+            If there is no such file.
+        DataError
+            If the file holds no history.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise PathNotFoundError(f"no history at {str(path)!r}") from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{str(path)!r} is no history: it is not text ({error})") from error
+        return cls.from_jsonl_text(text)
+
+    def _add_line(self, line: Mapping[str, Any], number: int) -> None:
+        lists: dict[str, tuple[type[Any], list[Any]]] = {
+            "worker": (WorkerRecord, self.workers),
+            "window": (WindowRecord, self.records),
+            "epoch": (EpochRecord, self.epoch_records),
+        }
+        if line.get("kind") not in lists:
+            raise DataError(f"line {number} of the history is of no known kind: {line!r}")
+        kind, records = lists[line["kind"]]
+        try:
+            records.append(record_of(kind, line))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"line {number} of the history is damaged ({error}): {line!r}"
+            ) from error
+
+
+def _mean(weighted: Iterable[tuple[float, int]]) -> float:
+    pairs = list(weighted)
+    samples = sum(weight for _, weight in pairs)
+    if not samples:
+        return math.nan
+    return sum(value * weight for value, weight in pairs) / samples
+
+
+def _mean_metrics(windows: Sequence[WindowRecord]) -> dict[str, float]:
+    names = dict.fromkeys(name for window in windows for name in window.metrics)
+    return {
+        name: _mean((w.metrics[name], w.samples) for w in windows if name in w.metrics)
+        for name in names
+    }
+
+
+def _frame(
+    kind: type[Any], records: Sequence[Any], metrics: Sequence[Mapping[str, float]]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    names = list(dict.fromkeys(name for row in metrics for name in row))
+    taken = {item.name for item in fields(kind)}
+    columns: dict[str, pd.Series[Any]] = {}
+    for item in fields(kind):
+        if str(item.type).startswith("Mapping"):
+            continue
+        dtype = "int64" if item.type == "int" else "float64"
+        columns[item.name] = pd.Series([getattr(r, item.name) for r in records], dtype=dtype)
+        if item.name == "loss":
+            for name in names:
+                title = f"metric_{name}" if name in taken else name
+                values = [row.get(name, math.nan) for row in metrics]
+                columns[title] = pd.Series(values, dtype="float64")
+    return pd.DataFrame(columns)

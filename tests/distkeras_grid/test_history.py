@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, DataError, PathNotFoundError
+from distkeras_grid.history import History
+from distkeras_grid.records import EpochRecord, WindowRecord
+
+
+def window(version: int, **changes: Any) -> dict[str, Any]:
+    event = {
+        "kind": "window",
+        "worker": version % 2,
+        "attempt": 0,
+        "epoch": 1,
+        "window": version // 2,
+        "steps": 2,
+        "samples": 10,
+        "loss": 1.0,
+        "metrics": {"accuracy": 0.5},
+        "started": 100.0 + version,
+        "seconds": 0.75,
+        "staleness": 1,
+        "bytes_up": 40,
+        "bytes_down": 44,
+        "folded_at": 101.0 + version,
+        "version": version,
+    }
+    return {**event, **changes}
+
+
+def epoch(number: int, version: int, at: float) -> dict[str, Any]:
+    return {"kind": "epoch", "epoch": number, "version": version, "samples": 10 * version, "at": at}
+
+
+@pytest.fixture
+def history() -> History:
+    """Two epochs of two windows; a fifth window came after the second."""
+    history = History({"trainer": "ADAG", "num_epoch": 2})
+    history.add_worker({"kind": "worker", "worker": 0, "attempt": 3, "status": "ready", "rows": 10})
+    history.add_window(window(1, loss=1.0, samples=30, metrics={"accuracy": 0.0}))
+    history.add_window(window(2, loss=2.0, samples=10, metrics={"accuracy": 1.0}))
+    history.add_epoch(epoch(1, 2, 104.0), validation={"val_loss": 1.5}, learning_rate=0.1)
+    history.add_window(window(3, epoch=1, loss=0.5))
+    history.add_window(window(4, epoch=2, loss=0.7))
+    history.add_window(window(5, epoch=2, loss=9.0))
+    history.add_epoch(epoch(2, 4, 106.0), validation={"val_loss": 1.2}, learning_rate=0.1)
+    return history
+
+
+def test_an_epoch_weighs_the_windows_folded_in_it_by_their_samples(history):
+    first, second = history.epoch_records
+    assert first.loss == pytest.approx((1.0 * 30 + 2.0 * 10) / 40)
+    assert first.metrics == pytest.approx({"accuracy": 0.25})
+    # The window of the next pass that was folded in time counts, the late one does not.
+    assert second.loss == pytest.approx(0.6)
+
+
+def test_epoch_seconds_run_from_the_first_batch_and_then_from_epoch_to_epoch(history):
+    assert [record.seconds for record in history.epoch_records] == [3.0, 2.0]
+
+
+def test_the_history_has_the_shape_of_keras(history):
+    assert history.epoch == [0, 1]
+    assert list(history.history) == ["loss", "accuracy", "val_loss", "learning_rate"]
+    assert history.history["val_loss"] == [1.5, 1.2]
+
+
+def test_totals_are_sums_over_the_windows(history):
+    assert history.samples == 70
+    assert history.num_updates == 5
+    assert history.training_seconds() == 106.0 - 101.0
+
+
+def test_an_empty_history_has_zeros_and_typed_empty_frames():
+    empty = History()
+    assert (empty.samples, empty.num_updates, empty.training_seconds()) == (0, 0, 0.0)
+    assert empty.history == {}
+    assert empty.to_pandas().dtypes["staleness"] == "int64"
+    assert empty.epochs().empty
+
+
+def test_to_pandas_gives_a_row_a_window_and_a_column_a_metric(history):
+    frame = history.to_pandas()
+    assert len(frame) == 5
+    assert list(frame.columns[6:9]) == ["loss", "accuracy", "started"]
+    assert frame["accuracy"].tolist() == [0.0, 1.0, 0.5, 0.5, 0.5]
+
+
+def test_a_metric_named_as_a_field_does_not_replace_it():
+    history = History()
+    history.add_window(window(1, metrics={"samples": 0.5}))
+    frame = history.to_pandas()
+    assert frame["samples"].tolist() == [10]
+    assert frame["metric_samples"].tolist() == [0.5]
+
+
+def test_a_metric_that_a_window_lacks_is_missing_in_the_frame_and_not_averaged():
+    history = History()
+    history.add_window(window(1, metrics={}))
+    history.add_window(window(2, metrics={"accuracy": 0.5}))
+    assert np.isnan(history.to_pandas()["accuracy"][0])
+    assert history.add_epoch(epoch(1, 2, 103.0)).metrics == {"accuracy": 0.5}
+
+
+def test_epochs_gives_a_row_an_epoch(history):
+    frame = history.epochs()
+    assert frame["val_loss"].tolist() == [1.5, 1.2]
+    assert frame["epoch"].tolist() == [1, 2]
+
+
+def test_select_filters_by_worker_and_pass(history):
+    assert [record.version for record in history.select(worker=1)] == [1, 3, 5]
+    assert [record.version for record in history.select(worker=0, epoch=2)] == [4]
+
+
+def test_points_are_a_curve_over_time_or_samples(history):
+    assert history.points("val_loss") == [(3.0, 1.5), (5.0, 1.2)]
+    assert history.points("val_loss", x="samples") == [(20.0, 1.5), (40.0, 1.2)]
+
+
+def test_points_of_an_unknown_metric_name_the_known_ones(history):
+    with pytest.raises(ConfigurationError, match=r"'val_acuracy'.*loss, accuracy, val_loss"):
+        history.points("val_acuracy")
+    with pytest.raises(ConfigurationError, match="got 'hours'"):
+        history.points("loss", x="hours")
+
+
+def test_a_failure_keeps_the_name_of_its_error():
+    history = History()
+    history.add_worker(
+        {"kind": "failure", "worker": 1, "attempt": 7, "error": "OSError", "message": "disk full"}
+    )
+    assert history.workers[0].status == "failed"
+    assert history.workers[0].message == "OSError: disk full"
+
+
+def test_json_lines_bring_back_the_same_history(history, tmp_path):
+    history.to_jsonl(tmp_path / "history.jsonl")
+    back = History.from_jsonl(tmp_path / "history.jsonl")
+    assert back.params == history.params
+    assert back.records == history.records
+    assert back.epoch_records == history.epoch_records
+    assert back.workers == history.workers
+
+
+def test_numbers_that_are_not_finite_survive_strict_json():
+    history = History()
+    history.add_window(window(1, loss=math.nan, metrics={"a": math.inf, "b": -math.inf}))
+    text = history.to_jsonl_text()
+
+    def refuse(name: str) -> None:
+        pytest.fail(f"{name} is no strict JSON")
+
+    for line in text.splitlines():
+        json.loads(line, parse_constant=refuse)
+    record = History.from_jsonl_text(text).records[0]
+    assert math.isnan(record.loss)
+    assert record.metrics == {"a": math.inf, "b": -math.inf}
+
+
+def test_numpy_numbers_become_plain_ones():
+    history = History()
+    history.add_window(window(1, loss=np.float32(0.5), steps=np.int64(3)))
+    assert type(history.records[0].loss) is float
+    assert type(history.records[0].steps) is int
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1"),
+        ("not json", "line 1"),
+        ("[1]", "no JSON object"),
+        ('{"kind": "history", "format": 2}', "format 1"),
+        ('{"kind": "history", "format": 1}\n{"kind": "other"}', "line 2.*no known kind"),
+        ('{"kind": "history", "format": 1}\n{"kind": "window", "worker": 0}', "line 2.*damaged"),
+        ('{"kind": "history", "format": 1}\n{"kind": "epoch", "epoch": "x"}', "line 2.*damaged"),
+    ],
+)
+def test_text_that_is_no_history_is_refused(text, message):
+    with pytest.raises(DataError, match=message):
+        History.from_jsonl_text(text)
+
+
+def test_files_that_hold_no_history_are_refused(tmp_path):
+    with pytest.raises(PathNotFoundError, match=r"none\.jsonl"):
+        History.from_jsonl(tmp_path / "none.jsonl")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="not text"):
+        History.from_jsonl(tmp_path / "binary")
+
+
+def test_records_are_immutable(history):
+    for record, kind in (
+        (history.records[0], WindowRecord),
+        (history.epoch_records[0], EpochRecord),
+    ):
+        assert isinstance(record, kind)
+        with pytest.raises(AttributeError):
+            record.loss = 0.0
