@@ -1,0 +1,125 @@
+"""A report as one HTML page with pictures beside it, to be read in any browser without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from distkeras_grid.errors import ConfigurationError
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: 0; }
+h2 { font-size: 1.2rem; margin: 2.5rem 0 .3rem; padding-top: 1rem;
+  border-top: 1px solid var(--line); }
+p { max-width: 46rem; white-space: pre-line; }
+img { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .9rem; text-align: left; border-bottom: 1px solid var(--line); }
+th { background: var(--soft); }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section of a page: a heading, and below it what is given of text, table and picture.
+
+    Parameters
+    ----------
+    heading : str
+        Plain text, as all text here.
+    text : str, default ""
+        Lines stay lines.
+    rows : sequence of sequence of object, default ()
+        A table; its first row is the head.
+    image : str, default ""
+        File name of a picture in the page's folder.
+    """
+
+    heading: str
+    text: str = ""
+    rows: Sequence[Sequence[object]] = ()
+    image: str = ""
+
+
+def format_page(title: str, sections: Sequence[Section]) -> str:
+    """Return the page as HTML.
+
+    Parameters
+    ----------
+    title : str
+        Plain text.
+    sections : sequence of Section
+        In order.
+
+    Examples
+    --------
+    >>> page = format_page("Demo", [Section("Result", rows=[["accuracy"], [0.93]])])
+    >>> "<td>0.93</td>" in page
+    True
+    """
+    body = "\n".join(_format_section(section) for section in sections)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def write_page(folder: str | Path, title: str, sections: Sequence[Section]) -> Path:
+    """Write the page as ``index.html``.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        A local folder in which the pictures already are; the page in it is replaced.
+    title : str
+        Plain text.
+    sections : sequence of Section
+        In order.
+
+    Returns
+    -------
+    pathlib.Path
+        Of the page.
+
+    Raises
+    ------
+    ConfigurationError
+        If a picture is not in the folder.
+    """
+    folder = Path(folder)
+    missing = [s.image for s in sections if s.image and not (folder / s.image).is_file()]
+    if missing:
+        raise ConfigurationError(
+            f"pictures of the page are not in {str(folder)!r}: {', '.join(missing)}; "
+            "save them there first"
+        )
+    page = folder / "index.html"
+    page.write_text(format_page(title, sections), encoding="utf-8")
+    return page
+
+
+def _format_section(section: Section) -> str:
+    parts = [f"<h2>{escape(section.heading)}</h2>"]
+    if section.text:
+        parts.append(f"<p>{escape(section.text)}</p>")
+    if section.rows:
+        parts.append(_format_table(section.rows))
+    if section.image:
+        name, told = escape(section.image), escape(section.heading)
+        parts.append(f'<a href="{name}"><img src="{name}" alt="{told}"></a>')
+    return "\n".join(parts)
+
+
+def _format_table(rows: Sequence[Sequence[object]]) -> str:
+    def cells(row: Sequence[object], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row) + "</tr>"
+
+    lines = [cells(rows[0], "th"), *(cells(row, "td") for row in rows[1:])]
+    return '<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>"
