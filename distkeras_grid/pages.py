@@ -1,4 +1,4 @@
-"""A report as one HTML page with pictures beside it, to be read in any browser without a network."""
+"""A report as one HTML page with pictures beside it, to be read without a network."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from distkeras_grid.errors import ConfigurationError
 
@@ -112,7 +113,7 @@ def _format_section(section: Section) -> str:
     if section.rows:
         parts.append(_format_table(section.rows))
     if section.image:
-        name, told = escape(section.image), escape(section.heading)
+        name, told = quote(section.image), escape(section.heading)
         parts.append(f'<a href="{name}"><img src="{name}" alt="{told}"></a>')
     return "\n".join(parts)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 
@@ -39,11 +40,12 @@ def read(page: str) -> Reader:
 
 def test_what_looks_like_html_is_shown_as_text():
     hostile = '<script>alert("1")</script>&'
-    page = format_page(hostile, [Section(hostile, hostile, [[hostile]], image='a"b<.png')])
+    page = format_page(hostile, [Section(hostile, hostile, [[hostile]], image='a"b #1.png')])
     reader = read(page)
     assert "<script" not in page
-    assert reader.text.count(hostile) == 4
-    assert reader.links == ['a"b<.png', 'a"b<.png']
+    assert reader.text.count(hostile) == 5  # title, h1, h2, text, cell
+    assert [unquote(link) for link in reader.links] == 2 * ['a"b #1.png']
+    assert not any("#" in link for link in reader.links)
 
 
 def test_the_first_row_of_a_table_is_its_head():
