@@ -178,3 +178,8 @@ class WeightLayout:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"No weight layout: {data!r} came in.") from error
         return cls(trainable, statistics)
+
+
+def empty_vector(size: int) -> Vector:
+    """Return a new flat vector of `size` scalars, ``float32``, with nothing written to it."""
+    return np.empty(size, dtype=np.float32)

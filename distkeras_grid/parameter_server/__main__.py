@@ -1,0 +1,56 @@
+"""The server process; `distkeras_grid.parameter_server.process` starts it.
+
+Standard input brings the settings with the key, then the center; standard output takes the
+address back. When the input closes the driver is gone, and so is this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from io import BufferedReader, BufferedWriter
+
+from distkeras_grid.parameter_server.process import LENGTH
+from distkeras_grid.parameter_server.service import Service
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.weights import empty_vector
+
+
+def main() -> int:
+    """Serve until standard input closes; return the exit code."""
+    with (
+        open(sys.stdin.fileno(), "rb", closefd=False) as source,
+        open(sys.stdout.fileno(), "wb", closefd=False) as sink,
+    ):
+        return _serve(source, sink)
+
+
+def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
+    launch = json.loads(source.read(LENGTH.unpack(source.read(LENGTH.size))[0]))
+    key = bytes.fromhex(launch.pop("key"))
+    settings = ServerSettings.from_json(launch)
+    center = empty_vector(settings.size)
+    if source.readinto(center.data.cast("B")) != center.nbytes:
+        sys.stderr.write("the driver left before it had sent the center\n")
+        return 1
+    try:
+        service = Service(settings, center, key)
+    except OSError as error:
+        sys.stderr.write(
+            f"cannot listen on {settings.bind_host}:{settings.port}: {error}."
+            " Choose another port (master_port, 0 takes a free one) or address"
+            " (spark.driver.bindAddress).\n"
+        )
+        return 1
+    try:
+        body = json.dumps(service.address.to_json()).encode("ascii")
+        sink.write(LENGTH.pack(len(body)) + body)
+        sink.flush()
+        source.read(1)
+    finally:
+        service.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

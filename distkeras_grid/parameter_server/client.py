@@ -1,0 +1,384 @@
+"""The clients: what a worker and the driver say to the server."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from distkeras_grid import errors
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ParameterServerError,
+    RefusedError,
+    RemoteProtocolError,
+    StartTimeoutError,
+)
+from distkeras_grid.parameter_server.auth import new_nonce, prove, verify
+from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.messages import (
+    Center,
+    Challenge,
+    Command,
+    Done,
+    DriverHello,
+    DriverWelcome,
+    Exchanged,
+    Fail,
+    FetchCenter,
+    Finish,
+    Goodbye,
+    Message,
+    Poll,
+    Proof,
+    Ready,
+    Refused,
+    Side,
+    Start,
+    Update,
+    Waiting,
+    WindowCommit,
+    WorkerHello,
+    WorkerWelcome,
+)
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, connect, unreachable
+from distkeras_grid.weights import Vector, empty_vector
+
+_Answer = TypeVar("_Answer", bound=Message)
+#: Characters of a failure's message; a frame's JSON ends at 64 KiB.
+_LONGEST_FAILURE = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """An authenticated channel, with errors that say who could not reach whom."""
+
+    channel: Channel
+    address: ServerAddress
+
+    @classmethod
+    def open(
+        cls,
+        address: ServerAddress,
+        key: bytes,
+        hello: WorkerHello | DriverHello,
+        welcome: type[Message],
+        deadline: float,
+    ) -> Self:
+        """Connect, prove the key, have it proven, and be welcomed."""
+        until = time.monotonic() + deadline
+        channel = connect(address, Connection(Side.CLIENT, hello.size), until)
+        session = cls(channel, address)
+        try:
+            challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
+            verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
+            proof = Proof(prove(key, Side.CLIENT, hello, challenge.nonce))
+            session.ask(proof, welcome, seconds=until - time.monotonic())
+        except BaseException:
+            channel.close()
+            raise
+        return session
+
+    def ask(
+        self,
+        message: Message,
+        expected: type[_Answer],
+        vector: Vector | None = None,
+        seconds: float = STALL_SECONDS,
+    ) -> _Answer:
+        """Send a message and return the answer; `seconds` is the longest silence."""
+        self._send(message, vector)
+        while True:
+            answer = self._receive(seconds)
+            if isinstance(answer, expected):
+                return answer
+            if not isinstance(answer, Waiting):
+                raise RemoteProtocolError(f"{expected.__name__} was due, {answer!r} came in.")
+
+    def ask_until(
+        self, message: Message, expected: type[_Answer], deadline: float
+    ) -> _Answer | Waiting:
+        """Send a message; return the answer, or the last word on the wait after `deadline`.
+
+        The deadline is a moment on the monotonic clock.
+        """
+        self._send(message, None)
+        while True:
+            answer = self._receive(STALL_SECONDS)
+            if isinstance(answer, expected):
+                return answer
+            if isinstance(answer, Waiting) and time.monotonic() > deadline:
+                return answer
+
+    def _send(self, message: Message, vector: Vector | None) -> None:
+        try:
+            self.channel.send(message, vector)
+        except OSError as error:
+            # The server may have said why before it closed; then that is raised instead.
+            self._receive(1.0)
+            raise unreachable(self.address, error) from error
+
+    def _receive(self, seconds: float) -> Message:
+        try:
+            answer = self.channel.receive(max(0.001, seconds))
+        except OSError as error:
+            raise unreachable(self.address, error) from error
+        if answer is None:
+            raise unreachable(self.address, ConnectionResetError("the server closed it"))
+        if isinstance(answer, Refused):
+            raise RefusedError(answer.message)
+        if isinstance(answer, Goodbye):
+            raise _error_of(answer)
+        return answer
+
+
+def _error_of(goodbye: Goodbye) -> ParameterServerError:
+    """Return the exception that a goodbye names; only those of the protocol can be named."""
+    kind = getattr(errors, goodbye.error, None)
+    if not (isinstance(kind, type) and issubclass(kind, ParameterServerError)):
+        kind = ParameterServerError
+    return kind(goodbye.message)
+
+
+class WorkerClient:
+    """A worker's end of the conversation; made by `connect`.
+
+    Attributes
+    ----------
+    vector : ndarray
+        The center, once `ready` has returned: shape ``(size,)``, ``float32``.
+    seat : int
+        Number of the worker.
+    """
+
+    def __init__(self, session: _Session, seat: int, size: int) -> None:
+        self.seat = seat
+        self.vector = empty_vector(size)
+        self._session = session
+        session.channel.connection.vector = self.vector
+
+    @classmethod
+    def connect(
+        cls,
+        address: ServerAddress,
+        key: bytes,
+        run: str,
+        seat: int,
+        attempt: int,
+        size: int,
+        deadline: float,
+    ) -> Self:
+        """Connect, by the Unix socket if the server is on this host, and take the seat.
+
+        Parameters
+        ----------
+        address : ServerAddress
+            Where the server is.
+        key : bytes
+            The run's key.
+        run : str
+            Name of the run.
+        seat : int
+            Number of the worker, from 0.
+        attempt : int
+            Number of the attempt; a larger one is newer and takes the seat from an older one.
+        size : int
+            Scalars in the vector.
+        deadline : float
+            Seconds allowed for all of it.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If there is no connection.
+        AuthenticationError
+            If the two ends do not hold the same key.
+        RefusedError
+            If run, seat or size are not the server's.
+        FencedError
+            If a newer attempt has the seat.
+        """
+        hello = WorkerHello(run, seat, attempt, size, new_nonce())
+        session = _Session.open(address, key, hello, WorkerWelcome, deadline)
+        return cls(session, seat, size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def ready(self, rows: int, timeout: float) -> Start:
+        """Wait until every seat is ready, and receive the center into `vector`.
+
+        Parameters
+        ----------
+        rows : int
+            Rows of this seat.
+        timeout : float
+            Seconds to wait for the others.
+
+        Raises
+        ------
+        StartTimeoutError
+            If not all seats are ready in time.
+        RefusedError
+            If the rows are not those of the run.
+        FencedError
+            If a newer attempt has taken the seat.
+        """
+        deadline = time.monotonic() + timeout
+        answer = self._session.ask_until(Ready(rows), Start, deadline)
+        if isinstance(answer, Waiting):
+            raise StartTimeoutError(
+                f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"
+                f" {answer.expected} workers are ready: give the run more slots, use fewer"
+                " workers (num_workers), or allow more (start_timeout)."
+            )
+        return answer
+
+    def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
+        """Send a window's commit and receive the rule's reply.
+
+        Parameters
+        ----------
+        commit : WindowCommit
+            What the window was.
+        payload : ndarray
+            What the rule proposes: shape ``(size,)``, ``float32``, contiguous.
+        reply : ndarray
+            Receives the reply, same shape; left as it is if the rule's reply is empty.
+
+        Raises
+        ------
+        RefusedError
+            If the server has not folded it: NaN, a gap in the sequence, or a round that took too
+            long.
+        FencedError
+            If a newer attempt has taken the seat.
+        ServerUnreachableError
+            If the connection broke; the same commit may then be sent again over a new one.
+        """
+        connection = self._session.channel.connection
+        for vector in (payload, reply):
+            if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
+                not vector.flags.c_contiguous
+            ):
+                raise ConfigurationError(
+                    f"Vectors here are contiguous float32 of shape {self.vector.shape},"
+                    f" {vector.dtype} of shape {vector.shape} came in."
+                )
+        connection.vector = reply
+        return self._session.ask(commit, Exchanged, payload)
+
+    def finish(self) -> None:
+        """Tell the server that this worker has no windows left."""
+        self._session.ask(Finish(), Done)
+
+    def fail(self, kind: str, message: str) -> None:
+        """Tell the server why this worker gives up.
+
+        Parameters
+        ----------
+        kind : str
+            Class name of the exception.
+        message : str
+            What it said.
+        """
+        self._session.ask(Fail(kind, message[:_LONGEST_FAILURE]), Done)
+
+    def close(self) -> None:
+        """Close the connection; without `finish` or `fail` before, the server counts it lost."""
+        self._session.channel.close()
+
+
+class DriverClient:
+    """The driver's end of the conversation; made by `connect`."""
+
+    def __init__(self, session: _Session, size: int) -> None:
+        self._session = session
+        self._size = size
+        self._seen = 0
+
+    @classmethod
+    def connect(
+        cls, address: ServerAddress, key: bytes, run: str, size: int, deadline: float
+    ) -> Self:
+        """Connect and authenticate.
+
+        Parameters
+        ----------
+        address : ServerAddress
+            Where the server is.
+        key : bytes
+            The run's key.
+        run : str
+            Name of the run.
+        size : int
+            Scalars in the vector.
+        deadline : float
+            Seconds allowed for all of it.
+
+        Raises
+        ------
+        ServerUnreachableError, AuthenticationError, RefusedError
+            As in `WorkerClient.connect`.
+        """
+        hello = DriverHello(run, size, new_nonce())
+        return cls(_Session.open(address, key, hello, DriverWelcome, deadline), size)
+
+    def poll(self, timeout: float) -> Update:
+        """Return the run as it is now, and the events since the last poll.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the server's answer, which it gives at once.
+        """
+        update = self._session.ask(Poll(self._seen), Update, seconds=timeout)
+        self._seen += len(update.events)
+        return update
+
+    def command(self, stop: bool | None = None, learning_rate: float | None = None) -> None:
+        """Set what the next replies tell the workers.
+
+        Parameters
+        ----------
+        stop : bool, optional
+            Ask them to finish.
+        learning_rate : float, optional
+            The rate to go on with.
+
+        Raises
+        ------
+        RefusedError
+            If the rate is no positive number.
+        """
+        self._session.ask(Command(stop, learning_rate), Done)
+
+    def center(self, epoch: int | None = None) -> Vector:
+        """Fetch the center.
+
+        Parameters
+        ----------
+        epoch : int, optional
+            As it was at the end of this epoch, from 1; the server gives each snapshot once.
+
+        Returns
+        -------
+        ndarray
+            Shape ``(size,)``, ``float32``.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such snapshot.
+        """
+        center = self._session.channel.connection.vector = empty_vector(self._size)
+        self._session.ask(FetchCenter(epoch), Center)
+        return center
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.channel.close()

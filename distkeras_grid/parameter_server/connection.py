@@ -1,0 +1,259 @@
+"""One end of a conversation, without a socket: bytes in, messages out, and who may say what.
+
+The transport asks `wanted` where the next bytes belong, fills them and reports to `received`;
+vectors so land in the caller's own buffer without a copy, and no byte of the next frame is ever
+taken.
+"""
+
+from __future__ import annotations
+
+from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
+from distkeras_grid.parameter_server import frames
+from distkeras_grid.parameter_server.messages import (
+    PRE_AUTHENTICATION_LIMIT,
+    Carries,
+    Center,
+    Challenge,
+    Command,
+    Done,
+    DriverHello,
+    DriverWelcome,
+    Exchanged,
+    Fail,
+    FetchCenter,
+    Finish,
+    Goodbye,
+    Message,
+    Poll,
+    Proof,
+    Ready,
+    Refused,
+    Side,
+    Start,
+    Update,
+    Waiting,
+    WindowCommit,
+    WorkerHello,
+    WorkerWelcome,
+)
+from distkeras_grid.weights import Vector
+
+#: state -> the messages that are legal in it, and the state that each leads to. The messages of
+#: one state all have the same sender, so it is always clear whose turn it is.
+TRANSITIONS: dict[str, dict[type[Message], str]] = {
+    "hello": {WorkerHello: "worker challenge", DriverHello: "driver challenge"},
+    "worker challenge": {Challenge: "worker proof", Goodbye: "closed"},
+    "worker proof": {Proof: "worker welcome"},
+    "worker welcome": {WorkerWelcome: "joined", Goodbye: "closed"},
+    "joined": {Ready: "starting", Fail: "leaving"},
+    "starting": {Waiting: "starting", Start: "running", Goodbye: "closed"},
+    "running": {WindowCommit: "exchanging", Finish: "leaving", Fail: "leaving"},
+    "exchanging": {
+        Waiting: "exchanging",
+        Exchanged: "running",
+        Refused: "running",
+        Goodbye: "closed",
+    },
+    "leaving": {Done: "closed", Goodbye: "closed"},
+    "driver challenge": {Challenge: "driver proof", Goodbye: "closed"},
+    "driver proof": {Proof: "driver welcome"},
+    "driver welcome": {DriverWelcome: "driving", Goodbye: "closed"},
+    "driving": {Poll: "polling", Command: "commanding", FetchCenter: "fetching"},
+    "polling": {Update: "driving", Goodbye: "closed"},
+    "commanding": {Done: "driving", Refused: "driving", Goodbye: "closed"},
+    "fetching": {Center: "driving", Refused: "driving", Goodbye: "closed"},
+    "closed": {},
+}
+_BEFORE_AUTHENTICATION = frozenset(
+    state for state in TRANSITIONS if state.split()[-1] in ("hello", "challenge", "proof")
+)
+
+
+class Connection:
+    """The protocol's state at one end.
+
+    Parameters
+    ----------
+    side : Side
+        Which end this is.
+    size : int
+        Scalars in every vector of the run.
+
+    Attributes
+    ----------
+    state : str
+        A key of `TRANSITIONS`.
+    vector : ndarray or None
+        Where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While it is
+        None, messages with a vector are refused, so the peer costs no memory.
+    frame_size : int
+        Bytes of the last frame received.
+
+    Examples
+    --------
+    >>> client, server = Connection(Side.CLIENT, 10), Connection(Side.SERVER, 10)
+    >>> data = client.send(DriverHello(run="a", size=10, nonce="00"))
+    >>> server.receive(data)
+    [DriverHello(run='a', size=10, nonce='00')]
+    >>> client.send(Poll(seen=0))
+    Traceback (most recent call last):
+    ...
+    distkeras_grid.errors.LocalProtocolError: Poll cannot be sent now (driver challenge).
+    """
+
+    def __init__(self, side: Side, size: int) -> None:
+        self.state = "hello"
+        self.vector: Vector | None = None
+        self.frame_size = 0
+        self._side = side
+        self._vector_bytes = 4 * size
+        self._fixed = bytearray(frames.HEADER_SIZE)
+        self._header: frames.FrameHeader | None = None
+        self._message: Message | None = None
+        self._expect(memoryview(self._fixed))
+
+    def send(self, message: Message, payload: int = 0) -> bytes:
+        """Encode a message and move on to the state that it leads to.
+
+        Parameters
+        ----------
+        message : Message
+            What to send.
+        payload : int, default 0
+            Bytes of the vector that the caller sends after the returned bytes.
+
+        Returns
+        -------
+        bytes
+            The frame without its vector.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the message is not legal now, or not with this vector.
+        """
+        kind = type(message)
+        after = TRANSITIONS[self.state].get(kind)
+        # A server may turn away a peer that has broken the protocol at any moment.
+        if self._side is Side.SERVER and kind is Goodbye:
+            after = "closed"
+        if after is None or kind.sender is not self._side:
+            raise LocalProtocolError(f"{kind.__name__} cannot be sent now ({self.state}).")
+        if not self._fits(kind, payload):
+            raise LocalProtocolError(
+                f"{kind.__name__} carries {kind.carries.value} of {self._vector_bytes} bytes,"
+                f" {payload} were to be sent."
+            )
+        data = frames.encode(message, payload)
+        self.state = after
+        return data
+
+    def wanted(self) -> memoryview:
+        """Return the memory that the next received bytes belong into, never empty."""
+        return self._target[self._filled :]
+
+    def received(self, count: int) -> Message | None:
+        """Note that bytes were received.
+
+        Parameters
+        ----------
+        count : int
+            How many bytes were written to the start of `wanted`.
+
+        Returns
+        -------
+        Message or None
+            The message that they complete; its vector, if any, is in `vector`.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the peer breaks the protocol; nothing may be received after that.
+        """
+        self._filled += count
+        while self._filled == len(self._target):
+            message = self._advance()
+            if message is not None:
+                return message
+        return None
+
+    def receive(self, data: bytes) -> list[Message]:
+        """Take bytes from anywhere, and return the messages that they complete."""
+        messages = []
+        while data:
+            target = self.wanted()
+            part = data[: len(target)]
+            target[: len(part)] = part
+            data = data[len(part) :]
+            message = self.received(len(part))
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    def end_of_stream(self) -> None:
+        """Note that the peer has closed.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If that cuts a frame short.
+        """
+        if self.mid_frame:
+            raise RemoteProtocolError(
+                f"The other side closed the connection within a message ({self.state})."
+            )
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether a part of a frame has been received."""
+        return self._header is not None or self._filled > 0
+
+    def _expect(self, target: memoryview) -> None:
+        self._target = target
+        self._filled = 0
+
+    def _fits(self, kind: type[Message], payload: int) -> bool:
+        allowed = {
+            Carries.NOTHING: (0,),
+            Carries.VECTOR: (self._vector_bytes,),
+            Carries.MAYBE: (0, self._vector_bytes),
+        }
+        return payload in allowed[kind.carries]
+
+    def _advance(self) -> Message | None:
+        """Take the part of a frame that is complete, and expect the next one."""
+        if self._header is None:
+            self._header = self._check(frames.decode_header(self._fixed))
+            self._expect(memoryview(bytearray(self._header.length)))
+            return None
+        if self._message is None:
+            self._message = frames.decode_message(self._header, self._target)
+            if self._header.payload and self.vector is not None:
+                self._expect(self.vector.data.cast("B"))
+                return None
+        return self._complete(self._header, self._message)
+
+    def _check(self, header: frames.FrameHeader) -> frames.FrameHeader:
+        """Refuse a frame by its fixed header, before anything is allocated for it."""
+        name = header.message.__name__
+        if header.message not in TRANSITIONS[self.state] or header.message.sender is self._side:
+            raise RemoteProtocolError(f"{name} may not come now ({self.state}).")
+        if self.state in _BEFORE_AUTHENTICATION and header.length > PRE_AUTHENTICATION_LIMIT:
+            raise RemoteProtocolError(
+                f"{name} may have {PRE_AUTHENTICATION_LIMIT} bytes, {header.length} are announced."
+            )
+        if not self._fits(header.message, header.payload):
+            raise RemoteProtocolError(
+                f"{name} carries {header.message.carries.value} of {self._vector_bytes} bytes,"
+                f" {header.payload} are announced."
+            )
+        if header.payload and self.vector is None:
+            raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
+        return header
+
+    def _complete(self, header: frames.FrameHeader, message: Message) -> Message:
+        self.frame_size = frames.HEADER_SIZE + header.length + header.payload
+        self.state = TRANSITIONS[self.state][header.message]
+        self._header = self._message = None
+        self._expect(memoryview(self._fixed))
+        return message

@@ -1,0 +1,318 @@
+"""One lock around the state and the center.
+
+Whatever changes either goes through here, so a commit is counted and folded in one step and every
+reply is one version of the center. Receiving and sending happen outside the lock, in each
+connection's own buffer. What cannot be answered at once (the start, a synchronous round) becomes a
+`Pending` that whoever completes it answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from distkeras_grid.errors import ParameterServerError, RefusedError
+from distkeras_grid.parameter_server import fold
+from distkeras_grid.parameter_server.messages import Exchanged, Start, Update
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
+from distkeras_grid.rules import AsynchronousRule, SynchronousRule
+from distkeras_grid.weights import Vector
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A question whose answer may still have to wait.
+
+    Parameters
+    ----------
+    session : Session
+        Who asked.
+    vector : ndarray
+        The asker's buffer: holds the commit, and the reply once there is an answer.
+    arrival : Arrival or None
+        The commit of a synchronous round; None at the start.
+    deadline : float
+        Moment on the monotonic clock at which a round fails; infinite at the start, where the
+        client's own deadline holds.
+    """
+
+    session: Session
+    vector: Vector
+    arrival: Arrival | None = None
+    deadline: float = float("inf")
+    answer: Start | Exchanged | None = None
+    error: ParameterServerError | None = None
+
+
+class Coordinator:
+    """State and center of one run.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        The run.
+    center : ndarray
+        The initial weights, shape ``(settings.size,)``, ``float32``; changes in place.
+    """
+
+    def __init__(self, settings: ServerSettings, center: Vector) -> None:
+        self._settings = settings
+        self._rule = settings.build_rule()
+        self._center = center
+        self._state = ServerState(settings)
+        self._snapshots: dict[int, Vector] = {}
+        self._starting: list[Pending] = []
+        self._round: dict[int, Pending] = {}
+        self._changed = threading.Condition()
+
+    @property
+    def replies_are_empty(self) -> bool:
+        """Whether the rule sends no vector back."""
+        return self._rule.empty_reply
+
+    def join(self, seat: int, attempt: int) -> Session:
+        """Give a seat to a connection; whatever an older connection to it had pending is dropped.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such seat.
+        FencedError
+            If a newer attempt has it.
+        """
+        with self._changed:
+            session = self._state.join(seat, attempt)
+            self._drop(seat)
+            return session
+
+    def ready(self, session: Session, rows: int, vector: Vector) -> Pending:
+        """Let a seat wait for the start; the center comes into `vector`.
+
+        Raises
+        ------
+        RefusedError
+            If the rows are not those of the run; the driver is told as well.
+        FencedError
+            If the seat was taken over.
+        """
+        with self._changed:
+            try:
+                self._state.ready(session, rows)
+            except RefusedError as error:
+                self._state.events.failure(
+                    session.seat, session.attempt, type(error).__name__, str(error)
+                )
+                raise
+            pending = Pending(session, vector)
+            self._starting.append(pending)
+            self._open_gate()
+            return pending
+
+    def exchange(self, arrival: Arrival, vector: Vector) -> Pending:
+        """Fold a commit, or let it wait for its round; the reply comes into `vector`.
+
+        Raises
+        ------
+        RefusedError
+            If it must not be folded; nothing was.
+        FencedError
+            If the seat was taken over.
+        """
+        finite = fold.is_finite(vector)
+        with self._changed:
+            pending = Pending(arrival.session, vector, arrival)
+            if not self._state.admit(arrival, finite):
+                self._repeat(pending)
+            elif isinstance(self._rule, AsynchronousRule):
+                fold.fold_commit(
+                    self._rule,
+                    self._center,
+                    vector,
+                    self._settings.trainable_size,
+                    self._state.info(arrival),
+                    self._settings.seats,
+                )
+                self._count([pending])
+            else:
+                first = next(iter(self._round.values()), None)
+                pending.deadline = (
+                    first.deadline if first else time.monotonic() + self._settings.round_timeout
+                )
+                self._round[arrival.session.seat] = pending
+                self._close_round()
+            return pending
+
+    def wait(self, pending: Pending, seconds: float) -> Start | Exchanged | None:
+        """Wait for an answer.
+
+        Parameters
+        ----------
+        pending : Pending
+            The question.
+        seconds : float
+            Give up after that.
+
+        Returns
+        -------
+        Start or Exchanged or None
+            The answer; None if there is none yet.
+
+        Raises
+        ------
+        ParameterServerError
+            If there will be none: the seat was taken over, or the round took too long.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: pending.answer or pending.error, seconds)
+            if pending.answer is None and time.monotonic() > pending.deadline:
+                self._fail_round()
+            if pending.error is not None:
+                raise pending.error
+            return pending.answer
+
+    def presence(self, pending: Pending) -> tuple[int, int]:
+        """Return how many seats have come to where `pending` waits, and how many must."""
+        with self._changed:
+            if pending.arrival is None:
+                return self._state.present, self._settings.seats
+            present = len(self._round)
+            return present, present + len(self._state.missing(self._round))
+
+    def finish(self, session: Session) -> None:
+        """Note that a seat has no windows left; a round may be complete without it.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        with self._changed:
+            self._state.finish(session)
+            self._open_gate()
+            self._close_round()
+
+    def fail(self, session: Session, error: str, message: str) -> None:
+        """Note that a worker gave up.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        with self._changed:
+            self._state.fail(session, error, message)
+
+    def lose(self, session: Session) -> None:
+        """Note that a connection broke; what it had pending is dropped with it."""
+        with self._changed:
+            self._state.lose(session)
+            self._drop(session.seat, session)
+
+    def update(self, seen: int) -> Update:
+        """Return the run as it is now, with the events after the first `seen`."""
+        with self._changed:
+            return self._state.update(seen)
+
+    def command(self, stop: bool | None, learning_rate: float | None) -> None:
+        """Set what the next replies tell the workers.
+
+        Raises
+        ------
+        RefusedError
+            If the learning rate is no positive number.
+        """
+        with self._changed:
+            self._state.command(stop, learning_rate)
+            self._open_gate()
+
+    def fetch_center(self, epoch: int | None) -> tuple[Vector, int]:
+        """Return a copy of the center and the version now, or the snapshot of an epoch's end.
+
+        A snapshot is given once.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such snapshot.
+        """
+        with self._changed:
+            if epoch is None:
+                return self._center.copy(), self._state.version
+            if epoch not in self._snapshots:
+                raise RefusedError(
+                    f"There is no snapshot of epoch {epoch}: it has not ended, was fetched before"
+                    " or the run keeps none (snapshot_epochs)."
+                )
+            return self._snapshots.pop(epoch), self._state.version
+
+    # All below is called with the lock held.
+
+    def _open_gate(self) -> None:
+        going = [entry for entry in self._starting if self._state.may_start(entry.session)]
+        for entry in going:
+            self._starting.remove(entry)
+            np.copyto(entry.vector, self._center)
+            entry.answer = self._state.start(entry.session)
+        self._changed.notify_all()
+
+    def _close_round(self) -> None:
+        if not isinstance(self._rule, SynchronousRule):
+            return
+        if not self._round or self._state.missing(self._round):
+            return
+        entries = [self._round[seat] for seat in sorted(self._round)]
+        self._round.clear()
+        fold.combine_round(
+            self._rule,
+            self._center,
+            [entry.vector for entry in entries],
+            self._settings.trainable_size,
+            [self._state.info(entry.arrival) for entry in entries if entry.arrival],
+        )
+        self._count(entries)
+        self._changed.notify_all()
+
+    def _count(self, entries: list[Pending]) -> None:
+        arrivals = [entry.arrival for entry in entries if entry.arrival]
+        replies, epochs = self._state.fold(arrivals, time.time())
+        for entry, reply in zip(entries, replies, strict=True):
+            entry.answer = reply
+        if self._settings.snapshot_epochs:
+            for epoch in epochs:
+                self._snapshots[epoch] = self._center.copy()
+
+    def _repeat(self, pending: Pending) -> None:
+        if isinstance(self._rule, AsynchronousRule):
+            cut = self._settings.trainable_size
+            fold.repeat_reply(self._rule, self._center, pending.vector, cut)
+        else:
+            np.copyto(pending.vector, self._center)
+        pending.answer = self._state.repeat(pending.session)
+
+    def _drop(self, seat: int, only: Session | None = None) -> None:
+        """Forget what a seat's older connections, or the one of `only`, have pending."""
+        waiting = [*self._starting, *self._round.values()]
+        for entry in waiting:
+            if entry.session.seat == seat and only in (None, entry.session):
+                entry.error = self._state.fenced(seat, entry.session.attempt)
+        self._starting = [entry for entry in self._starting if entry.error is None]
+        self._round = {key: entry for key, entry in self._round.items() if entry.error is None}
+        self._changed.notify_all()
+
+    def _fail_round(self) -> None:
+        missing = self._state.missing(self._round)
+        error = RefusedError(
+            f"A synchronous round was not complete after {self._settings.round_timeout:g} s:"
+            f" no commit from worker {', '.join(map(str, missing))}. Look at what happened to it,"
+            " or allow more with round_timeout."
+        )
+        for entry in self._round.values():
+            entry.error = error
+        for number in missing:
+            self._state.time_out(number, error)
+        self._round.clear()
+        self._changed.notify_all()

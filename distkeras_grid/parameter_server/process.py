@@ -1,0 +1,222 @@
+"""The driver's side of the server process: starts it, watches it, ends it.
+
+Settings, key and center travel over the child's standard input, never on its command line or in
+its environment, where other users could read them. The child ends when its input closes, so it
+cannot outlive the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Self
+
+from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
+from distkeras_grid.parameter_server.client import DriverClient
+from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.weights import Vector
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+#: How the parts of the launch, and the address that comes back, announce their length.
+LENGTH = struct.Struct("<Q")
+_TAIL_BYTES = 4000
+
+
+class ServerProcess:
+    """A running parameter server, as a context manager.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        The run.
+    center : ndarray
+        The initial weights, shape ``(settings.size,)``, ``float32``.
+    key : bytes
+        The run's key, `distkeras_grid.parameter_server.auth.new_key`.
+
+    Attributes
+    ----------
+    address : ServerAddress
+        Where workers connect, once entered.
+
+    Raises
+    ------
+    ConfigurationError
+        If the center does not have the settings' size.
+    ParameterServerError
+        If the process does not come up, with the end of what it wrote.
+    """
+
+    address: ServerAddress
+
+    def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
+        if center.shape != (settings.size,) or center.dtype != "float32":
+            raise ConfigurationError(
+                f"The center must be float32 of shape ({settings.size},),"
+                f" {center.dtype} of shape {center.shape} came in."
+            )
+        self._settings = settings
+        self._center = center
+        self._key = key
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + START_SECONDS
+        self._log = tempfile.TemporaryFile()
+        self._process = _spawn(self._log)
+        self._driver: DriverClient | None = None
+        try:
+            self.address = self._launch(deadline)
+            self._driver = DriverClient.connect(
+                self.address,
+                self._key,
+                self._settings.run,
+                self._settings.size,
+                deadline - time.monotonic(),
+            )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._driver is not None:
+            self._driver.close()
+        _stop(self._process)
+        self._log.close()
+
+    def poll(self, timeout: float) -> Update:
+        """Return the run as it is now, and the events since the last poll.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the server's answer, which it gives at once.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If the server has died, with the end of what it wrote, or does not answer.
+        """
+        try:
+            return self._connected().poll(timeout)
+        except ServerUnreachableError as error:
+            raise self._died(error) from error
+
+    def command(self, stop: bool | None = None, learning_rate: float | None = None) -> None:
+        """Set what the next replies tell the workers; see `DriverClient.command`."""
+        try:
+            self._connected().command(stop, learning_rate)
+        except ServerUnreachableError as error:
+            raise self._died(error) from error
+
+    def center(self, epoch: int | None = None) -> Vector:
+        """Fetch the center, now or as it was at an epoch's end; see `DriverClient.center`."""
+        try:
+            return self._connected().center(epoch)
+        except ServerUnreachableError as error:
+            raise self._died(error) from error
+
+    def _connected(self) -> DriverClient:
+        if self._driver is None:
+            raise ParameterServerError("The server was not started: use it in a with statement.")
+        return self._driver
+
+    def _died(self, error: Exception) -> ServerUnreachableError:
+        code = self._process.poll()
+        fate = "still runs" if code is None else f"ended with exit code {code}"
+        tail = _tail(self._log)
+        return ServerUnreachableError(
+            f"The parameter server process {fate}: {error} It wrote: {tail or 'nothing'}"
+        )
+
+    def _launch(self, deadline: float) -> ServerAddress:
+        settings = {**self._settings.to_json(), "key": self._key.hex()}
+        body = json.dumps(settings).encode("ascii")
+        center: memoryview = self._center.data
+        if self._process.stdin is None or self._process.stdout is None:
+            raise ParameterServerError("The parameter server process has no pipes.")
+        try:
+            for part in (memoryview(LENGTH.pack(len(body)) + body), center.cast("B")):
+                _write(self._process.stdin, part, deadline)
+            length = LENGTH.unpack(_read(self._process.stdout, LENGTH.size, deadline))[0]
+            data = json.loads(_read(self._process.stdout, length, deadline))
+            return ServerAddress.from_json(data)
+        except (OSError, struct.error, ValueError) as error:
+            raise self._died(error) from error
+
+
+def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the process with this interpreter and this package, wherever either lies."""
+    home = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        # The server multiplies no matrices; starting BLAS threads would cost most of its start.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "distkeras_grid.parameter_server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
+        bufsize=0,
+        # Ctrl-C in a terminal or a notebook is the driver's to handle.
+        start_new_session=True,
+    )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Close the process' input, which ends it; kill it if it lingers."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait(STOP_SECONDS)
+
+
+def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, event)
+        if not selector.select(max(0.0, deadline - time.monotonic())):
+            raise TimeoutError(f"it did not start within {START_SECONDS:g} s.")
+
+
+def _write(pipe: IO[bytes], data: memoryview, deadline: float) -> None:
+    os.set_blocking(pipe.fileno(), False)
+    while data:
+        _wait(pipe, selectors.EVENT_WRITE, deadline)
+        data = data[os.write(pipe.fileno(), data[: 1 << 20]) :]
+
+
+def _read(pipe: IO[bytes], count: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < count:
+        _wait(pipe, selectors.EVENT_READ, deadline)
+        part = os.read(pipe.fileno(), count - len(data))
+        if not part:
+            raise EOFError("it ended before it listened.")
+        data += part
+    return data
+
+
+def _tail(log: IO[bytes]) -> str:
+    """Return the end of what the process wrote."""
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - _TAIL_BYTES))
+    return log.read().decode("utf-8", "replace").strip()

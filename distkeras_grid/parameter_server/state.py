@@ -1,0 +1,399 @@
+"""What the server knows beside the center: seats, attempts, sequences, versions, rounds, events.
+
+Pure bookkeeping: no arithmetic on weights, no sockets, no threads; the time comes in as an
+argument (Unix seconds). The caller serializes the calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.parameter_server.events import EventLog
+from distkeras_grid.parameter_server.frames import encoded_size
+from distkeras_grid.parameter_server.messages import (
+    EVENTS_PER_UPDATE,
+    Exchanged,
+    SeatStatus,
+    Start,
+    Update,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.rules import CommitInfo
+
+#: A seat in one of these does not hold up the start.
+_AT_THE_GATE = ("ready", "running", "finished")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One connection's claim on a seat.
+
+    Parameters
+    ----------
+    seat, attempt : int
+        The seat, and Spark's number of the attempt on it.
+    number : int
+        Counts the seat's connections; only the newest one is heard.
+    """
+
+    seat: int
+    attempt: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A commit that has arrived whole.
+
+    Parameters
+    ----------
+    session : Session
+        Who sent it.
+    commit : WindowCommit
+        What it says.
+    bytes_up : int
+        Bytes of its frame.
+    """
+
+    session: Session
+    commit: WindowCommit
+    bytes_up: int
+
+
+@dataclass(slots=True)
+class _Seat:
+    status: str = "absent"
+    attempt: int = -1
+    session: int = 0
+    rows: int | None = None
+    next_sequence: int = 0
+    samples_folded: int = 0
+    base_version: int = 0
+
+
+class ServerState:
+    """The server's mind.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        The run.
+
+    Attributes
+    ----------
+    version : int
+        Folds so far: one for each asynchronous commit, one for each synchronous round.
+    samples_folded : int
+        Samples of all accepted windows.
+    stop : bool
+        The driver asks the workers to finish.
+    learning_rate : float or None
+        The rate that the driver has set.
+    started : bool
+        All seats have been ready at once.
+    events : EventLog
+        What the driver has not seen yet.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.version = 0
+        self.samples_folded = 0
+        self.stop = False
+        self.learning_rate: float | None = None
+        self.started = False
+        self.events = EventLog()
+        self._settings = settings
+        rule = settings.build_rule()
+        self._reply_bytes = 0 if rule.empty_reply else 4 * settings.size
+        self._seats = [_Seat() for _ in range(settings.seats)]
+        self._epochs_ended = 0
+
+    # Seats
+
+    def join(self, number: int, attempt: int) -> Session:
+        """Give a seat to an attempt, and take it from an older one.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such seat.
+        FencedError
+            If a newer attempt has it.
+        """
+        if number >= len(self._seats):
+            raise RefusedError(
+                f"The run has seats 0 to {len(self._seats) - 1}, seat {number} came in."
+            )
+        seat = self._seats[number]
+        if attempt < seat.attempt:
+            raise self.fenced(number, attempt)
+        if attempt > seat.attempt and seat.status not in ("absent", "finished", "failed", "lost"):
+            self._log_worker(number, "fenced")
+        seat.attempt = attempt
+        seat.session += 1
+        seat.status = "joined"
+        self._log_worker(number, "joined")
+        return Session(number, attempt, seat.session)
+
+    def ready(self, session: Session, rows: int) -> None:
+        """Note that a seat has its rows.
+
+        Raises
+        ------
+        RefusedError
+            If an earlier attempt had another number of rows, or all together have.
+        FencedError
+            If the seat was taken over.
+        """
+        seat = self._current(session)
+        if seat.rows not in (None, rows):
+            raise RefusedError(
+                f"Worker {session.seat} has {rows} rows, an earlier attempt had {seat.rows}:"
+                " the data must be the same each time they are read."
+            )
+        seat.rows = rows
+        total = sum(other.rows or 0 for other in self._seats)
+        known = all(other.rows is not None for other in self._seats)
+        if total > self._settings.rows or (known and total != self._settings.rows):
+            seat.rows = None
+            raise RefusedError(
+                f"The run was announced with {self._settings.rows} rows, its workers have {total}:"
+                " count the rows of the same data that the workers read."
+            )
+        seat.status = "ready"
+        self._log_worker(session.seat, "ready")
+        self.started = self.started or self.present == len(self._seats)
+
+    @property
+    def present(self) -> int:
+        """Seats that are ready."""
+        return sum(seat.status in _AT_THE_GATE for seat in self._seats)
+
+    def may_start(self, session: Session) -> bool:
+        """Whether a ready seat may go on; one without rows holds nobody up and need not wait."""
+        return self.started or self.stop or self._seats[session.seat].rows == 0
+
+    def start(self, session: Session) -> Start:
+        """Let a seat go on from the center as it is now.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        seat = self._current(session)
+        seat.status = "running"
+        seat.base_version = self.version
+        return Start(
+            seat.next_sequence, seat.samples_folded, self.version, self.learning_rate, self.stop
+        )
+
+    def finish(self, session: Session) -> None:
+        """Note that a seat has no windows left.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        self._current(session).status = "finished"
+        self._log_worker(session.seat, "finished")
+
+    def fail(self, session: Session, error: str, message: str) -> None:
+        """Note that a worker gave up.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        self._current(session).status = "failed"
+        self.events.failure(session.seat, session.attempt, error, message)
+
+    def lose(self, session: Session) -> None:
+        """Note that a connection broke; nothing if its seat has moved on without it."""
+        seat = self._seats[session.seat]
+        if seat.session == session.number and seat.status not in ("finished", "failed"):
+            seat.status = "lost"
+            self._log_worker(session.seat, "lost")
+
+    def time_out(self, number: int, error: RefusedError) -> None:
+        """Tell the driver that a synchronous round has failed for want of this seat."""
+        attempt = self._seats[number].attempt
+        self.events.failure(number, attempt, type(error).__name__, str(error))
+
+    def missing(self, present: Iterable[int]) -> list[int]:
+        """Return the seats that a synchronous round still waits for."""
+        waiting = set(present)
+        return [
+            number
+            for number, seat in enumerate(self._seats)
+            if seat.status != "finished" and seat.rows != 0 and number not in waiting
+        ]
+
+    # Commits
+
+    def admit(self, arrival: Arrival, finite: bool) -> bool:
+        """Check a commit before it is folded.
+
+        Parameters
+        ----------
+        arrival : Arrival
+            The commit.
+        finite : bool
+            Whether all numbers of its vector are finite.
+
+        Returns
+        -------
+        bool
+            True if it is new, False if it was folded before.
+
+        Raises
+        ------
+        RefusedError
+            If it must not be folded.
+        FencedError
+            If the seat was taken over.
+        """
+        seat = self._current(arrival.session)
+        commit = arrival.commit
+        if commit.sequence < seat.next_sequence:
+            return False
+        who = f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
+        if commit.sequence > seat.next_sequence:
+            raise RefusedError(
+                f"{who}: commit {seat.next_sequence} is due, {commit.sequence} came in."
+            )
+        if commit.steps < 1 or commit.samples < 1:
+            raise RefusedError(
+                f"{who}: a window has at least one step and one sample,"
+                f" {commit.steps} and {commit.samples} came in."
+            )
+        if not math.isfinite(commit.loss):
+            raise RefusedError(
+                f"{who}: the loss is {commit.loss}. Nothing was folded;"
+                " lower the learning rate or check the data."
+            )
+        if not finite:
+            raise RefusedError(
+                f"{who}: the weights contain NaN or infinity (loss {commit.loss:g})."
+                " Nothing was folded; lower the learning rate or check the data."
+            )
+        return True
+
+    def info(self, arrival: Arrival) -> CommitInfo:
+        """Return what the rule may know of an admitted commit."""
+        commit = arrival.commit
+        staleness = self.version - self._seats[arrival.session.seat].base_version
+        return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
+
+    def fold(self, arrivals: list[Arrival], now: float) -> tuple[list[Exchanged], list[int]]:
+        """Count commits that are folded in one step: one commit, or all of a round.
+
+        Parameters
+        ----------
+        arrivals : list of Arrival
+            Admitted commits.
+        now : float
+            Unix seconds.
+
+        Returns
+        -------
+        list of Exchanged
+            The reply to each.
+        list of int
+            Epochs, from 1, that end with them.
+        """
+        infos = [self.info(arrival) for arrival in arrivals]
+        self.version += 1
+        replies = []
+        for arrival, info in zip(arrivals, infos, strict=True):
+            seat = self._seats[info.seat]
+            seat.next_sequence += 1
+            seat.samples_folded += info.samples
+            seat.base_version = self.version
+            self.samples_folded += info.samples
+            reply = self._reply(info.staleness)
+            self._log_window(arrival, reply, now)
+            replies.append(reply)
+        return replies, self._end_epochs(now)
+
+    def repeat(self, session: Session) -> Exchanged:
+        """Answer a commit that was folded before; nothing is counted again."""
+        self._seats[session.seat].base_version = self.version
+        return self._reply(0)
+
+    def _reply(self, staleness: int) -> Exchanged:
+        return Exchanged(self.version, staleness, self.stop, self.learning_rate)
+
+    def _end_epochs(self, now: float) -> list[int]:
+        settings = self._settings
+        ended = []
+        while (
+            self._epochs_ended < settings.epochs
+            and self.samples_folded >= (self._epochs_ended + 1) * settings.rows
+        ):
+            self._epochs_ended += 1
+            ended.append(self._epochs_ended)
+            self.events.epoch(self._epochs_ended, self.version, self.samples_folded, now)
+        return ended
+
+    # The driver
+
+    def update(self, seen: int) -> Update:
+        """Return the run as it is now, with events after the first `seen`, which are forgotten."""
+        seats = tuple(
+            SeatStatus(number, seat.attempt, seat.status, seat.rows, seat.samples_folded)
+            for number, seat in enumerate(self._seats)
+        )
+        events = tuple(self.events.after(seen, EVENTS_PER_UPDATE))
+        return Update(self.version, self.samples_folded, seats, events)
+
+    def command(self, stop: bool | None, learning_rate: float | None) -> None:
+        """Set what the next replies tell the workers; None leaves a thing as it is.
+
+        Raises
+        ------
+        RefusedError
+            If the learning rate is no positive number.
+        """
+        if learning_rate is not None:
+            if not (math.isfinite(learning_rate) and learning_rate > 0):
+                raise RefusedError(f"A learning rate is positive, {learning_rate!r} came in.")
+            self.learning_rate = learning_rate
+        if stop is not None:
+            self.stop = stop
+
+    def _log_worker(self, number: int, status: str) -> None:
+        seat = self._seats[number]
+        self.events.worker(number, seat.attempt, status, seat.rows)
+
+    def _log_window(self, arrival: Arrival, reply: Exchanged, now: float) -> None:
+        self.events.window(
+            arrival.session.seat,
+            arrival.session.attempt,
+            arrival.commit,
+            staleness=reply.staleness,
+            bytes_up=arrival.bytes_up,
+            bytes_down=encoded_size(reply, self._reply_bytes),
+            folded_at=now,
+            version=self.version,
+        )
+
+    def _current(self, session: Session) -> _Seat:
+        """Return the seat of the newest connection to it; every other one is fenced."""
+        seat = self._seats[session.seat]
+        if session.number != seat.session:
+            raise self.fenced(session.seat, session.attempt)
+        return seat
+
+    def fenced(self, number: int, attempt: int) -> FencedError:
+        """Return the error for an attempt, or an old connection of one, that lost its seat."""
+        return FencedError(
+            f"Seat {number} was taken over by a newer connection, of attempt"
+            f" {self._seats[number].attempt}; this one, of attempt {attempt}, has to end."
+        )

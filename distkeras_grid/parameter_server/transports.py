@@ -1,0 +1,261 @@
+"""Sockets: the one module that opens them. TCP between hosts, a Unix socket on the same host.
+
+Vectors go out from, and come in to, the caller's own memory. Every wait has an end: connecting and
+authenticating have a deadline, a transfer that has begun must move within `STALL_SECONDS`, and
+TCP keepalive ends the wait for a peer whose host has vanished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+import time
+from typing import Self
+
+from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.messages import Message
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.weights import Vector
+
+#: A transfer that has begun and does not move for so long has lost its peer.
+STALL_SECONDS = 60.0
+#: Seconds of silence after which TCP asks whether the peer's host lives, and between and times of
+#: asking: a dead host is noticed after a minute.
+_KEEPALIVE = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPALIVE", 30),
+    ("TCP_KEEPINTVL", 10),
+    ("TCP_KEEPCNT", 3),
+)
+#: Longest path of a Unix socket, bytes (macOS; Linux allows four more).
+_LONGEST_UNIX_PATH = 103
+_BACKLOG = 256
+
+
+class Channel:
+    """A connected socket and its end of the protocol.
+
+    Parameters
+    ----------
+    stream : socket
+        Connected; closed with the channel.
+    connection : Connection
+        The protocol's state.
+    """
+
+    def __init__(self, stream: socket.socket, connection: Connection) -> None:
+        self.connection = connection
+        self._stream = stream
+        stream.settimeout(STALL_SECONDS)
+        if stream.family != socket.AF_UNIX:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, seconds in _KEEPALIVE:
+                if hasattr(socket, name):
+                    stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def send(self, message: Message, vector: Vector | None = None) -> None:
+        """Send a message, and the vector it carries.
+
+        Parameters
+        ----------
+        message : Message
+            Must be legal now.
+        vector : ndarray, optional
+            Contiguous, ``float32``.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the message is not legal now.
+        OSError
+            If the peer is gone, or takes nothing for `STALL_SECONDS`.
+        """
+        payload = memoryview(b"") if vector is None else vector.data.cast("B")
+        parts = [memoryview(self.connection.send(message, len(payload))), payload]
+        self._stream.settimeout(STALL_SECONDS)
+        while parts:
+            sent = self._stream.sendmsg(parts)
+            while parts and sent >= len(parts[0]):
+                sent -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][sent:]
+
+    def receive(self, seconds: float | None) -> Message | None:
+        """Receive a message; its vector lands in ``connection.vector``.
+
+        Parameters
+        ----------
+        seconds : float or None
+            How long to wait for its first byte; None trusts TCP keepalive, and on the same host
+            the kernel, to end the wait when the peer is gone.
+
+        Returns
+        -------
+        Message or None
+            None if the peer has closed the connection between two messages.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the peer breaks the protocol.
+        OSError
+            If the connection breaks; TimeoutError if nothing comes in time.
+        """
+        self._stream.settimeout(seconds)
+        message = None
+        while message is None:
+            count = self._stream.recv_into(self.connection.wanted())
+            if count == 0:
+                self.connection.end_of_stream()
+                return None
+            message = self.connection.received(count)
+            self._stream.settimeout(STALL_SECONDS)
+        return message
+
+    def receive_by(self, deadline: float) -> Message | None:
+        """Receive a whole message before a moment on the monotonic clock.
+
+        Raises as `receive` does; TimeoutError if the message is not complete in time, however
+        slowly its bytes trickle in.
+        """
+        message = None
+        while message is None:
+            self._stream.settimeout(max(0.001, deadline - time.monotonic()))
+            count = self._stream.recv_into(self.connection.wanted())
+            if count == 0:
+                self.connection.end_of_stream()
+                return None
+            message = self.connection.received(count)
+            if message is None and time.monotonic() > deadline:
+                raise TimeoutError("timed out")
+        return message
+
+    def peer_is_gone(self) -> bool:
+        """Whether the peer, whose turn it is not, has closed the connection."""
+        self._stream.settimeout(0.0)
+        try:
+            return not self._stream.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
+
+    def close_after_goodbye(self, seconds: float) -> None:
+        """Close once the peer has had time to read the last message.
+
+        Closing a socket with unread bytes makes the kernel drop what was sent last, so what the
+        peer still sends is read and thrown away, for `seconds` at most.
+        """
+        deadline = time.monotonic() + seconds
+        scratch = bytearray(1 << 16)
+        with contextlib.suppress(OSError), self:
+            self._stream.shutdown(socket.SHUT_WR)
+            while time.monotonic() < deadline:
+                self._stream.settimeout(max(0.001, deadline - time.monotonic()))
+                if not self._stream.recv_into(scratch):
+                    return
+
+
+class Listener:
+    """A server's listening sockets: TCP, and a Unix socket in a directory of its own.
+
+    Parameters
+    ----------
+    bind_host, port : str, int
+        Address for TCP; port 0 takes a free one.
+    advertised_host : str
+        Host that clients are told.
+
+    Attributes
+    ----------
+    address : ServerAddress
+        Where clients connect.
+    sockets : list of socket
+        To accept from.
+
+    Raises
+    ------
+    OSError
+        If the address cannot be bound.
+    """
+
+    def __init__(self, bind_host: str, port: int, advertised_host: str) -> None:
+        family, _, _, _, target = socket.getaddrinfo(
+            bind_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        tcp = socket.create_server(target[:2], family=family, backlog=_BACKLOG)
+        self.sockets = [tcp]
+        self._directory = tempfile.mkdtemp(prefix="dkg-")
+        path = os.path.join(self._directory, "server")
+        if len(os.fsencode(path)) <= _LONGEST_UNIX_PATH:
+            unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            unix.bind(path)
+            unix.listen(_BACKLOG)
+            self.sockets.append(unix)
+        else:
+            path = ""
+        self.address = ServerAddress(advertised_host, tcp.getsockname()[1], path or None)
+
+    def close(self) -> None:
+        """Stop listening and remove the Unix socket."""
+        for listening in self.sockets:
+            listening.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def connect(address: ServerAddress, connection: Connection, deadline: float) -> Channel:
+    """Connect to a server: by its Unix socket if that is on this host, else by TCP.
+
+    Parameters
+    ----------
+    address : ServerAddress
+        Where the server is.
+    connection : Connection
+        The client's end of the protocol.
+    deadline : float
+        Moment on the monotonic clock.
+
+    Raises
+    ------
+    ServerUnreachableError
+        If there is no connection; the message names both ends.
+    """
+    remaining = max(0.001, deadline - time.monotonic())
+    # Another host, or another user's process, may have a path that only looks the same.
+    with contextlib.suppress(OSError):
+        if address.unix_path and os.path.exists(address.unix_path):
+            stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                stream.settimeout(remaining)
+                stream.connect(address.unix_path)
+            except OSError:
+                stream.close()
+                raise
+            return Channel(stream, connection)
+    try:
+        stream = socket.create_connection((address.host, address.port), timeout=remaining)
+    except OSError as error:
+        raise unreachable(address, error) from error
+    return Channel(stream, connection)
+
+
+def unreachable(address: ServerAddress, error: OSError) -> ServerUnreachableError:
+    """Return the error for a connection that cannot be made or broke."""
+    return ServerUnreachableError(
+        f"{socket.gethostname()} has no connection to the parameter server at {address}:"
+        f" {error!s} ({type(error).__name__}). Check that the driver still runs, and that"
+        " spark.driver.host and the port are open to the executors."
+    )
