@@ -1,0 +1,26 @@
+"""Figures of training runs, of predictions and of tiles.
+
+Each function returns a ``matplotlib.figure.Figure`` of 1200 x 800 pixels that belongs to no global
+state: it shows itself as the last line of a notebook's cell, and ``figure.savefig(path)`` writes
+it. Matplotlib is imported when the first figure is drawn.
+"""
+
+from distkeras_grid.plots.images import confusion_matrix, contact_sheet, overlap_picture
+from distkeras_grid.plots.runs import (
+    curves,
+    loss_by_worker,
+    staleness_histogram,
+    throughput,
+    timeline,
+)
+
+__all__ = [
+    "confusion_matrix",
+    "contact_sheet",
+    "curves",
+    "loss_by_worker",
+    "overlap_picture",
+    "staleness_histogram",
+    "throughput",
+    "timeline",
+]

@@ -1,0 +1,235 @@
+"""Figures of training runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.history import History
+from distkeras_grid.plots.style import (
+    MAX_NAMED,
+    PALETTE,
+    add_legend,
+    check_some,
+    color_of,
+    new_figure,
+    separate_thousands,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Points = Sequence[tuple[float, float]]
+
+AXIS_TITLES = {"seconds": "time since the first batch [s]", "samples": "samples trained"}
+BINS = 60
+
+
+def curves(
+    histories: Mapping[str, History | Points],
+    x: Literal["seconds", "samples"] = "seconds",
+    metric: str = "loss",
+) -> Figure:
+    """Compare runs by one metric.
+
+    Parameters
+    ----------
+    histories : mapping of str to History, or to sequence of (float, float)
+        A name for each run, best with its cores (``"ADAG, 2 workers, 2 cores"``); points
+        ``(x, value)`` serve for runs that have no `History`.
+    x : {"seconds", "samples"}, default "seconds"
+        Time since the first batch [s], or samples trained.
+    metric : str, default "loss"
+        A key of ``History.history``, such as ``val_accuracy``.
+
+    Raises
+    ------
+    ConfigurationError
+        If a history has no such metric.
+    EmptyDataError
+        If there is nothing to draw.
+
+    Examples
+    --------
+    >>> figure = curves({"fit, 2 cores": [(1.0, 0.5), (2.0, 0.7)]}, metric="val_accuracy")
+    >>> figure.axes[0].get_ylabel()
+    'validation accuracy'
+    """
+    if x not in AXIS_TITLES:
+        raise ConfigurationError(f"x must be 'seconds' or 'samples', got {x!r}")
+    check_some(histories, "runs")
+    figure, axes = new_figure()
+    for number, (name, run) in enumerate(histories.items()):
+        points = run.points(metric, x) if isinstance(run, History) else run
+        check_some(points, f"points of {name!r}")
+        horizontal, vertical = np.asarray(points, dtype=float).T
+        # A marker of its own for each run: colors alone do not survive a gray printer.
+        axes.plot(
+            horizontal,
+            vertical,
+            color=color_of(number, len(histories)),
+            marker="osD^vPX"[number % 7],
+            markersize=5,
+            label=name,
+        )
+    axes.set_xlabel(AXIS_TITLES[x])
+    axes.set_ylabel(_spoken(metric))
+    axes.set_xlim(left=0)
+    axes.margins(x=0.03)
+    separate_thousands(axes, "x")
+    add_legend(figure, axes)
+    axes.set_title(f"{_spoken(metric).capitalize()} by {'time' if x == 'seconds' else 'samples'}")
+    return figure
+
+
+def loss_by_worker(history: History) -> Figure:
+    """Draw the loss of every window, a line a worker.
+
+    Parameters
+    ----------
+    history : History
+        With at least one window.
+    """
+    check_some(history.records, "windows")
+    figure, axes = new_figure()
+    workers = sorted({record.worker for record in history.records})
+    began = min(record.started for record in history.records)
+    for number, worker in enumerate(workers):
+        windows = history.select(worker=worker)
+        times = np.array([w.started + w.seconds - began for w in windows])
+        losses = np.array([w.loss for w in windows])
+        color = color_of(number, len(workers))
+        axes.plot(times, losses, ".", color=color, alpha=0.25, markersize=4)
+        axes.plot(times, _smoothed(losses), color=color, label=f"worker {worker}")
+    axes.set_xlabel(AXIS_TITLES["seconds"])
+    axes.set_ylabel("loss of a window")
+    axes.set_title("Loss by worker (dots: windows, lines: moving mean)")
+    add_legend(figure, axes)
+    return figure
+
+
+def staleness_histogram(history: History) -> Figure:
+    """Count the windows by their staleness.
+
+    Parameters
+    ----------
+    history : History
+        With at least one window.
+    """
+    check_some(history.records, "windows")
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = new_figure()
+    staleness = np.array([record.staleness for record in history.records])
+    values, counts = np.unique(staleness, return_counts=True)
+    axes.bar(values, 100 * counts / counts.sum(), width=0.8, color=PALETTE[0])
+    mean = staleness.mean()
+    axes.axvline(mean, color=PALETTE[1], linestyle="--", label=f"mean {mean:.2f}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(-0.6, max(values.max(), 1) + 0.6)
+    axes.set_xlabel("staleness [commits of other workers since the last exchange]")
+    axes.set_ylabel("share of windows [%]")
+    axes.set_title(f"Staleness of {len(staleness):,} windows")
+    add_legend(figure, axes)
+    return figure
+
+
+def timeline(history: History) -> Figure:
+    """Draw when each worker computed: a bar a window, colored by the worker's pass over its rows.
+
+    What is white between the bars is exchange and waiting.
+
+    Parameters
+    ----------
+    history : History
+        With at least one window.
+    """
+    check_some(history.records, "windows")
+    from matplotlib.patches import Patch
+
+    figure, axes = new_figure()
+    workers = sorted({record.worker for record in history.records})
+    passes = sorted({record.epoch for record in history.records})
+    colors = {epoch: color_of(number, len(passes)) for number, epoch in enumerate(passes)}
+    began = min(record.started for record in history.records)
+    for row, worker in enumerate(workers):
+        windows = history.select(worker=worker)
+        axes.broken_barh(
+            [(w.started - began, w.seconds) for w in windows],
+            (row - 0.35, 0.7),
+            facecolors=[colors[w.epoch] for w in windows],
+            edgecolor="white",
+            # Edges of many windows would cover the bars themselves.
+            linewidth=0.5 if len(windows) <= 200 else 0,
+        )
+    every = math.ceil(len(workers) / 25)
+    axes.set_yticks(range(0, len(workers), every), [f"worker {w}" for w in workers[::every]])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(left=0)
+    axes.set_xlabel(AXIS_TITLES["seconds"])
+    axes.set_title("Windows of each worker over time")
+    if len(passes) <= MAX_NAMED:
+        add_legend(figure, axes, [Patch(color=colors[e], label=f"epoch {e}") for e in passes])
+    return figure
+
+
+def throughput(histories: Mapping[str, History]) -> Figure:
+    """Draw the samples per second of runs over time.
+
+    Parameters
+    ----------
+    histories : mapping of str to History
+        A name for each run, best with its cores.
+    """
+    check_some(histories, "runs")
+    figure, axes = new_figure()
+    for number, (name, history) in enumerate(histories.items()):
+        check_some(history.records, f"windows of {name!r}")
+        seconds = max(history.training_seconds(), 1e-9)
+        began = min(record.started for record in history.records)
+        # Whole windows arrive at once: too few of them in a bin would draw a comb.
+        bins = max(1, min(BINS, len(history.records) // 8))
+        folded, edges = np.histogram(
+            [record.folded_at - began for record in history.records],
+            bins=bins,
+            range=(0.0, seconds),
+            weights=[record.samples for record in history.records],
+        )
+        mean = history.samples / seconds
+        axes.stairs(
+            folded / np.diff(edges),
+            edges,
+            color=color_of(number, len(histories)),
+            linewidth=1.8,
+            baseline=None,
+            label=f"{name}: {mean:,.0f} samples/s on average",
+        )
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    separate_thousands(axes, "y")
+    axes.set_xlabel(AXIS_TITLES["seconds"])
+    axes.set_ylabel("samples per second")
+    axes.set_title("Throughput")
+    add_legend(figure, axes)
+    return figure
+
+
+def _spoken(metric: str) -> str:
+    name = metric.removeprefix("val_").replace("_", " ")
+    return f"validation {name}" if metric.startswith("val_") else f"training {name}"
+
+
+def _smoothed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return at each value the mean of a tenth of all values around it, fewer at the ends."""
+    reach = len(values) // 20
+    places = np.arange(len(values))
+    starts, ends = np.maximum(0, places - reach), np.minimum(len(values), places + reach + 1)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    means: npt.NDArray[np.float64] = (sums[ends] - sums[starts]) / (ends - starts)
+    return means

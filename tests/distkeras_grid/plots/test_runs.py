@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from distkeras_grid import plots
+from distkeras_grid.errors import ConfigurationError, EmptyDataError
+from distkeras_grid.history import History
+
+
+def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> History:
+    """A run in which all workers go in step: one window a second, 32 samples each."""
+    history = History()
+    version = 0
+    for second in range(epochs * windows):
+        for worker in range(workers):
+            version += 1
+            history.add_window(
+                {
+                    "worker": worker,
+                    "attempt": 0,
+                    "epoch": 1 + second // windows,
+                    "window": second % windows,
+                    "steps": 1,
+                    "samples": 32,
+                    "loss": 1.0 / version,
+                    "metrics": {},
+                    "started": 1000.0 + second,
+                    "seconds": 0.9,
+                    "staleness": workers - 1 if second else 0,
+                    "bytes_up": 0,
+                    "bytes_down": 0,
+                    "folded_at": 1000.95 + second,
+                    "version": version,
+                }
+            )
+        if (second + 1) % windows == 0:
+            history.add_epoch(
+                {
+                    "epoch": (second + 1) // windows,
+                    "version": version,
+                    "samples": 32 * version,
+                    "at": 1000.95 + second,
+                },
+                validation={"val_accuracy": second / 100},
+            )
+    return history
+
+
+def texts_cut_off(figure) -> list[str]:
+    """Texts that do not lie whole within their figure."""
+    figure.draw_without_rendering()
+    box = figure.bbox
+    hidden = hidden_ticks(figure)
+    cut = []
+    for text in figure.findobj(lambda artist: hasattr(artist, "get_text")):
+        if not text.get_text() or text in hidden:
+            continue
+        extent = text.get_window_extent()
+        across = extent.x0 >= -1 and extent.x1 <= box.x1 + 1
+        if not (across and extent.y0 >= -1 and extent.y1 <= box.y1 + 1):
+            cut.append(text.get_text())
+    return cut
+
+
+def hidden_ticks(figure) -> list:
+    """Ticks beyond the axes' limits, which Matplotlib keeps and does not draw."""
+    hidden = []
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = axis.get_major_ticks()
+            hidden += [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]
+    return hidden
+
+
+@pytest.mark.parametrize("workers", [1, 2, 20])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        plots.loss_by_worker,
+        plots.staleness_histogram,
+        plots.timeline,
+        lambda history: plots.throughput({"ADAG, 2 workers on 2 cores": history}),
+        lambda history: plots.curves({f"run {i}": history for i in range(20)}, metric="loss"),
+    ],
+)
+def test_each_figure_has_its_size_names_its_axes_and_cuts_no_text(draw, workers):
+    figure = draw(make_history(workers))
+    axes = figure.axes[0]
+    assert (figure.get_size_inches() * figure.dpi).tolist() == [1200, 800]
+    assert axes.get_title()
+    assert axes.get_xlabel()
+    assert axes.get_ylabel() or axes.get_yticklabels()
+    assert texts_cut_off(figure) == []
+
+
+def test_curves_draw_the_epochs_of_histories_and_given_points():
+    runs = {"ADAG": make_history(), "fit": [(1.0, 0.25), (2.0, 0.5)]}
+    figure = plots.curves(runs, metric="val_accuracy")
+    ours, theirs = figure.axes[0].get_lines()
+    assert ours.get_xydata().tolist() == [[pytest.approx(9.95), 0.09], [pytest.approx(19.95), 0.19]]
+    assert theirs.get_xydata().tolist() == [[1.0, 0.25], [2.0, 0.5]]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ADAG", "fit"]
+    assert figure.axes[0].get_ylabel() == "validation accuracy"
+
+
+def test_curves_by_samples_count_the_samples():
+    figure = plots.curves({"ADAG": make_history()}, x="samples")
+    assert figure.axes[0].get_lines()[0].get_xdata().tolist() == [640.0, 1280.0]
+    assert figure.axes[0].get_xlabel() == "samples trained"
+
+
+def test_no_two_of_a_few_runs_look_alike():
+    figure = plots.curves({str(i): [(0.0, i), (1.0, i)] for i in range(7)})
+    looks = {(line.get_color(), line.get_marker()) for line in figure.axes[0].get_lines()}
+    assert len({color for color, _ in looks}) == len({marker for _, marker in looks}) == 7
+
+
+def test_curves_refuse_what_they_cannot_draw():
+    with pytest.raises(ConfigurationError, match="got 'hours'"):
+        plots.curves({"a": [(0.0, 1.0)]}, x="hours")
+    with pytest.raises(ConfigurationError, match="no epoch has the metric 'auc'"):
+        plots.curves({"a": make_history()}, metric="auc")
+    with pytest.raises(EmptyDataError, match="no runs"):
+        plots.curves({})
+    with pytest.raises(EmptyDataError, match="no points of 'a'"):
+        plots.curves({"a": []})
+
+
+@pytest.mark.parametrize("draw", [plots.loss_by_worker, plots.staleness_histogram, plots.timeline])
+def test_a_history_without_windows_is_an_error(draw):
+    with pytest.raises(EmptyDataError, match="no windows"):
+        draw(History())
+
+
+def test_the_loss_of_each_worker_is_smoothed_around_each_window():
+    history = make_history(workers=1, epochs=1, windows=40)
+    dots, line = plots.loss_by_worker(history).axes[0].get_lines()
+    losses = dots.get_ydata()
+    assert losses.tolist() == [record.loss for record in history.records]
+    assert line.get_ydata()[20] == pytest.approx(np.mean(losses[18:23]))
+    assert line.get_ydata()[-1] == pytest.approx(np.mean(losses[-3:]))
+
+
+def test_the_histogram_shows_shares_that_add_up():
+    figure = plots.staleness_histogram(make_history(workers=2))
+    heights = {round(bar.get_center()[0]): bar.get_height() for bar in figure.axes[0].patches}
+    assert heights == pytest.approx({0: 5.0, 1: 95.0})
+
+
+def test_the_timeline_has_a_bar_a_window():
+    figure = plots.timeline(make_history(workers=3))
+    bars = figure.axes[0].collections
+    assert [len(collection.get_paths()) for collection in bars] == [20, 20, 20]
+    first = bars[0].get_paths()[1].vertices[:, 0]
+    assert (first.min(), first.max()) == (pytest.approx(1.0), pytest.approx(1.9))
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "worker 0",
+        "worker 1",
+        "worker 2",
+    ]
+
+
+def test_throughput_adds_up_to_the_samples_of_the_run():
+    history = make_history()
+    (steps,) = plots.throughput({"ADAG": history}).axes[0].patches
+    data = steps.get_data()
+    assert (data.values * np.diff(data.edges)).sum() == pytest.approx(history.samples)
+
+
+def test_a_figure_shows_itself_in_a_notebook():
+    png = plots.timeline(make_history())._repr_png_()
+    assert Image.open(io.BytesIO(png)).size == (1200, 800)
