@@ -31,7 +31,8 @@
         ├── NonFiniteLossError              the loss became NaN or infinite
         └── WorkerFailedError               a worker failed; carries its own message
 
-Messages end with what came in and what to do. All survive pickling, for they travel from executors to the driver.
+Messages end with what came in and what to do. All survive pickling, for they travel from
+executors to the driver.
 """
 
 from __future__ import annotations
@@ -66,10 +67,8 @@ class UnknownArgumentError(ConfigurationError):
 
         Examples
         --------
-        >>> raise UnknownArgumentError.among("ADAG", ["batchsize"], ["batch_size", "loss"])
-        Traceback (most recent call last):
-        ...
-        distkeras_grid.errors.UnknownArgumentError: ADAG has no argument 'batchsize' (did you mean 'batch_size'?). Known: batch_size, loss.
+        >>> str(UnknownArgumentError.among("ADAG", ["batchsize"], ["batch_size", "loss"]))
+        "ADAG has no argument 'batchsize' (did you mean 'batch_size'?). Known: batch_size, loss."
         """
         names = sorted(known)
         parts = []
@@ -148,7 +147,7 @@ class ProtocolError(ParameterServerError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side tried to break the protocol."""
+    """We tried to break the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -55,7 +56,7 @@ def build_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        **({"spark.driver.memory": "2g"} if "spark.driver.memory" not in os.environ else {}),
+        "spark.driver.memory": "2g",
         **(settings or {}),
     }
     # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
@@ -88,29 +89,33 @@ def active_session() -> SparkSession:
 
 
 def task_slots(spark: SparkSession) -> int:
-    """Return how many tasks the session can run at once now.
-
-    ``defaultParallelism`` counts the cores of the executors registered now (in local mode, of
-    the threads), never less than two on a cluster; ``spark.task.cpus`` divides them.
-    """
+    """Return how many tasks the session can run at once now, on the executors registered now."""
     context = spark.sparkContext
-    master = context.master
-    cores = int(context.defaultParallelism)
-    if not master.startswith("local"):
-        cores = registered_cores(spark) or cores
-    return cores // int(context.getConf().get("spark.task.cpus", "1") or 1)
+    conf = context.getConf()
+    cores = local_cores(str(context.master))
+    each = conf.get("spark.executor.cores")
+    if cores is None and each:
+        # The tracker counts the driver as an executor.
+        tracker: Any = context._jsc.sc().statusTracker()
+        cores = (len(tracker.getExecutorInfos()) - 1) * int(each)
+    # On a cluster without that setting an executor has its node's cores, and this is their sum.
+    cores = cores or int(context.defaultParallelism)
+    return cores // int(conf.get("spark.task.cpus", "1") or 1)
 
 
-def registered_cores(spark: SparkSession) -> int:
-    """Return the cores of all registered executors, 0 if Spark does not tell.
+def local_cores(master: str) -> int | None:
+    """Return the task threads of a local master, None for any other.
 
-    ``statusTracker`` of the JVM knows executors but not their cores, so these come from the
-    setting that every executor of the application was started with.
+    Examples
+    --------
+    >>> local_cores("local"), local_cores("local[3,4]"), local_cores("spark://host:7077")
+    (1, 3, None)
     """
-    context: Any = spark.sparkContext
-    executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
-    each = context.getConf().get("spark.executor.cores")
-    return executors * int(each) if each and executors > 0 else 0
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if found is None:
+        return None
+    count = found.group(1) or "1"
+    return (os.cpu_count() or 1) if count == "*" else int(count)
 
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
@@ -213,10 +218,13 @@ def compare_interpreters(driver: dict[str, Any], executor: dict[str, Any]) -> li
 
     Examples
     --------
-    >>> driver = {"executable": "/a/python", "python": "3.11", "host": "d", "packages": {"keras": "3.15.1"}}
-    >>> executor = {"executable": "/b/python", "python": "3.11", "host": "w", "packages": {"keras": None}}
+    >>> driver = {"executable": "/a/python", "python": "3.11", "packages": {"keras": "3.15.1"}}
+    >>> executor = {"executable": "/b/python", "python": "3.11", "host": "w", "packages": {}}
     >>> compare_interpreters(driver, executor)
-    ['Executors on w run /b/python, which lacks keras; the driver runs /a/python. Install it there, or point spark.pyspark.python (PYSPARK_PYTHON) to an interpreter that has it.']
+    []
+    >>> executor["packages"] = {"keras": None}
+    >>> compare_interpreters(driver, executor)[0][:60]
+    'Executors on w run /b/python, which lacks keras; the driver r'
     """
     here, there = driver["executable"], executor["executable"]
     where = f"Executors on {executor['host']} run {there}"

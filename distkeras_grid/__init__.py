@@ -1,0 +1,67 @@
+"""Distributed training of Keras models on Spark, from microscopy images to a trained model.
+
+Importing the package imports neither TensorFlow nor Spark: each public name is loaded when it is
+first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distkeras_grid.feeding.schema import Field
+    from distkeras_grid.history import History
+    from distkeras_grid.inference.evaluator import AccuracyEvaluator
+    from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.spark.dataframes import read_tiles
+    from distkeras_grid.spark.session import build_session
+    from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
+    from distkeras_grid.trainers.elastic import AEASGD
+    from distkeras_grid.trainers.saved_run import SavedRun, load
+    from distkeras_grid.trainers.single import SingleTrainer
+    from distkeras_grid.trainers.synchronous import AveragingTrainer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ADAG": "trainers.downpour",
+    "AEASGD": "trainers.elastic",
+    "AccuracyEvaluator": "inference.evaluator",
+    "AveragingTrainer": "trainers.synchronous",
+    "DOWNPOUR": "trainers.downpour",
+    "Field": "feeding.schema",
+    "History": "history",
+    "ModelPredictor": "inference.predictor",
+    "SavedRun": "trainers.saved_run",
+    "SingleTrainer": "trainers.single",
+    "build_session": "spark.session",
+    "load": "trainers.saved_run",
+    "read_tiles": "spark.dataframes",
+}
+
+__all__ = [
+    "ADAG",
+    "AEASGD",
+    "DOWNPOUR",
+    "AccuracyEvaluator",
+    "AveragingTrainer",
+    "Field",
+    "History",
+    "ModelPredictor",
+    "SavedRun",
+    "SingleTrainer",
+    "build_session",
+    "load",
+    "read_tiles",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

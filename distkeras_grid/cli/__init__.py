@@ -1,0 +1,1 @@
+"""The command line: ``distkeras-grid tile | train | predict | evaluate``."""

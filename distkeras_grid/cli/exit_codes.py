@@ -1,0 +1,88 @@
+"""One table of exit codes for all commands and jobs, and the guard that applies it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    DataError,
+    EnvironmentMismatchError,
+    GridError,
+    ParameterServerError,
+    StorageError,
+    TrainingError,
+)
+
+
+class ExitCode(IntEnum):
+    """What a command ended with."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DATA = 3
+    STORAGE = 4
+    CLUSTER = 5
+    TRAINING = 6
+    INTERRUPTED = 130
+
+
+HELP = {
+    ExitCode.OK: "all done",
+    ExitCode.FAILED: "an error of the program itself; the traceback tells where",
+    ExitCode.USAGE: "a flag or a setting is wrong",
+    ExitCode.DATA: "the data do not fit: columns, labels, splits, images",
+    ExitCode.STORAGE: "a path cannot be read or written, exists already, or has no space",
+    ExitCode.CLUSTER: "Spark or the parameter server cannot run it: slots, packages, network",
+    ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
+    ExitCode.INTERRUPTED: "interrupted; the executors' work was stopped",
+}
+
+# Looked up in this order, so that a class stands before its base.
+_CODES: tuple[tuple[type[GridError], ExitCode], ...] = (
+    (ConfigurationError, ExitCode.USAGE),
+    (DataError, ExitCode.DATA),
+    (StorageError, ExitCode.STORAGE),
+    (EnvironmentMismatchError, ExitCode.CLUSTER),
+    (ClusterError, ExitCode.CLUSTER),
+    (ParameterServerError, ExitCode.CLUSTER),
+    (TrainingError, ExitCode.TRAINING),
+)
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Return the code for an exception.
+
+    Examples
+    --------
+    >>> exit_code(DataError("no rows")), exit_code(KeyboardInterrupt())
+    (<ExitCode.DATA: 3>, <ExitCode.INTERRUPTED: 130>)
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
+
+
+def exit_codes_help() -> str:
+    """Return the table for a help text."""
+    return "exit codes:\n" + "".join(f"  {code:>3}  {text}\n" for code, text in HELP.items())
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Run a command; turn an exception that is ours into one line and its exit code.
+
+    Any other exception is a defect and passes with its traceback.
+    """
+    try:
+        command()
+    except KeyboardInterrupt as interrupt:
+        print("interrupted", file=sys.stderr)
+        return exit_code(interrupt)
+    except GridError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return exit_code(error)
+    return ExitCode.OK

@@ -1,0 +1,50 @@
+"""``distkeras-grid VERB ...``: finds the verb and hands it the rest of the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help
+
+GROUP = "distkeras_grid.commands"
+
+DESCRIPTIONS = {
+    "tile": "cut microscopy images into overlapping, rotated tiles (Parquet)",
+    "train": "train a Keras model on Spark workers",
+    "predict": "add a model's predictions to a data set",
+    "evaluate": "compare predictions with labels",
+}
+
+
+def usage(verbs: Sequence[str]) -> str:
+    """Return the help text."""
+    width = max(map(len, verbs), default=0)
+    lines = [f"  {verb:<{width}}  {DESCRIPTIONS.get(verb, '')}".rstrip() for verb in verbs]
+    return (
+        "usage: distkeras-grid VERB [options]\n\nverbs:\n"
+        + "\n".join(lines)
+        + "\n\ndistkeras-grid VERB --help tells the options of each.\n\n"
+        + exit_codes_help()
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    commands = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    verbs = sorted(
+        commands, key=list(DESCRIPTIONS).index if set(commands) <= set(DESCRIPTIONS) else None
+    )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage(verbs), end="")
+        return ExitCode.OK if arguments else ExitCode.USAGE
+    if arguments[0] == "--version":
+        print(f"distkeras_grid {metadata.version('distkeras_grid')}")
+        return ExitCode.OK
+    verb, *rest = arguments
+    if verb not in commands:
+        print(f"distkeras-grid: no verb {verb!r}. Known: {', '.join(verbs)}.", file=sys.stderr)
+        return ExitCode.USAGE
+    return int(commands[verb].load()(rest))

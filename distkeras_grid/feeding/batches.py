@@ -1,0 +1,102 @@
+"""Which rows of a seat come in which batch, window and epoch: pure, and the same at every try.
+
+The order follows from (seed, seat, epoch) alone, so a task that runs again can begin at any
+window: the server tells it how many are folded. Nothing is left out: an epoch's last batch may
+have fewer rows and its last window fewer batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Batches in a block where the window is an epoch: a block's rows are in memory at once.
+BLOCK_STEPS = 32
+
+
+@dataclass(frozen=True)
+class Window:
+    """The batches between two exchanges.
+
+    Parameters
+    ----------
+    sequence : int
+        Place among all windows of the seat, from 0, over all epochs.
+    epoch, window : int
+        Epoch, from 1, and place in it, from 0.
+    blocks : tuple of ndarray
+        Places of rows in the seat's order, int64; each block of shape ``(steps, batch)``. Full
+        batches come first; a shorter last batch is a block of its own.
+    """
+
+    sequence: int
+    epoch: int
+    window: int
+    blocks: tuple[NDArray[np.int64], ...]
+
+
+def windows(
+    rows: int,
+    batch_size: int,
+    window: int | None,
+    epochs: int,
+    *,
+    seed: int,
+    seat: int,
+    shuffle: bool,
+    start_sequence: int = 0,
+) -> Iterator[Window]:
+    """Yield the windows of a seat, in order.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the seat; none give no window.
+    batch_size : int
+        Rows in a batch.
+    window : int or None
+        Batches in a window; None for one window an epoch.
+    epochs : int
+        Passes over the rows.
+    seed, seat : int
+        Decide the order, together with the epoch.
+    shuffle : bool
+        Whether each epoch has an order of its own; else rows come as they are.
+    start_sequence : int
+        The first window to yield.
+
+    Examples
+    --------
+    >>> first, last = windows(5, 2, 2, 1, seed=0, seat=0, shuffle=False)
+    >>> [block.tolist() for block in first.blocks], [block.tolist() for block in last.blocks]
+    ([[[0, 1], [2, 3]]], [[[4]]])
+    """
+    steps = math.ceil(rows / batch_size)
+    length = steps if window is None else window
+    per_epoch = math.ceil(steps / length) if steps else 0
+    for sequence in range(start_sequence, per_epoch * epochs):
+        epoch, number = divmod(sequence, per_epoch)
+        if number == 0 or sequence == start_sequence:
+            order = epoch_order(rows, seed, seat, epoch + 1, shuffle=shuffle)
+        part = order[number * length * batch_size : (number + 1) * length * batch_size]
+        yield Window(sequence, epoch + 1, number, _blocks(part, batch_size, window or BLOCK_STEPS))
+
+
+def epoch_order(rows: int, seed: int, seat: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
+    """Return the order of a seat's rows in one epoch, from 1."""
+    if not shuffle:
+        return np.arange(rows)
+    return np.random.default_rng([seed, seat, epoch]).permutation(rows)
+
+
+def _blocks(part: NDArray[np.int64], batch_size: int, steps: int) -> tuple[NDArray[np.int64], ...]:
+    full = len(part) // batch_size * batch_size
+    batches = part[:full].reshape(-1, batch_size)
+    blocks = [batches[start : start + steps] for start in range(0, len(batches), steps)]
+    if full < len(part):
+        blocks.append(part[full:].reshape(1, -1))
+    return tuple(blocks)

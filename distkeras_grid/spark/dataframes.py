@@ -1,0 +1,272 @@
+"""What a user hands over as data, turned into a DataFrame with known columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
+from distkeras_grid.feeding.schema import METADATA_KEY, Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+SPLIT_COLUMN = "split"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns a run reads, resolved against one DataFrame.
+
+    Parameters
+    ----------
+    features : Field
+        The features; what the model sees is ``value * scale + offset``.
+    label : str
+        Name of the label column.
+    label_size : int or None
+        Length of a label that is an array, None for a number.
+    integer_labels : bool
+        Whether the numbers of the labels are integers.
+    weight : str or None
+        Name of the column of sample weights.
+    """
+
+    features: Field
+    label: str
+    label_size: int | None
+    integer_labels: bool
+    weight: str | None = None
+
+
+def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFrame:
+    """Return `data` as a DataFrame: itself, or the Parquet files under a path.
+
+    Raises
+    ------
+    ConfigurationError
+        For an RDD, an array, a pandas frame or a Spark Connect frame; says what to do instead.
+    PathNotFoundError
+        If there is nothing under the path.
+    """
+    from pyspark.sql import DataFrame
+
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        return read_parquet(spark, str(data))
+    module = type(data).__module__
+    if module.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession"):
+        raise ConfigurationError(
+            f"{what} comes from Spark Connect, which gives no access to executors' tasks; use a "
+            f"classic session (spark-submit, or SparkSession.builder.master(...)). "
+            f"Received: {type(data).__name__}."
+        )
+    if isinstance(data, DataFrame):
+        return data
+    advice = "pass a DataFrame, or the path of a Parquet data set"
+    if module.startswith("pyspark.rdd"):
+        advice = f"turn the RDD into a DataFrame: spark.createDataFrame(rdd, schema), or {advice}"
+    elif module.startswith(("numpy", "pandas", "tensorflow", "keras", "torch", "jax")):
+        advice = f"make a DataFrame of it: spark.createDataFrame(...), or {advice}"
+    raise ConfigurationError(f"{what} must be a DataFrame; {advice}. Received: {type(data)!r}.")
+
+
+def read_parquet(spark: SparkSession, path: str) -> DataFrame:
+    """Return the Parquet data set under `path`; the columns keep their metadata.
+
+    Raises
+    ------
+    PathNotFoundError
+        If the path does not exist or holds no Parquet file.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.parquet(path)
+    except AnalysisException as error:
+        raise PathNotFoundError(
+            f"No Parquet data set can be read from {path!r}: {str(error).splitlines()[0]} "
+            "Check scheme, host and path."
+        ) from error
+
+
+def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> list[DataFrame]:
+    """Return the splits of a tile data set, one DataFrame each.
+
+    Parameters
+    ----------
+    path : str
+        What the tiling job wrote; any Hadoop path.
+    splits : tuple of str
+        Names of the splits, default ``("train", "test")``.
+
+    Returns
+    -------
+    list of DataFrame
+        In the order of `splits`; the ``image`` column carries its shape and scaling.
+
+    Raises
+    ------
+    PathNotFoundError
+        If the path holds no data set.
+    SchemaError
+        If a split is not there.
+    """
+    from pyspark.sql import functions as F
+
+    from distkeras_grid.spark.session import active_session
+
+    frame = read_parquet(active_session(), path)
+    if SPLIT_COLUMN not in frame.columns:
+        raise SchemaError(
+            f"{path!r} has no column {SPLIT_COLUMN!r}, so it is no tile data set; its columns: "
+            f"{', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
+        )
+    present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
+    missing = [name for name in splits if name not in present]
+    if missing:
+        raise SchemaError(
+            f"{path!r} has no split {missing[0]!r}; it has {', '.join(sorted(present))}. "
+            f"Name them: read_tiles(path, splits={tuple(sorted(present))!r})."
+        )
+    return [frame.where(F.col(SPLIT_COLUMN) == name) for name in splits]
+
+
+def resolve_columns(
+    frame: DataFrame, features_col: str | Field, label_col: str, weight_col: str | None = None
+) -> Columns:
+    """Find and check the columns a run reads; looks at no more than one row.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing or of a type that cannot be used.
+    """
+    features = resolve_features(frame, features_col)
+    label_type = _column_type(frame, label_col, "label_col")
+    label_size, integer_labels = _label_kind(frame, label_col, label_type)
+    if weight_col is not None:
+        kind = _column_type(frame, weight_col, "sample_weight_col")
+        if not _is_number(kind):
+            raise SchemaError(
+                f"sample_weight_col {weight_col!r} must be a number, it is {kind.simpleString()}."
+            )
+    return Columns(features, label_col, label_size, integer_labels, weight_col)
+
+
+def resolve_features(frame: DataFrame, features_col: str | Field) -> Field:
+    """Return the `Field` of the feature column: the one given, or the column's own metadata.
+
+    Arrays and Spark ML vectors need neither; their length is that of the first row.
+
+    Raises
+    ------
+    SchemaError
+        If the column is missing, or binary without metadata or `Field`.
+    """
+    name = features_col.name if isinstance(features_col, Field) else features_col
+    kind = _column_type(frame, name, "features_col")
+    if isinstance(features_col, Field):
+        return features_col
+    metadata = frame.schema[name].metadata
+    if METADATA_KEY in metadata:
+        return Field.from_metadata(name, metadata)
+    if is_binary(kind):
+        raise SchemaError(
+            f"Column {name!r} is binary and carries no metadata, so its shape is unknown. "
+            f'Describe it: features_col=Field("{name}", shape=(height, width, channels), '
+            f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
+        )
+    if _is_number(kind):
+        return Field(name, shape=(1,), dtype="float32")
+    if is_vector(kind) or _is_number_array(kind):
+        return Field(name, shape=(_first_length(frame, name),), dtype="float32")
+    raise SchemaError(
+        f"features_col {name!r} is {kind.simpleString()}; usable are binary, array of numbers, "
+        "Spark ML vector and number."
+    )
+
+
+def feature_expression(frame: DataFrame, field: Field) -> Column:
+    """Return the column as the tasks read it: binary, or ``array<float>``."""
+    from pyspark.sql import functions as F
+
+    column = F.col(quoted(field.name))
+    kind = frame.schema[field.name].dataType
+    if is_vector(kind):
+        from pyspark.ml.functions import vector_to_array
+
+        return vector_to_array(column, "float32")
+    if is_binary(kind):
+        return F.col(f"{quoted(field.name)}.bytes") if kind.typeName() == "struct" else column
+    if _is_number(kind):
+        return F.array(column.cast("float"))
+    return column.cast("array<float>")
+
+
+def quoted(name: str) -> str:
+    """Return a column name in back quotes, so that dots in it are no struct access."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_binary(kind: DataType) -> bool:
+    """Whether the type is binary, or the ``struct<bytes, path>`` of encoded images."""
+    from pyspark.sql.types import BinaryType, StructType
+
+    if isinstance(kind, StructType):
+        return "bytes" in kind.names and isinstance(kind["bytes"].dataType, BinaryType)
+    return isinstance(kind, BinaryType)
+
+
+def is_vector(kind: DataType) -> bool:
+    """Whether the type is a Spark ML vector."""
+    return type(kind).__name__ == "VectorUDT"
+
+
+def _is_number(kind: DataType) -> bool:
+    from pyspark.sql.types import BooleanType, NumericType
+
+    return isinstance(kind, NumericType | BooleanType)
+
+
+def _is_number_array(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType
+
+    return isinstance(kind, ArrayType) and _is_number(kind.elementType)
+
+
+def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
+    if name not in frame.columns:
+        import difflib
+
+        near = difflib.get_close_matches(name, frame.columns, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise SchemaError(
+            f"{argument} {name!r} is not a column of the data.{hint} "
+            f"Columns: {', '.join(frame.columns)}."
+        )
+    return frame.schema[name].dataType
+
+
+def _label_kind(frame: DataFrame, name: str, kind: DataType) -> tuple[int | None, bool]:
+    from pyspark.sql.types import BooleanType, IntegralType
+
+    if _is_number(kind):
+        return None, isinstance(kind, IntegralType | BooleanType)
+    if _is_number_array(kind) or is_vector(kind):
+        return _first_length(frame, name), False
+    raise SchemaError(
+        f"label_col {name!r} is {kind.simpleString()}; usable are an integer or float column, or "
+        "an array of numbers (one-hot, regression). Texts become integers with "
+        "pyspark.ml.feature.StringIndexer."
+    )
+
+
+def _first_length(frame: DataFrame, name: str) -> int:
+    row = frame.select(quoted(name)).first()
+    if row is None or row[0] is None:
+        raise SchemaError(
+            f"Column {name!r} has no value in its first row, so its length is unknown; drop such "
+            f'rows: df.where("{name} is not null").'
+        )
+    return len(row[0])

@@ -1,0 +1,198 @@
+"""Which row goes to which worker, decided once and the same at every retry.
+
+Rows are numbered in the DataFrame's own order (partition after partition); the number decides the
+seat and, on the worker, the order. So a task that runs again sees the same rows in the same order,
+and the server's high-water mark tells it exactly where to go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
+from distkeras_grid.spark.dataframes import (
+    SPLIT_COLUMN,
+    Columns,
+    feature_expression,
+    is_vector,
+    quoted,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# Names of the columns that travel to the workers.
+ROW, FEATURES, LABEL, WEIGHT = "row", "features", "label", "weight"
+_SEAT = "seat"
+
+# monotonically_increasing_id() is (partition << 33) + the row's place in the partition.
+_PARTITION_SHIFT = 33
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What one aggregate job tells about the data.
+
+    Parameters
+    ----------
+    rows : int
+        Rows in all.
+    partition_rows : tuple of (int, int)
+        Partition number and its rows, ascending.
+    label_low, label_high : float
+        Smallest and largest number among the labels.
+    splits : tuple of str
+        Values of the split column, sorted; empty without such a column.
+    """
+
+    rows: int
+    partition_rows: tuple[tuple[int, int], ...]
+    label_low: float
+    label_high: float
+    splits: tuple[str, ...]
+
+
+def summarize(frame: DataFrame, columns: Columns) -> DataSummary:
+    """Count rows and look at labels and splits in one aggregate job.
+
+    Raises
+    ------
+    EmptyDataError
+        If there are no rows.
+    LabelError
+        If labels are null, NaN, or arrays of unequal length.
+    SplitLeakError
+        If rows of more than one split came together.
+    """
+    from pyspark.sql import functions as F
+
+    label = label_expression(frame, columns)
+    low, high = (label, label)
+    broken = label.isNull()
+    if columns.label_size is not None:
+        low, high = F.array_min(label), F.array_max(label)
+        broken = broken | (F.size(label) != columns.label_size)
+    split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None).cast("string")
+    found = (
+        frame.groupBy(F.spark_partition_id().alias("partition"))
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.min(low).alias("low"),
+            F.max(high).alias("high"),
+            F.sum((broken | F.isnan(high.cast("double"))).cast("long")).alias("broken"),
+            F.collect_set(split).alias("splits"),
+        )
+        .collect()
+    )
+    return check_summary(found, columns)
+
+
+def check_summary(found: list[Any], columns: Columns) -> DataSummary:
+    """Turn the aggregate's rows into a `DataSummary`, or refuse the data."""
+    rows = sum(row["rows"] for row in found)
+    if rows == 0:
+        raise EmptyDataError("The data have no rows; check the path and the filter.")
+    broken = sum(row["broken"] or 0 for row in found)
+    if broken:
+        shape = f"of {columns.label_size} numbers" if columns.label_size else "that is a number"
+        raise LabelError(
+            f"{broken} of {rows} rows have no label {shape} in column {columns.label!r}; "
+            "drop or mend them first."
+        )
+    splits = tuple(sorted({str(s) for row in found for s in row["splits"]}))
+    if len(splits) > 1:
+        raise SplitLeakError(
+            f"The data hold rows of the splits {', '.join(splits)}; training on them all would "
+            f"leak test data. Filter first: data.where(\"{SPLIT_COLUMN} = 'train'\")."
+        )
+    return DataSummary(
+        rows=rows,
+        partition_rows=tuple(sorted((row["partition"], row["rows"]) for row in found)),
+        label_low=float(min(row["low"] for row in found if row["low"] is not None)),
+        label_high=float(max(row["high"] for row in found if row["high"] is not None)),
+        splits=splits,
+    )
+
+
+def seat_rows(rows: int, seats: int, seat: int, *, shuffle: bool) -> int:
+    """Return how many of `rows` rows seat number `seat` gets; seats differ by one at most.
+
+    Examples
+    --------
+    >>> [seat_rows(7, 3, seat, shuffle=True) for seat in range(3)]
+    [3, 2, 2]
+    >>> [seat_rows(7, 3, seat, shuffle=False) for seat in range(3)]
+    [3, 2, 2]
+    """
+    if shuffle:
+        return (rows - seat + seats - 1) // seats
+    return _first_row(rows, seats, seat + 1) - _first_row(rows, seats, seat)
+
+
+def _first_row(rows: int, seats: int, seat: int) -> int:
+    """Return the first row r with floor(r * seats / rows) = seat."""
+    return -(-seat * rows // seats)
+
+
+def deal(
+    frame: DataFrame, columns: Columns, summary: DataSummary, seats: int, *, shuffle: bool
+) -> DataFrame:
+    """Return the rows dealt to `seats` partitions, partition i for worker i.
+
+    With `shuffle` neighbouring rows go to different seats, so that each has tiles of every
+    source; without, seats hold consecutive ranges in the data's order.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``row`` (long, the row's number), ``features``, ``label`` (long, double or
+        ``array<float>``) and, if asked for, ``weight`` (float).
+    """
+    from pyspark.sql import functions as F
+
+    chosen = [
+        _row_number(summary).alias(ROW),
+        feature_expression(frame, columns.features).alias(FEATURES),
+        label_expression(frame, columns).alias(LABEL),
+    ]
+    if columns.weight is not None:
+        chosen.append(F.col(quoted(columns.weight)).cast("float").alias(WEIGHT))
+    row = F.col(ROW)
+    seat = row % seats if shuffle else F.floor(row * seats / F.lit(summary.rows))
+    numbered = frame.select(*chosen)
+    dealt = numbered.withColumn(_SEAT, seat.cast("int"))
+    return dealt.repartitionById(seats, F.col(_SEAT)).drop(_SEAT)
+
+
+def _row_number(summary: DataSummary) -> Column:
+    """Return the row's number: its place in the partition, behind all earlier partitions' rows.
+
+    Where the plan is cut into other partitions than `summarize` saw (adaptive execution may do
+    so), numbers are still distinct within a partition and each row goes to one seat.
+    """
+    from pyspark.sql import functions as F
+
+    identity = F.monotonically_increasing_id()
+    partition = F.shiftrightunsigned(identity, _PARTITION_SHIFT).cast("int")
+    place = identity.bitwiseAND(F.lit((1 << _PARTITION_SHIFT) - 1))
+    last = summary.partition_rows[-1][0]
+    rows = dict(summary.partition_rows)
+    starts = [0, *accumulate(rows.get(number, 0) for number in range(last))]
+    start = F.get(F.lit(starts), partition)
+    return place + F.coalesce(start, F.lit(0)).cast("long")
+
+
+def label_expression(frame: DataFrame, columns: Columns) -> Column:
+    """Return the label as the tasks read it: long, double or ``array<float>``."""
+    from pyspark.sql import functions as F
+
+    label = F.col(quoted(columns.label))
+    if is_vector(frame.schema[columns.label].dataType):
+        from pyspark.ml.functions import vector_to_array
+
+        return vector_to_array(label, "float32")
+    if columns.label_size is not None:
+        return label.cast("array<float>")
+    return label.cast("long" if columns.integer_labels else "double")

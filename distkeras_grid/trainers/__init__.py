@@ -1,0 +1,1 @@
+"""The trainers users see, and the run that joins driver, server and workers."""

@@ -1,0 +1,311 @@
+"""What all trainers share: one constructor, one ``train``, one way a run is prepared."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.history import History
+from distkeras_grid.trainers.defaults import WindowChoice, choose_window
+
+if TYPE_CHECKING:
+    import keras
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.feeding.schema import Field
+    from distkeras_grid.rules import Rule
+
+
+class CommonArguments(TypedDict, total=False):
+    """Keyword arguments that every trainer takes; `Trainer` documents them."""
+
+    worker_optimizer: Any
+    loss: Any
+    metrics: Any
+    loss_weights: Any
+    num_workers: int | None
+    batch_size: int
+    features_col: str | Field
+    label_col: str
+    num_epoch: int
+    communication_window: int | Literal["epoch"] | None
+    learning_rate: float | None
+    custom_objects: Mapping[str, Any] | None
+    jit: bool | Literal["auto"]
+    master_host: str | None
+    master_port: int
+    start_timeout: float
+    round_timeout: float
+    progress: bool
+
+
+class Trainer(ABC):
+    """Base of all trainers.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model; it is not changed. Any model that Keras can save.
+    worker_optimizer : str or keras.optimizers.Optimizer, optional
+        The workers' optimizer; default the one the model was compiled with.
+    loss, metrics, loss_weights : optional
+        As in ``keras.Model.compile``; default what the model was compiled with.
+    num_workers : int, optional
+        Workers, each a Spark task for the whole run; default all task slots.
+    batch_size : int, default 32
+        Rows in a batch of *one* worker. Nothing scales it or the learning rate: to follow what
+        ``fit`` does with a batch of b, give b / num_workers.
+    features_col : str or Field, default "features"
+        Column of the features.
+    label_col : str, default "label"
+        Column of the labels.
+    num_epoch : int, default 1
+        Passes over the data.
+    communication_window : int or "epoch", optional
+        Batches between two exchanges of a worker. The default of each trainer is capped so that
+        an epoch has 20 exchanges; a given one is never changed.
+    learning_rate : float, optional
+        Rate of an optimizer given by name.
+    custom_objects : mapping of str to object, optional
+        Layers, losses and metrics of your own, by name; they travel to the workers.
+    jit : bool or "auto", default "auto"
+        Whether XLA compiles the workers' windows; "auto" says no where it is known to hurt.
+    master_host : str, optional
+        Address of this driver as executors see it; default ``spark.driver.host``.
+    master_port : int, default 0
+        Port of the parameter server; 0 takes a free one.
+    start_timeout : float, default 300
+        Seconds in which all workers must have started.
+    round_timeout : float, default 600
+        Seconds a synchronous round may wait for a worker.
+    progress : bool, default True
+        Whether the progress line is shown.
+
+    Attributes
+    ----------
+    history : History
+        Of the last run: a row per accepted window, a row per epoch.
+    run : dict
+        What the last run was: trainer, arguments, versions, figures.
+
+    Raises
+    ------
+    UnknownArgumentError
+        For a keyword that the trainer does not know.
+    ConfigurationError
+        For a value out of its range.
+    """
+
+    #: Batches between two exchanges where the user gives none.
+    default_window: ClassVar[int]
+    #: Whether all workers must run at the same time.
+    synchronous: ClassVar[bool] = False
+
+    def __init__(  # noqa: PLR0913 - a user's arguments, all but the model by keyword
+        self,
+        keras_model: keras.Model,
+        worker_optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        *,
+        loss_weights: Any = None,
+        num_workers: int | None = None,
+        batch_size: int = 32,
+        features_col: str | Field = "features",
+        label_col: str = "label",
+        num_epoch: int = 1,
+        communication_window: int | Literal["epoch"] | None = None,
+        learning_rate: float | None = None,
+        custom_objects: Mapping[str, Any] | None = None,
+        jit: bool | Literal["auto"] = "auto",
+        master_host: str | None = None,
+        master_port: int = 0,
+        start_timeout: float = 300.0,
+        round_timeout: float = 600.0,
+        progress: bool = True,
+        **unknown: Any,
+    ) -> None:
+        self._refuse_unknown("", unknown, type(self).__init__)
+        self.keras_model = keras_model
+        self.worker_optimizer = worker_optimizer
+        self.loss = loss
+        self.metrics = metrics
+        self.loss_weights = loss_weights
+        self.num_workers = num_workers
+        self.batch_size = batch_size
+        self.features_col = features_col
+        self.label_col = label_col
+        self.num_epoch = num_epoch
+        self.communication_window = communication_window
+        self.learning_rate = learning_rate
+        self.custom_objects = dict(custom_objects or {})
+        self.jit = jit
+        self.master_host = master_host
+        self.master_port = master_port
+        self.start_timeout = start_timeout
+        self.round_timeout = round_timeout
+        self.progress = progress
+        self.history = History()
+        self.run: dict[str, Any] = {}
+        self.model: keras.Model | None = None
+        self._check()
+
+    @abstractmethod
+    def build_rule(self, workers: int, optimizer: str) -> Rule:
+        """Return the update rule of a run.
+
+        Parameters
+        ----------
+        workers : int
+            Workers of the run.
+        optimizer : str
+            Name of the worker optimizer's class.
+        """
+
+    def train(
+        self,
+        data: DataFrame | str,
+        *,
+        shuffle: bool = True,
+        validation_data: DataFrame | str | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight_col: str | None = None,
+        seed: int | None = None,
+        **unknown: Any,
+    ) -> keras.Model:
+        """Train on Spark's executors and return the trained model.
+
+        Parameters
+        ----------
+        data : DataFrame or str
+            Training rows, or the path of a Parquet data set.
+        shuffle : bool, default True
+            Mix all rows from the first batch on, anew each epoch. False keeps the data's order.
+        validation_data : DataFrame or str, optional
+            Evaluated on the driver at the end of each epoch.
+        callbacks : sequence of keras.callbacks.Callback, default ()
+            Called on the driver at the end of each epoch; hooks of single batches are not.
+        class_weight : mapping of int to float, optional
+            Weight of the samples of each class.
+        sample_weight_col : str, optional
+            Column of sample weights.
+        seed : int, optional
+            Seed of the mixing and of the workers' random layers; default a fresh one, which the
+            history keeps.
+
+        Returns
+        -------
+        keras.Model
+            A new model with the trained weights, compiled.
+
+        Raises
+        ------
+        GridError
+            Before work starts where that can be known; see `distkeras_grid.errors`.
+        """
+        self._refuse_unknown(".train()", unknown, type(self).train)
+        from distkeras_grid.trainers.preparation import TrainRequest, prepare
+
+        request = TrainRequest(
+            data=data,
+            shuffle=shuffle,
+            validation_data=validation_data,
+            callbacks=callbacks,
+            class_weight=class_weight,
+            sample_weight_col=sample_weight_col,
+            seed=secrets.randbits(31) if seed is None else seed,
+        )
+        prepared = prepare(self, request)
+        self.history = prepared.history
+        self.run = prepared.description
+        self.model = prepared.execute()
+        return self.model
+
+    def get_training_time(self) -> float:
+        """Return the seconds from the first batch to the last fold of the last run."""
+        return self.history.training_seconds()
+
+    @property
+    def num_updates(self) -> int:
+        """Commits that the last run folded into the center."""
+        return self.history.num_updates
+
+    def save(self, uri: str, *, overwrite: bool = False) -> None:
+        """Write model, history and ``run.json`` of the last run to a folder.
+
+        Parameters
+        ----------
+        uri : str
+            Folder on any Hadoop path (``hdfs:``, ``file:``, ``s3a:``).
+        overwrite : bool, default False
+            Replace a run that is there.
+
+        Raises
+        ------
+        ConfigurationError
+            If `train` has not been called.
+        OutputExistsError
+            If the folder holds a run.
+        """
+        from distkeras_grid.trainers.saved_run import save
+
+        if self.model is None:
+            raise ConfigurationError(
+                f"{type(self).__name__} has trained nothing yet; call train()."
+            )
+        save(uri, self.model, self.history, self.run, overwrite=overwrite)
+
+    def choose_window(self, seat_rows: int, workers: int) -> WindowChoice:
+        """Return the communication window, for the rows of the largest of `workers` seats."""
+        default = self.window_by_default(workers)
+        return choose_window(self.communication_window, default, seat_rows, self.batch_size)
+
+    def window_by_default(self, workers: int) -> int:  # noqa: ARG002
+        """Return the window for this many workers, where the user gives none."""
+        return self.default_window
+
+    @property
+    def optimizer_rate(self) -> float | None:
+        """The rate that the worker optimizer is given, None for its own."""
+        return self.learning_rate
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the trainer's own extras, as JSON values, for ``run.json``."""
+        return {}
+
+    def _check(self) -> None:
+        for name in ("batch_size", "num_epoch", "num_workers"):
+            value = getattr(self, name)
+            if name == "num_workers" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigurationError(
+                    f"{name} must be a whole number of at least 1. Received: {value!r}."
+                )
+        if not hasattr(self.keras_model, "get_config") or not hasattr(self.keras_model, "fit"):
+            raise ConfigurationError(
+                f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
+            )
+        # Refuses a window out of range at once, not after the data were read.
+        self.choose_window(self.batch_size, workers=1)
+
+    @classmethod
+    def _refuse_unknown(cls, call: str, unknown: Mapping[str, Any], function: Any) -> None:
+        if not unknown:
+            return
+        known = _keywords(function)
+        if not call:
+            known |= _keywords(Trainer.__init__)
+        raise UnknownArgumentError.among(f"{cls.__name__}{call}", unknown, known)
+
+
+def _keywords(function: Any) -> set[str]:
+    import inspect
+
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name for p in parameters if p.kind in named} - {"self"}

@@ -1,0 +1,116 @@
+"""Validation and Keras callbacks, on the driver, at the end of each epoch.
+
+They see a model that holds the center of the commit that ended the epoch. Workers do not wait for
+them: what a callback changes (stop, learning rate) reaches a worker with its next reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.engine.keras_model import set_flat_weights
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.history import History
+from distkeras_grid.records import EpochRecord
+from distkeras_grid.trainers.run import Steering
+from distkeras_grid.trainers.validation import ValidationData
+
+if TYPE_CHECKING:
+    import keras
+
+    from distkeras_grid.weights import Vector
+
+
+class EpochObserver:
+    """Writes the center into the driver's model, validates it and calls the callbacks.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The driver's model, compiled; it is what the run returns.
+    history : History
+        Gets one record an epoch.
+    callbacks : sequence of keras.callbacks.Callback
+        Called as ``fit`` calls them, but for the hooks of single batches.
+    validation : ValidationData, optional
+        Evaluated at each epoch's end.
+    epochs : int
+        Of the run.
+
+    Raises
+    ------
+    ConfigurationError
+        If something else than callbacks is among the callbacks.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        history: History,
+        callbacks: Sequence[keras.callbacks.Callback],
+        validation: ValidationData | None,
+        epochs: int,
+    ) -> None:
+        import keras
+
+        wrong = [c for c in callbacks if not isinstance(c, keras.callbacks.Callback)]
+        if wrong:
+            raise ConfigurationError(
+                f"callbacks must be keras.callbacks.Callback objects. Received: {wrong[0]!r}."
+            )
+        self._model = model
+        self._history = history
+        self._validation = validation
+        self._callbacks = keras.callbacks.CallbackList(
+            list(callbacks), model=model, epochs=epochs, verbose=0
+        )
+        self._has_callbacks = bool(callbacks)
+        self.stopped = False
+
+    @property
+    def needs_center(self) -> bool:
+        """Whether anything looks at the center at an epoch's end."""
+        return self._has_callbacks or self._validation is not None
+
+    def begin(self) -> None:
+        """Tell the callbacks that training begins."""
+        self._model.stop_training = False
+        self._callbacks.on_train_begin()
+        self._callbacks.on_epoch_begin(0)
+
+    def __call__(
+        self, event: Mapping[str, Any], center: Vector | None
+    ) -> tuple[EpochRecord, Steering]:
+        """Record an epoch; see `distkeras_grid.trainers.run.Observer`."""
+        validation: dict[str, float] = {}
+        if center is not None:
+            set_flat_weights(self._model, center)
+        if self._validation is not None:
+            validation = self._validation.evaluate(self._model)
+        rate = self._learning_rate()
+        record = self._history.add_epoch(event, validation=validation, learning_rate=rate)
+        # Callbacks may add to the logs they are given, as Keras' own do.
+        self._callbacks.on_epoch_end(record.epoch - 1, dict(record.logs()))
+        self.stopped = bool(self._model.stop_training)
+        changed = self._learning_rate()
+        if not self.stopped:
+            self._callbacks.on_epoch_begin(record.epoch)
+        return record, Steering(
+            stop=True if self.stopped else None,
+            learning_rate=changed if changed != rate else None,
+        )
+
+    def end(self, center: Vector) -> None:
+        """Tell the callbacks that training ends.
+
+        A callback that stopped the run keeps the weights of its own epoch, or those it restored;
+        otherwise the model gets the last center.
+        """
+        if not self.stopped:
+            set_flat_weights(self._model, center)
+        self._callbacks.on_train_end()
+
+    def _learning_rate(self) -> float | None:
+        optimizer = self._model.optimizer
+        return None if optimizer is None else float(optimizer.learning_rate)

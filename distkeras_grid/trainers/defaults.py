@@ -1,0 +1,150 @@
+"""Defaults that depend on the run: windows, elastic force, scale of the commits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from distkeras_grid.errors import ConfigurationError
+
+# An epoch has at least this many exchanges per worker, unless the user sets the window: with
+# fewer, small data lose accuracy, not just freshness.
+EXCHANGES_PER_EPOCH = 20
+
+# Optimizers that scale the step of each weight by its own history. Deltas of several workers that
+# start from one point then add up to steps that are too long by the number of workers.
+ADAPTIVE_OPTIMIZERS = frozenset(
+    {"adam", "adamw", "adamax", "nadam", "adagrad", "adadelta", "adafactor", "rmsprop", "lion"}
+    | {"ftrl", "lamb", "muon"}
+)
+
+
+@dataclass(frozen=True)
+class WindowChoice:
+    """A communication window and why it was chosen.
+
+    Parameters
+    ----------
+    batches : int or None
+        Batches between two exchanges; None for one exchange an epoch.
+    reason : str
+        For the run's first lines; empty if the user gave the window.
+    """
+
+    batches: int | None
+    reason: str = ""
+
+
+def choose_window(
+    given: int | str | None, default: int, seat_rows: int, batch_size: int
+) -> WindowChoice:
+    """Return the window: the user's unchanged, else the default capped for small data.
+
+    Parameters
+    ----------
+    given : int, "epoch" or None
+        What the user gave.
+    default : int
+        The trainer's default [batches].
+    seat_rows : int
+        Rows of the largest seat.
+    batch_size : int
+        Rows in a batch of one worker.
+
+    Raises
+    ------
+    ConfigurationError
+        If `given` is no positive integer and not ``"epoch"``.
+
+    Examples
+    --------
+    >>> choose_window(None, 16, seat_rows=30000, batch_size=32)
+    WindowChoice(batches=16, reason='')
+    >>> choose_window(None, 16, seat_rows=1280, batch_size=32).batches
+    2
+    """
+    if given == "epoch":
+        return WindowChoice(None)
+    if given is not None:
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise ConfigurationError(
+                "communication_window must be a positive number of batches, or 'epoch'. "
+                f"Received: {given!r}."
+            )
+        return WindowChoice(given)
+    steps = math.ceil(seat_rows / batch_size)
+    cap = max(1, steps // EXCHANGES_PER_EPOCH)
+    if cap >= default:
+        return WindowChoice(default)
+    return WindowChoice(
+        cap,
+        f"window {cap} instead of {default}: an epoch of a worker has only {steps} batches "
+        "(set communication_window to choose)",
+    )
+
+
+def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> float:
+    """Return the factor of DOWNPOUR's commits.
+
+    ``"auto"`` is 1, but 1/workers under an adaptive optimizer: deltas of Adam are steps of about
+    the learning rate whatever the gradient, so summing those of n workers makes steps n times as
+    long as one worker's.
+
+    Parameters
+    ----------
+    given : float or "auto"
+        What the user gave.
+    optimizer : str
+        Name of the worker optimizer's class, in any case.
+    workers : int
+        Number of workers.
+
+    Raises
+    ------
+    ConfigurationError
+        If `given` is no positive number and not ``"auto"``.
+
+    Examples
+    --------
+    >>> choose_commit_scale("auto", "Adam", 4), choose_commit_scale("auto", "SGD", 4)
+    (0.25, 1.0)
+    """
+    if given == "auto":
+        return 1.0 / workers if optimizer.lower() in ADAPTIVE_OPTIMIZERS else 1.0
+    if isinstance(given, str) or not given > 0:
+        raise ConfigurationError(
+            f"commit_scale must be 'auto' or a number above 0. Received: {given!r}."
+        )
+    return float(given)
+
+
+def choose_alpha(
+    alpha: float | None, rho: float | None, learning_rate: float | None, workers: int
+) -> float:
+    """Return the elastic force of one exchange.
+
+    Zhang et al. 2015 set ``alpha = beta / n`` with beta = 0.9; dist-keras took
+    ``alpha = rho * learning_rate``.
+
+    Raises
+    ------
+    ConfigurationError
+        If both forms are given, or the force is not between 0 and 1.
+
+    Examples
+    --------
+    >>> choose_alpha(None, None, None, 4)
+    0.225
+    >>> choose_alpha(None, 5.0, 0.01, 4)
+    0.05
+    """
+    if alpha is not None and rho is not None:
+        raise ConfigurationError(f"Give alpha or rho, not both. Received: {alpha=}, {rho=}.")
+    if rho is not None:
+        if learning_rate is None:
+            raise ConfigurationError("rho needs learning_rate: alpha = rho * learning_rate.")
+        alpha = rho * learning_rate
+    force = 0.9 / workers if alpha is None else alpha
+    if not 0 < force <= 1:
+        raise ConfigurationError(f"alpha must lie above 0 and at most at 1. Received: {force}.")
+    return force

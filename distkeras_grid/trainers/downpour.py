@@ -1,0 +1,82 @@
+"""Asynchronous trainers whose workers send what their window changed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Unpack
+
+import keras
+
+from distkeras_grid.rules import AccumulatedGradientRule, DownpourRule, Rule
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.defaults import choose_commit_scale
+
+
+class DOWNPOUR(Trainer):
+    """Asynchronous SGD: the center moves by every worker's change of a window.
+
+    Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    commit_scale : float or "auto", default "auto"
+        Factor of each commit: "auto" is 1, but 1 / workers under an adaptive optimizer such as
+        Adam, whose deltas from several workers would add up to steps that are too long.
+    **common
+        As in `Trainer`. The window is 5 batches.
+    """
+
+    default_window: ClassVar[int] = 5
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        commit_scale: float | str = "auto",
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.commit_scale = commit_scale
+        choose_commit_scale(commit_scale, "", 1)
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:
+        """Return the rule with the scale that the optimizer asks for."""
+        return DownpourRule(choose_commit_scale(self.commit_scale, optimizer, workers))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"commit_scale": self.commit_scale}
+
+
+class ADAG(Trainer):
+    """Accumulated gradient normalization: the change of a window divided by its batches.
+
+    Hermans, Spanakis and Moeckel, "Accumulated Gradient Normalization", ACML 2017 (AGN there,
+    ``ADAG`` in dist-keras). It is not gradient energy matching (GEM), whose words some slides use
+    for this name.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    **common
+        As in `Trainer`. The window is the number of workers, at least 2: the center then moves
+        by about the mean of the workers' changes, and keeps the accuracy per sample of ``fit``
+        with a batch of ``batch_size * num_workers``.
+    """
+
+    default_window: ClassVar[int] = 2
+
+    def __init__(
+        self, keras_model: keras.Model, *positional: object, **common: Unpack[CommonArguments]
+    ) -> None:
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule."""
+        return AccumulatedGradientRule()
+
+    def window_by_default(self, workers: int) -> int:
+        """Return the number of workers, at least 2."""
+        return max(self.default_window, workers)

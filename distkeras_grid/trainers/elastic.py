@@ -1,0 +1,59 @@
+"""Trainers whose workers are tied to the center by an elastic force."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Unpack
+
+import keras
+
+from distkeras_grid.rules import ElasticRule, Rule
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.defaults import choose_alpha
+
+
+class AEASGD(Trainer):
+    """Asynchronous elastic averaging: workers keep their own variable, pulled to the center.
+
+    Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    alpha : float, optional
+        Share of the distance by which worker and center move in one exchange; default
+        0.9 / num_workers, as the authors' code.
+    rho : float, optional
+        dist-keras' form: ``alpha = rho * learning_rate``. As there, `learning_rate` then sets
+        alpha alone and leaves the optimizer's rate as it is.
+    **common
+        As in `Trainer`. The window is 32 batches.
+    """
+
+    default_window: ClassVar[int] = 32
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        alpha: float | None = None,
+        rho: float | None = None,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.alpha = alpha
+        self.rho = rho
+        choose_alpha(alpha, rho, common.get("learning_rate"), 1)
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule with the force for this many workers."""
+        return ElasticRule(choose_alpha(self.alpha, self.rho, self.learning_rate, workers))
+
+    @property
+    def optimizer_rate(self) -> float | None:
+        """The optimizer's rate; with `rho`, `learning_rate` belongs to alpha."""
+        return self.learning_rate if self.rho is None else None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"alpha": self.alpha, "rho": self.rho}

@@ -1,0 +1,281 @@
+"""One training run: the server's process, Spark's job and the driver's loop between them.
+
+Who owns what: the server folds commits and counts epochs; Spark runs the workers and starts one
+again that died; this loop reads the server's events into the history, shows progress, lets the
+observer act at each epoch's end, and ends the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid import errors
+from distkeras_grid.errors import (
+    ClusterError,
+    DataError,
+    GridError,
+    StartTimeoutError,
+    TrainingError,
+    WorkerFailedError,
+)
+from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.records import EpochRecord
+from distkeras_grid.trainers.progress import TRAINING, ProgressLine
+
+if TYPE_CHECKING:
+    from distkeras_grid.history import History
+    from distkeras_grid.spark.launch import Launch
+    from distkeras_grid.weights import Vector
+
+# How often the driver asks the server for news. A request costs the server well under a
+# millisecond, and the last commit is noticed within this time.
+POLL_SECONDS = 0.1
+
+# Workers that have finished return their summary at once; a task that still has to be re-run
+# because its executor died in this moment needs Spark's own patience.
+FINISH_SECONDS = 120.0
+
+# What a seat's worker does while it counts as one of "2 of 4 workers".
+WORKING = ("ready", "running")
+
+# Failures that another attempt may not meet: the connection or the seat was lost.
+RETRIED = ("ServerUnreachableError", "FencedError", "ProtocolError", "RemoteProtocolError")
+
+
+@dataclass(frozen=True)
+class Steering:
+    """What the observer of an epoch wants changed; None leaves a thing as it is."""
+
+    stop: bool | None = None
+    learning_rate: float | None = None
+
+
+# Called at an epoch's end with the event and, if asked for, the center; records the epoch.
+Observer = Callable[[Mapping[str, Any], "Vector | None"], tuple[EpochRecord, Steering]]
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """What a run may take, and what it must bring.
+
+    Parameters
+    ----------
+    workers, rows, epochs : int
+        Seats, rows of the data, passes over them.
+    start_timeout : float
+        Seconds until all workers must have started.
+    shows_center : bool
+        Whether the observer looks at the center at each epoch's end.
+    """
+
+    workers: int
+    rows: int
+    epochs: int
+    start_timeout: float
+    shows_center: bool
+
+
+class Run:
+    """Watches one run from the first task to the last commit.
+
+    Parameters
+    ----------
+    server : ServerProcess
+        Started.
+    launch : Launch
+        The job that holds the workers, not started yet.
+    limits : RunLimits
+        See there.
+    history : History
+        Filled with the server's events.
+    progress : ProgressLine
+        Shown while the run goes on.
+    observer : callable
+        Called at each epoch's end.
+    """
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        launch: Launch,
+        limits: RunLimits,
+        history: History,
+        progress: ProgressLine,
+        observer: Observer,
+    ) -> None:
+        self._server = server
+        self._launch = launch
+        self._limits = limits
+        self._history = history
+        self._progress = progress
+        self._observer = observer
+        self._failure: GridError | None = None
+        self._started = False
+        self._stopped = False
+
+    def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
+        """Run to the end; return the center and what each worker reported of itself.
+
+        Raises
+        ------
+        GridError
+            What ended the run; the workers' tasks are cancelled before it is raised.
+        """
+        deadline = time.monotonic() + self._limits.start_timeout
+        self._launch.start()
+        try:
+            while not self._advance():
+                if not self._started and time.monotonic() > deadline:
+                    raise self._start_timeout()
+                self._launch.wait(POLL_SECONDS)
+            center = self._server.center()
+            summaries = self._finish_job()
+        finally:
+            # Also on an interrupt: no executor goes on for a run nobody waits for.
+            self._launch.cancel()
+        return center, summaries
+
+    def _advance(self) -> bool:
+        """Take in the server's news; return whether every worker has finished."""
+        ended = self._launch.done
+        update = self._server.poll(timeout=10.0)
+        for event in update.events:
+            self._take(event)
+        self._show(update)
+        if not self._started:
+            self._started = self._check_start(update)
+        if all(seat.status == "finished" for seat in update.seats):
+            self._check_samples(update)
+            return True
+        if ended:
+            self._launch_failed(update)
+        return False
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        kind = event["kind"]
+        if kind == "window":
+            self._history.add_window(event)
+        elif kind == "epoch":
+            self._end_epoch(event)
+        else:
+            self._history.add_worker(event)
+            if kind == "failure":
+                self._failure = failure_of(event)
+                if event["error"] not in RETRIED and isinstance(
+                    getattr(errors, event["error"], None), type
+                ):
+                    raise self._failure
+
+    def _end_epoch(self, event: Mapping[str, Any]) -> None:
+        center = self._server.center(event["epoch"]) if self._limits.shows_center else None
+        if self._stopped:
+            return
+        record, steering = self._observer(event, center)
+        self._progress.note(epoch_line(record, self._limits.epochs))
+        if steering.stop or steering.learning_rate is not None:
+            self._server.command(stop=steering.stop, learning_rate=steering.learning_rate)
+            self._stopped = bool(steering.stop)
+
+    def _show(self, update: Update) -> None:
+        recent = self._history.records[-4 * self._limits.workers :]
+        samples = sum(record.samples for record in recent)
+        working = sum(seat.status in WORKING for seat in update.seats)
+        if not recent:
+            phase = "workers read their rows" if self._launch_has_begun(update) else None
+            self._progress.update(phase=phase, active=working)
+            return
+        self._progress.update(
+            phase=TRAINING,
+            epoch=min(self._limits.epochs, 1 + update.samples_folded // self._limits.rows),
+            samples=update.samples_folded,
+            active=working,
+            loss=sum(record.loss * record.samples for record in recent) / samples,
+            staleness=sum(record.staleness for record in recent) / len(recent),
+        )
+
+    def _launch_has_begun(self, update: Update) -> bool:
+        return any(seat.status != "absent" for seat in update.seats)
+
+    def _check_start(self, update: Update) -> bool:
+        """Return whether all workers have their rows; refuse rows that are not those counted."""
+        rows = [seat.rows for seat in update.seats]
+        if any(count is None for count in rows):
+            return False
+        total = sum(count for count in rows if count is not None)
+        if total != self._limits.rows:
+            raise DataError(
+                f"The workers got {total} rows, but {self._limits.rows} were counted before: the "
+                "DataFrame gives other rows each time it is computed. Write it to Parquet, or "
+                "cache() it."
+            )
+        return True
+
+    def _check_samples(self, update: Update) -> None:
+        expected = self._limits.epochs * self._limits.rows
+        if not self._stopped and update.samples_folded != expected:
+            raise TrainingError(
+                f"The server folded {update.samples_folded} samples, but {self._limits.epochs} "
+                f"epochs of {self._limits.rows} rows are {expected}."
+            )
+
+    def _start_timeout(self) -> StartTimeoutError:
+        present = sum(1 for worker in self._history.workers if worker.status == "joined")
+        wanted = self._limits.workers
+        return StartTimeoutError(
+            f"Only {present} of {wanted} workers started in {self._limits.start_timeout:.0f} s. "
+            f"Each needs a task slot of its own for the whole run: give Spark {wanted} slots "
+            "(spark.executor.instances x spark.executor.cores / spark.task.cpus, or local[N,4]), "
+            "lower num_workers, or raise start_timeout if executors are still on their way."
+        )
+
+    def _launch_failed(self, update: Update) -> None:
+        """Raise what ended the job before its workers had finished."""
+        try:
+            self._launch.result()
+        except ClusterError as error:
+            if self._failure is not None:
+                raise self._failure from error
+            raise
+        states = ", ".join(f"{seat.worker}: {seat.status}" for seat in update.seats)
+        raise ClusterError(f"Spark's job ended before the workers had finished ({states}).")
+
+    def _finish_job(self) -> list[dict[str, Any]]:
+        if not self._launch.wait(FINISH_SECONDS):
+            raise ClusterError(
+                f"All workers finished, but Spark's job did not end in {FINISH_SECONDS:.0f} s."
+            )
+        return [row.asDict() for row in self._launch.result()]
+
+
+def failure_of(event: Mapping[str, Any]) -> GridError:
+    """Build the exception that a worker's failure event names.
+
+    Examples
+    --------
+    >>> failure_of({"error": "NonFiniteLossError", "message": "NaN", "worker": 0})
+    NonFiniteLossError('NaN')
+    >>> failure_of({"error": "MemoryError", "message": "no memory", "worker": 1})
+    WorkerFailedError('Worker 1 failed with MemoryError: no memory')
+    """
+    kind = getattr(errors, event["error"], None)
+    if isinstance(kind, type) and issubclass(kind, GridError):
+        return kind(event["message"])
+    return WorkerFailedError(
+        f"Worker {event['worker']} failed with {event['error']}: {event['message']}"
+    )
+
+
+def epoch_line(record: EpochRecord, epochs: int) -> str:
+    """Return the line that stays when an epoch has ended.
+
+    Examples
+    --------
+    >>> epoch_line(EpochRecord(1, 7, 640, 0.0, 2.5, 0.71, {"accuracy": 0.5}), 3)
+    'epoch 1/3 ended after 2.5 s: loss 0.71, accuracy 0.5'
+    """
+    told = ", ".join(f"{name} {value:.4g}" for name, value in record.logs().items())
+    return f"epoch {record.epoch}/{epochs} ended after {record.seconds:.1f} s: {told}"

@@ -1,0 +1,138 @@
+"""A worker's training loop: a window of batches, one exchange, the next window.
+
+Who owns what: `windows` says which rows come when, `spool` holds them, `engine` computes, `rule`
+says what is sent and what the reply means, `client` talks to the server. The loop joins them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distkeras_grid.engine.base import Block, Engine
+from distkeras_grid.errors import NonFiniteLossError
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.rules import Rule, adopt_vector, propose_vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distkeras_grid.feeding.batches import Window
+    from distkeras_grid.feeding.spool import Spool
+
+
+def train(
+    engine: Engine,
+    rule: Rule,
+    client: WorkerClient,
+    spool: Spool,
+    windows: Iterable[Window],
+    class_weight: Mapping[int, float] | None = None,
+) -> int:
+    """Train the windows, exchanging after each, until they end or the server says stop.
+
+    Parameters
+    ----------
+    engine : Engine
+        Computes a window.
+    rule : Rule
+        The worker's side of the algorithm.
+    client : WorkerClient
+        Connected, and told to start: its vector is the center.
+    spool : Spool
+        The rows of this seat.
+    windows : iterable of Window
+        From the first one that is not folded yet.
+    class_weight : mapping of int to float, optional
+        Weight of the samples of each class, 1 for classes not named.
+
+    Returns
+    -------
+    int
+        Samples trained by this attempt.
+
+    Raises
+    ------
+    NonFiniteLossError
+        If the loss of a window is NaN or infinite; the window is not sent.
+    """
+    size = engine.layout.trainable_size
+    before = np.array(client.vector)
+    after, payload, reply = (np.empty_like(before) for _ in range(3))
+    samples = 0
+    for window in windows:
+        started, clock = time.time(), time.perf_counter()
+        result = engine.run(before, gather(spool, window, class_weight), after)
+        if not math.isfinite(result.loss):
+            raise NonFiniteLossError(
+                f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
+                f"of worker {client.seat}: lower the learning rate, or look for values in the "
+                "data that are not finite or not scaled."
+            )
+        propose_vector(rule, size, before, after, result.steps, payload)
+        commit = WindowCommit(
+            sequence=window.sequence,
+            epoch=window.epoch,
+            window=window.window,
+            steps=result.steps,
+            samples=result.samples,
+            loss=result.loss,
+            metrics=result.metrics,
+            started=started,
+            seconds=time.perf_counter() - clock,
+        )
+        exchanged = client.exchange(commit, payload, reply)
+        adopt_vector(rule, size, after, reply, before)
+        samples += result.samples
+        if exchanged.stop:
+            break
+        if exchanged.learning_rate is not None:
+            engine.set_learning_rate(exchanged.learning_rate)
+    return samples
+
+
+def gather(
+    spool: Spool, window: Window, class_weight: Mapping[int, float] | None
+) -> Iterator[Block]:
+    """Read the rows of a window, block by block, in ``[steps, batch, ...]``.
+
+    Class weights become sample weights here, on the host, as in Keras' own ``fit``.
+    """
+    for indices in window.blocks:
+        rows = spool.gather(indices.ravel())
+        weight = sample_weights(rows.labels, rows.weights, class_weight)
+        yield Block(
+            x=_in_blocks(rows.features, indices),
+            y=_in_blocks(rows.labels, indices),
+            weight=None if weight is None else _in_blocks(weight, indices),
+        )
+
+
+def sample_weights(
+    labels: NDArray[np.generic],
+    weights: NDArray[np.float32] | None,
+    class_weight: Mapping[int, float] | None,
+) -> NDArray[np.float32] | None:
+    """Multiply sample weights by the weight of each label's class.
+
+    Examples
+    --------
+    >>> sample_weights(np.array([0, 1, 1]), None, {1: 2.0}).tolist()
+    [1.0, 2.0, 2.0]
+    >>> sample_weights(np.array([[0, 1], [1, 0]]), np.array([1, 3], np.float32), {1: 2.0}).tolist()
+    [2.0, 3.0]
+    """
+    if class_weight is None:
+        return weights
+    classes = labels if labels.ndim == 1 else labels.argmax(axis=-1)
+    factors = np.array([class_weight.get(int(c), 1.0) for c in classes], dtype=np.float32)
+    return factors if weights is None else factors * weights
+
+
+def _in_blocks(array: NDArray[np.generic], indices: NDArray[np.int64]) -> NDArray[np.generic]:
+    return array.reshape(*indices.shape, *array.shape[1:])
