@@ -226,10 +226,10 @@ def _spoken(metric: str) -> str:
 
 
 def _smoothed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return at each value the mean of a tenth of all values around it, fewer at the ends."""
-    reach = len(values) // 20
-    places = np.arange(len(values))
-    starts, ends = np.maximum(0, places - reach), np.minimum(len(values), places + reach + 1)
+    """Return at each value the mean of a tenth of all around it, of as many on either side."""
+    last = len(values) - 1
+    places = np.arange(last + 1)
+    reach = np.minimum(len(values) // 20, np.minimum(places, last - places))
     sums = np.concatenate([[0.0], np.cumsum(values)])
-    means: npt.NDArray[np.float64] = (sums[ends] - sums[starts]) / (ends - starts)
-    return means
+    around = sums[places + reach + 1] - sums[places - reach]
+    return np.asarray(around / (2 * reach + 1), np.float64)

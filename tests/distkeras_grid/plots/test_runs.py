@@ -143,7 +143,9 @@ def test_the_loss_of_each_worker_is_smoothed_around_each_window():
     losses = dots.get_ydata()
     assert losses.tolist() == [record.loss for record in history.records]
     assert line.get_ydata()[20] == pytest.approx(np.mean(losses[18:23]))
-    assert line.get_ydata()[-1] == pytest.approx(np.mean(losses[-3:]))
+    # At the ends the mean narrows; one-sided, it would bend the curve.
+    assert line.get_ydata()[-2] == pytest.approx(np.mean(losses[-3:]))
+    assert line.get_ydata()[0] == losses[0]
 
 
 def test_the_histogram_shows_shares_that_add_up():
