@@ -1,0 +1,1 @@
+"""Predictions of a model over a DataFrame, and what they are worth."""

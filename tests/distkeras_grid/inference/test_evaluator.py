@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from distkeras_grid import metrics
+from distkeras_grid.errors import DataError, EmptyDataError, LabelError, SchemaError
+from distkeras_grid.inference.evaluator import AccuracyEvaluator, confusion_matrix
+
+pytestmark = pytest.mark.spark
+
+NAN = math.nan
+
+
+def frame(spark, predictions, labels, types=("array<float>", "int")):
+    schema = f"prediction {types[0]}, label {types[1]}"
+    return spark.createDataFrame(list(zip(predictions, labels, strict=True)), schema)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "types", "expected"),
+    [
+        ([[0.1, 0.9], [0.9, 0.1], [0.5, 0.5]], [1, 1, 0], ("array<float>", "int"), 2 / 3),
+        ([[0.5], [0.51], [7.0]], [0, 1, 1], ("array<float>", "int"), 1.0),
+        ([2, 0, 1], [2, 0, 0], ("int", "bigint"), 2 / 3),
+        ([2.0, 0.4, 0.6], [2.0, 0.0, 1.0], ("double", "double"), 1.0),
+        ([[0.2, 0.8], [0.8, 0.2]], [[0, 1], [0, 1]], ("array<double>", "array<int>"), 0.5),
+        ([[0.2, 0.8], [0.8, 0.2]], [[1], [0]], ("array<double>", "array<int>"), 1.0),
+        ([True, False], [True, True], ("boolean", "boolean"), 0.5),
+        ([[NAN, 1.0], [0.0, 1.0]], [0, 1], ("array<float>", "int"), 0.5),
+        ([[NAN], [0.0]], [1, 0], ("array<float>", "int"), 0.5),
+        ([NAN, 1.0], [0, 1], ("double", "int"), 0.5),
+    ],
+)
+def test_accuracy_follows_the_rules_of_the_metrics(spark, predictions, labels, types, expected):
+    result = AccuracyEvaluator().evaluate(frame(spark, predictions, labels, types))
+    assert result == pytest.approx(expected)
+    assert result == pytest.approx(metrics.accuracy(labels, predictions))
+
+
+def test_vectors_are_taken_as_arrays(spark):
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(Vectors.dense(0.2, 0.8), Vectors.sparse(2, [1], [1.0]))]
+    df = spark.createDataFrame(rows, ["scores", "target"])
+    assert AccuracyEvaluator("scores", "target").evaluate(df) == 1.0
+
+
+def test_names_with_dots_are_names(spark):
+    df = spark.createDataFrame([(1, 1)], ["model.prediction", "true label"])
+    assert AccuracyEvaluator("model.prediction", "true label").evaluate(df) == 1.0
+
+
+def test_one_job_evaluates(spark):
+    df = frame(spark, [[0.1, 0.9]] * 10, [1] * 10).repartition(3)
+    group = "accuracy evaluator test"
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        AccuracyEvaluator().evaluate(df)
+        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    # Adaptive execution submits the shuffle before the aggregate as a job of its own.
+    assert len(jobs) <= 3
+
+
+def test_the_confusion_matrix_is_that_of_the_arrays(spark):
+    rng = np.random.default_rng(0)
+    predictions = rng.random((50, 3)).tolist()
+    labels = rng.integers(0, 3, 50).tolist()
+    df = frame(spark, predictions, labels, ("array<double>", "int"))
+    matrix = confusion_matrix(df)
+    assert matrix.tolist() == metrics.confusion_matrix(labels, predictions).tolist()
+    assert matrix.trace() / matrix.sum() == AccuracyEvaluator().evaluate(df)
+    assert confusion_matrix(df, classes=4).shape == (4, 4)
+
+
+def test_no_rows_are_an_error(spark):
+    empty = frame(spark, [], [])
+    for measure in (AccuracyEvaluator().evaluate, confusion_matrix):
+        with pytest.raises(EmptyDataError, match="no rows"):
+            measure(empty)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ([1, None], "int"),
+        ([1.0, 0.5], "double"),
+        ([1.0, NAN], "double"),
+        ([[0, 1], [1, 1]], "array<int>"),
+        ([[0, 1], [0, 0]], "array<int>"),
+        ([[0, 1], None], "array<int>"),
+        ([[0, 1], []], "array<int>"),
+        ([[1.0], [0.5]], "array<double>"),
+    ],
+)
+def test_rows_whose_label_names_no_class_are_counted_in_the_error(spark, labels, kind):
+    df = frame(spark, [[0.1, 0.9]] * 2, labels, ("array<float>", kind))
+    for measure in (AccuracyEvaluator().evaluate, confusion_matrix):
+        with pytest.raises(LabelError, match="1 of 2 rows have no class in label column 'label'"):
+            measure(df)
+
+
+@pytest.mark.parametrize("prediction", [None, [], [0.5, None]])
+def test_rows_without_a_prediction_are_counted_in_the_error(spark, prediction):
+    df = frame(spark, [[0.1, 0.9], prediction], [1, 1])
+    with pytest.raises(LabelError, match="1 of 2 rows have no prediction in 'prediction'"):
+        AccuracyEvaluator().evaluate(df)
+
+
+def test_the_confusion_matrix_has_no_place_for_nan(spark):
+    with pytest.raises(DataError, match="1 predictions hold NaN"):
+        confusion_matrix(frame(spark, [[NAN, 1.0]], [1]))
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(spark):
+    with pytest.raises(SchemaError, match="no column 'score'; the columns are prediction, label"):
+        AccuracyEvaluator("score").evaluate(frame(spark, [], []))
+
+
+@pytest.mark.parametrize("kind", ["string", "array<string>", "binary"])
+def test_a_column_that_holds_no_numbers_is_refused(spark, kind):
+    with pytest.raises(SchemaError, match=f"'label' must hold numbers.*got {kind}"):
+        AccuracyEvaluator().evaluate(frame(spark, [], [], ("int", kind)))
