@@ -52,7 +52,7 @@ class ServerProcess:
     Raises
     ------
     ConfigurationError
-        If the center does not have the settings' size.
+        If the center does not have the settings' size, or there is no such rule.
     ParameterServerError
         If the process does not come up, with the end of what it wrote.
     """
@@ -65,6 +65,7 @@ class ServerProcess:
                 f"The center must be float32 of shape ({settings.size},),"
                 f" {center.dtype} of shape {center.shape} came in."
             )
+        settings.build_rule()
         self._settings = settings
         self._center = center
         self._key = key
@@ -132,8 +133,11 @@ class ServerProcess:
         return self._driver
 
     def _died(self, error: Exception) -> ServerUnreachableError:
-        code = self._process.poll()
-        fate = "still runs" if code is None else f"ended with exit code {code}"
+        try:
+            # A connection breaks a moment before the process is gone.
+            fate = f"ended with exit code {self._process.wait(1.0)}"
+        except subprocess.TimeoutExpired:
+            fate = "still runs"
         tail = _tail(self._log)
         return ServerUnreachableError(
             f"The parameter server process {fate}: {error} It wrote: {tail or 'nothing'}"
@@ -210,7 +214,7 @@ def _read(pipe: IO[bytes], count: int, deadline: float) -> bytes:
         _wait(pipe, selectors.EVENT_READ, deadline)
         part = os.read(pipe.fileno(), count - len(data))
         if not part:
-            raise EOFError("it ended before it listened.")
+            raise ConnectionResetError("it ended before it listened.")
         data += part
     return data
 

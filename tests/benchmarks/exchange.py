@@ -1,0 +1,167 @@
+"""Exchanges per second with the parameter server, beside what the loopback can carry.
+
+An exchange is one commit up and one reply down; both ways together are counted in GB/s. The limit
+is measured in the same run: one process sends, another receives into one buffer, nothing else.
+Clients are processes of their own, so no interpreter lock is shared.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+
+MEGABYTES = (2, 20, 100)
+CLIENTS = (1, 2, 4, 64)
+SECONDS = 1.0
+# More clients than this share processes, as threads that spend their time in the kernel.
+PROCESSES = 8
+LIMIT_BYTES = 2 * 10**9
+# Each client holds four vectors and the server one more for it; stay well inside the machine.
+MEMORY_SHARE = 0.4
+
+
+def run_client(
+    address: ServerAddress, key: bytes, seat: int, size: int
+) -> tuple[int, float, float]:
+    """Exchange for a while; return how many exchanges were done, from when to when."""
+    payload, reply = np.zeros(size, np.float32), np.empty(size, np.float32)
+    with WorkerClient.connect(address, key, "bench", seat, 0, size, 60) as client:
+        client.ready(1_000_000, 120)
+        began, count = time.monotonic(), 0
+        while time.monotonic() < began + SECONDS:
+            now = time.time()
+            client.exchange(WindowCommit(count, 1, count, 1, 1, 0.0, {}, now, 0.0), payload, reply)
+            count += 1
+        ended = time.monotonic()
+        client.finish()
+    return count, began, ended
+
+
+def run_clients(address: ServerAddress, key: bytes, seats: range, size: int, pipe) -> None:
+    """Run the clients of some seats, and report on all of them."""
+    with ThreadPoolExecutor(len(seats)) as pool:
+        pipe.send(list(pool.map(lambda seat: run_client(address, key, seat, size), seats)))
+
+
+def measure_exchanges(megabytes: int, clients: int, unix: bool) -> float:
+    """Return exchanges per second of all clients together."""
+    size = megabytes * 10**6 // 4
+    key = new_key()
+    settings = ServerSettings(
+        run="bench",
+        seats=clients,
+        rule={"name": "downpour", "parameters": {}},
+        trainable_size=size,
+        statistics_size=0,
+        rows=1_000_000 * clients,
+        epochs=1,
+        snapshot_epochs=False,
+        bind_host="127.0.0.1",
+        advertised_host="127.0.0.1",
+    )
+    context = multiprocessing.get_context("spawn")
+    with ServerProcess(settings, np.zeros(size, np.float32), key) as server:
+        address = server.address if unix else replace(server.address, unix_path=None)
+        pipes, processes = [], []
+        workers = min(clients, PROCESSES)
+        for number in range(workers):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (address, key, range(number, clients, workers), size, theirs)
+            processes.append(context.Process(target=run_clients, args=arguments))
+            processes[-1].start()
+            pipes.append(ours)
+        results = [result for pipe in pipes for result in pipe.recv()]
+        for process in processes:
+            process.join()
+    total = sum(count for count, _, _ in results)
+    return total / (max(end for *_, end in results) - min(begin for _, begin, _ in results))
+
+
+RECEIVER = """
+import socket, sys
+family, address, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+stream = socket.socket(family)
+stream.connect(address if family == socket.AF_UNIX else ("127.0.0.1", int(address)))
+buffer = bytearray(1 << 18)
+while count > 0:
+    count -= stream.recv_into(buffer)
+stream.send(b"!")
+"""
+
+
+def measure_limit(unix: bool) -> float:
+    """Return the bytes per second that one socket carries one way on this host."""
+    with ExitStack() as stack:
+        if unix:
+            directory = stack.enter_context(tempfile.TemporaryDirectory())
+            family, target = socket.AF_UNIX, os.path.join(directory, "s")
+        else:
+            family, target = socket.AF_INET, ("127.0.0.1", 0)
+        listening = stack.enter_context(socket.socket(family))
+        listening.bind(target)
+        listening.listen()
+        name = target if unix else str(listening.getsockname()[1])
+        child = subprocess.Popen(
+            [sys.executable, "-c", RECEIVER, str(int(family)), str(name), str(LIMIT_BYTES)]
+        )
+        stream = stack.enter_context(listening.accept()[0])
+        if unix:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        data = memoryview(bytearray(1 << 18))
+        began, left = time.perf_counter(), LIMIT_BYTES
+        while left > 0:
+            left -= stream.send(data[: min(left, len(data))])
+        stream.recv(1)
+        seconds = time.perf_counter() - began
+        child.wait()
+    return LIMIT_BYTES / seconds
+
+
+def fits(megabytes: int, clients: int) -> bool:
+    """Whether all buffers fit the share of the memory that the benchmark allows itself."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 5 * megabytes * 10**6 * clients < MEMORY_SHARE * memory
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"{Path(__file__).name}: {os.cpu_count()} cores, server and each client a process")
+    for unix in (False, True):
+        limit = measure_limit(unix)
+        print(f"\n{'Unix socket' if unix else 'TCP'}: limit {limit / 1e9:.2f} GB/s one way")
+        print(
+            f"{'MB':>5} {'clients':>8} {'exchanges/s':>12} {'GB/s both ways':>15} {'of limit':>9}"
+        )
+        for megabytes in MEGABYTES:
+            for clients in CLIENTS:
+                if not fits(megabytes, clients):
+                    print(f"{megabytes:5d} {clients:8d} {'left out: memory':>38}")
+                    continue
+                rate = measure_exchanges(megabytes, clients, unix)
+                carried = 2 * megabytes * 10**6 * rate
+                print(
+                    f"{megabytes:5d} {clients:8d} {rate:12.1f} {carried / 1e9:15.2f}"
+                    f" {carried / limit:8.0%}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

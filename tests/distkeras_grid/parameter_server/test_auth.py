@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import pytest
+
+from distkeras_grid.errors import AuthenticationError
+from distkeras_grid.parameter_server.auth import NonceMemory, new_key, new_nonce, prove, verify
+from distkeras_grid.parameter_server.messages import DriverHello, Side, WorkerHello
+
+HELLO = WorkerHello("run", 1, 2, 10, new_nonce())
+KEY, NONCE = new_key(), new_nonce()
+
+
+def test_a_proof_verifies():
+    verify(KEY, Side.CLIENT, HELLO, NONCE, prove(KEY, Side.CLIENT, HELLO, NONCE))
+
+
+@pytest.mark.parametrize(
+    ("key", "side", "hello", "nonce"),
+    [
+        (new_key(), Side.CLIENT, HELLO, NONCE),
+        (KEY, Side.SERVER, HELLO, NONCE),
+        (KEY, Side.CLIENT, replace(HELLO, run="other"), NONCE),
+        (KEY, Side.CLIENT, replace(HELLO, seat=0), NONCE),
+        (KEY, Side.CLIENT, replace(HELLO, attempt=3), NONCE),
+        (KEY, Side.CLIENT, replace(HELLO, nonce=new_nonce()), NONCE),
+        (KEY, Side.CLIENT, DriverHello("run", 10, HELLO.nonce), NONCE),
+        (KEY, Side.CLIENT, HELLO, new_nonce()),
+    ],
+    ids=["key", "role", "run", "seat", "attempt", "client nonce", "kind", "server nonce"],
+)
+def test_a_proof_is_good_for_one_conversation_and_one_side(key, side, hello, nonce):
+    with pytest.raises(AuthenticationError, match="does not hold the key"):
+        verify(key, side, hello, nonce, prove(KEY, Side.CLIENT, HELLO, NONCE))
+
+
+@pytest.mark.parametrize("proof", ["", "0" * 64, "ü"])
+def test_other_proofs_are_refused(proof):
+    with pytest.raises(AuthenticationError):
+        verify(KEY, Side.CLIENT, HELLO, NONCE, proof)
+
+
+def test_a_nonce_is_good_once():
+    memory = NonceMemory()
+    nonce = new_nonce()
+    memory.check(nonce)
+    memory.remember(nonce)
+    with pytest.raises(AuthenticationError, match="replay"):
+        memory.check(nonce)
+    with pytest.raises(AuthenticationError, match="replay"):
+        memory.remember(nonce)
+
+
+@pytest.mark.parametrize("nonce", ["", "0" * 63, "G" * 64, "0" * 65])
+def test_malformed_nonces_are_refused(nonce):
+    with pytest.raises(AuthenticationError, match="32 bytes"):
+        NonceMemory().check(nonce)

@@ -1,0 +1,244 @@
+"""The protocol as h11 tests its own: whole, byte by byte, with trailing bytes, cut short."""
+
+import contextlib
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
+from distkeras_grid.parameter_server import frames, messages
+from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
+from distkeras_grid.parameter_server.messages import MESSAGES, Carries, Side
+
+SIZE = 3
+VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
+
+
+def examples():
+    found = [
+        messages.WorkerHello("run", 1, 2, SIZE, "0" * 64),
+        messages.DriverHello("run", SIZE, "0" * 64),
+        messages.Challenge("1" * 64, "2" * 64),
+        messages.Proof("3" * 64),
+        messages.WorkerWelcome(),
+        messages.DriverWelcome(),
+        messages.Ready(10),
+        messages.Waiting(1, 2),
+        messages.Start(0, 0, 0, None, False),
+        messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
+        messages.Exchanged(1, 0, False, 0.01),
+        messages.Finish(),
+        messages.Fail("ValueError", "zwölf"),
+        messages.Poll(3),
+        messages.Update(
+            4, 5, (messages.SeatStatus(0, -1, "absent", None, 0),), ({"kind": "epoch"},)
+        ),
+        messages.Command(True, None),
+        messages.Done(),
+        messages.FetchCenter(None),
+        messages.Center(9),
+        messages.Refused("no"),
+        messages.Goodbye("FencedError", "no"),
+    ]
+    assert [type(message) for message in found] == list(MESSAGES)
+    return [pytest.param(message, id=type(message).__name__) for message in found]
+
+
+def ends(kind):
+    """A sender and a receiver in a state in which a message is legal."""
+    state = next(state for state, legal in TRANSITIONS.items() if kind in legal)
+    pair = [Connection(side, SIZE) for side in (Side.CLIENT, Side.SERVER)]
+    for end in pair:
+        end.state = state
+        end.vector = np.zeros(SIZE, np.float32)
+    return pair if kind.sender is Side.CLIENT else pair[::-1]
+
+
+def encoded(sender, message):
+    if message.carries is Carries.NOTHING:
+        return sender.send(message)
+    return sender.send(message, VECTOR.nbytes) + VECTOR.tobytes()
+
+
+@pytest.mark.parametrize("message", examples())
+def test_whole(message):
+    sender, receiver = ends(type(message))
+    data = encoded(sender, message)
+    assert receiver.receive(data) == [message]
+    assert receiver.state == sender.state
+    assert receiver.frame_size == len(data)
+    if message.carries is not Carries.NOTHING:
+        np.testing.assert_array_equal(receiver.vector, VECTOR)
+
+
+@pytest.mark.parametrize("message", examples())
+def test_byte_by_byte(message):
+    sender, receiver = ends(type(message))
+    data = encoded(sender, message)
+    got = [receiver.receive(data[i : i + 1]) for i in range(len(data))]
+    assert got == [[]] * (len(data) - 1) + [[message]]
+
+
+@pytest.mark.parametrize("message", examples())
+def test_cut_short(message):
+    sender, receiver = ends(type(message))
+    data = encoded(sender, message)
+    for length in range(1, len(data)):
+        _, receiver = ends(type(message))
+        assert receiver.receive(data[:length]) == []
+        with pytest.raises(RemoteProtocolError, match="within a message"):
+            receiver.end_of_stream()
+
+
+@pytest.mark.parametrize("message", examples())
+def test_trailing_bytes_are_no_message(message):
+    sender, receiver = ends(type(message))
+    with pytest.raises(RemoteProtocolError):
+        receiver.receive(encoded(sender, message) + b"x" * frames.HEADER_SIZE)
+
+
+@pytest.mark.parametrize("message", examples())
+def test_only_legal_in_its_states(message):
+    kind = type(message)
+    for state, legal in TRANSITIONS.items():
+        sender, receiver = ends(kind)
+        data = encoded(sender, message)
+        receiver.state = state
+        if kind not in legal:
+            with pytest.raises(RemoteProtocolError):
+                receiver.receive(data)
+            sender.state = state
+            if kind is not messages.Goodbye:  # which a server may send at any moment
+                with pytest.raises(LocalProtocolError):
+                    encoded(sender, message)
+
+
+@pytest.mark.parametrize("message", examples())
+def test_nobody_speaks_for_the_other_side(message):
+    sender, impostor = ends(type(message))
+    data = encoded(sender, message)
+    with pytest.raises(LocalProtocolError):
+        encoded(impostor, message)
+    victim, _ = ends(type(message))
+    with pytest.raises(RemoteProtocolError):
+        victim.receive(data)
+
+
+def test_the_messages_of_a_state_have_one_sender():
+    for legal in TRANSITIONS.values():
+        assert len({message.sender for message in legal}) <= 1
+
+
+def test_end_of_stream_between_messages_is_no_error():
+    Connection(Side.SERVER, SIZE).end_of_stream()
+
+
+def header(magic=b"DKGP", version=1, number=0, zero=0, length=2, payload=0):
+    return struct.pack("<4sBBHIQ", magic, version, number, zero, length, payload)
+
+
+COMMIT = MESSAGES.index(messages.WindowCommit)
+
+
+@pytest.mark.parametrize(
+    ("state", "data", "match"),
+    [
+        ("hello", header(magic=b"GET "), "does not speak"),
+        ("hello", header(version=2), "version 2, this side 1"),
+        ("hello", header(number=200), "no message of type 200"),
+        ("hello", header(length=2**32 - 1), "4294967295 are announced"),
+        ("hello", header(length=1005), "1005 are announced"),
+        ("hello", header(payload=2**64 - 1), "18446744073709551615 are announced"),
+        ("hello", header(number=COMMIT, payload=4 * SIZE), "may not come now"),
+        ("running", header(number=COMMIT, payload=0), "0 are announced"),
+        ("running", header(number=COMMIT, payload=4 * SIZE + 4), "16 are announced"),
+        ("running", header(number=COMMIT, payload=8 * SIZE), "24 are announced"),
+        ("running", header(number=COMMIT, length=2**16 + 1, payload=4 * SIZE), "65537 are"),
+    ],
+)
+def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match):
+    connection = Connection(Side.SERVER, SIZE)
+    connection.state = state
+    connection.vector = np.zeros(SIZE, np.float32)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match=match):
+            connection.receive(data)
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_vector_that_nobody_waits_for_is_refused():
+    connection = Connection(Side.SERVER, SIZE)
+    connection.state = "running"
+    with pytest.raises(RemoteProtocolError, match="nobody waits for"):
+        connection.receive(header(number=COMMIT, payload=4 * SIZE))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b"{}",
+        b"[" * 900,
+        b'{"run":1,"size":3,"nonce":""}',
+        b'{"run":"","size":-1,"nonce":""}',
+        b'{"run":"","size":true,"nonce":""}',
+        b'{"run":"","size":3,"nonce":"","more":1}',
+        b'{"run":"","size":99999999999999999999,"nonce":""}',
+    ],
+)
+def test_bad_json_is_refused(body):
+    connection = Connection(Side.SERVER, SIZE)
+    with pytest.raises(RemoteProtocolError):
+        connection.receive(header(number=1, length=len(body)) + body)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary(max_size=200), state=st.sampled_from(sorted(TRANSITIONS)))
+def test_any_bytes_give_messages_or_a_protocol_error(data, state):
+    connection = Connection(Side.SERVER, SIZE)
+    connection.state = state
+    with contextlib.suppress(RemoteProtocolError):
+        connection.receive(header(length=20)[:6] + data)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1))
+def test_any_pieces_give_the_same_messages(pieces):
+    client, server = Connection(Side.CLIENT, SIZE), Connection(Side.SERVER, SIZE)
+    for end in (client, server):
+        end.state = "running"
+        end.vector = np.zeros(SIZE, np.float32)
+    commit = messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25)
+    data = client.send(commit, VECTOR.nbytes) + VECTOR.tobytes()
+    got = []
+    while data:
+        piece = pieces.pop(0) if pieces else len(data)
+        got += server.receive(data[:piece])
+        data = data[piece:]
+    assert got == [commit]
+    np.testing.assert_array_equal(server.vector, VECTOR)
+
+
+def test_too_long_a_message_is_not_sent():
+    connection = Connection(Side.CLIENT, SIZE)
+    with pytest.raises(LocalProtocolError, match="may have 1004 bytes"):
+        connection.send(messages.DriverHello("r" * 2000, SIZE, ""))
+    assert connection.state == "hello"
+
+
+def test_a_vector_of_another_size_is_not_sent():
+    connection = Connection(Side.CLIENT, SIZE)
+    connection.state = "running"
+    commit = messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
+    with pytest.raises(LocalProtocolError, match="12 bytes, 8 were to be sent"):
+        connection.send(commit, 8)

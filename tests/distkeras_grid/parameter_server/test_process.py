@@ -1,0 +1,191 @@
+"""The real server process."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.rules import adopt_vector, propose_vector
+
+
+def work(server, key, settings, seat, windows, train, tools, steps=1):
+    """One worker's loop; returns its replies and the last weights it holds."""
+    rule, size = settings.build_rule(), settings.size
+    address = server.address
+    with WorkerClient.connect(address, key, settings.run, seat, 0, size, 10) as client:
+        client.ready(windows, 10)
+        before = client.vector.copy()
+        after, payload, reply = (np.empty_like(before) for _ in range(3))
+        answers = []
+        for sequence in range(windows):
+            after[:] = train(before)
+            propose_vector(rule, settings.trainable_size, before, after, steps, payload)
+            answers.append(client.exchange(tools.commit(sequence), payload, reply))
+            adopt_vector(rule, settings.trainable_size, after, reply, before)
+        client.finish()
+    return answers, before
+
+
+def test_staleness_identity_and_exact_sum_with_threads_as_workers(tools):
+    """sum of staleness + sum_i (v - v_i) == (n - 1) commits; no commit is lost or counted twice."""
+    workers, windows, size = 4, 60, 30_000
+    key = new_key()
+    settings = tools.settings(seats=workers, trainable_size=size, rows=workers * windows)
+    with ServerProcess(settings, np.zeros(size, np.float32), key) as server:
+        calls = [
+            lambda seat=seat: work(
+                server, key, settings, seat, windows, lambda before: before + 1, tools
+            )
+            for seat in range(workers)
+        ]
+        results = [answers for answers, _ in tools.in_threads(*calls)]
+        np.testing.assert_array_equal(server.center(), workers * windows)
+        update = server.poll(5)
+    staleness = sum(answer.staleness for answers in results for answer in answers)
+    behind = sum(update.version - answers[-1].version for answers in results)
+    assert staleness + behind == (workers - 1) * workers * windows
+    events = [event for event in update.events if event["kind"] == "window"]
+    assert sum(event["staleness"] for event in events) == staleness
+    assert [event["version"] for event in events] == list(range(1, workers * windows + 1))
+    assert update.samples_folded == workers * windows
+
+
+def test_every_reply_is_one_version(tools):
+    """No reply mixes two versions of the center, however large the vector is."""
+    workers, windows, size = 3, 15, 300_000
+    key = new_key()
+    settings = tools.settings(seats=workers, trainable_size=size, rows=workers * windows)
+
+    def train(before):
+        assert (before == before[0]).all()
+        return before + 1
+
+    with ServerProcess(settings, np.zeros(size, np.float32), key) as server:
+        calls = [
+            lambda seat=seat: work(server, key, settings, seat, windows, train, tools)
+            for seat in range(workers)
+        ]
+        for result in tools.in_threads(*calls):
+            assert not isinstance(result, Exception), result
+
+
+def test_elastic_exchanges_conserve_the_sum(tools):
+    """Small dyadic numbers, so that == holds: three workers, twelve exchanges, alpha 1/2."""
+    key = new_key()
+    rule = {"name": "elastic", "parameters": {"alpha": 0.5}}
+    settings = tools.settings(seats=3, rule=rule, rows=12)
+    with ServerProcess(settings, np.full(8, 64, np.float32), key) as server:
+        calls = [
+            lambda seat=seat: work(server, key, settings, seat, 4, lambda x: x + 2, tools)
+            for seat in range(3)
+        ]
+        weights = [before for _, before in tools.in_threads(*calls)]
+        center = server.center()
+    # every worker began at the center and took four steps of 2
+    np.testing.assert_array_equal(sum(weights) + center, 4 * 64 + 3 * 4 * 2)
+
+
+def test_accumulated_gradients_of_one_worker_are_lookahead(tools):
+    """Windows of two steps, each halving the weights: the center moves half of the way."""
+    key = new_key()
+    rule = {"name": "accumulated_gradient", "parameters": {}}
+    settings = tools.settings(rule=rule, rows=20)
+    start = np.linspace(-1, 1, 8).astype(np.float32)
+    with ServerProcess(settings, start, key) as server:
+        work(server, key, settings, 0, 20, lambda x: x * np.float32(0.25), tools, steps=2)
+        center = server.center()
+    slow = start
+    for _ in range(20):
+        slow = slow + (slow * np.float32(0.25) - slow) / np.float32(2)
+    np.testing.assert_array_equal(center, slow)
+
+
+def test_it_listens_within_seconds(tools):
+    settings = tools.settings()
+    began = time.monotonic()
+    with ServerProcess(settings, np.zeros(8, np.float32), new_key()) as server:
+        assert time.monotonic() - began < 10
+        assert server.poll(5).version == 0
+        path = server.address.unix_path
+        assert path is not None
+        assert os.path.exists(path)
+    assert not os.path.exists(path)
+
+
+def test_the_key_is_in_neither_command_line_nor_environment(tools):
+    key = new_key()
+    with ServerProcess(tools.settings(), np.zeros(8, np.float32), key) as server:
+        process = server._process
+        assert key.hex() not in " ".join(process.args)
+        environment = f"/proc/{process.pid}/environ"
+        if os.path.exists(environment):
+            with open(environment, "rb") as file:
+                assert key.hex().encode() not in file.read()
+
+
+def test_a_dead_server_is_named_with_what_it_wrote(tools):
+    with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
+        server._process.send_signal(signal.SIGKILL)
+        server._process.wait(5)
+        with pytest.raises(ServerUnreachableError, match=r"ended with exit code -9.*It wrote: "):
+            server.poll(5)
+
+
+def test_a_blocked_port_is_named(tools):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = ServerProcess(tools.settings(port=port), np.zeros(8, np.float32), new_key())
+        with pytest.raises(ServerUnreachableError, match=f"cannot listen on 127.0.0.1:{port}"):
+            server.__enter__()
+
+
+def test_a_center_of_another_size_is_refused(tools):
+    for center in (np.zeros(7, np.float32), np.zeros(8)):
+        with pytest.raises(ConfigurationError, match="came in"):
+            ServerProcess(tools.settings(), center, new_key())
+
+
+PARENT = """
+import sys, numpy as np
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.settings import ServerSettings
+import json
+settings = ServerSettings.from_json(json.loads(sys.argv[1]))
+with ServerProcess(settings, np.zeros(8, np.float32), b"k" * 32) as server:
+    print(server._process.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_it_does_not_outlive_the_driver(tools):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, json.dumps(tools.settings().to_json())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    server = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate(timeout=5)
+
+    def gone():
+        try:
+            with open(f"/proc/{server}/stat") as file:
+                return file.read().split()[2] == "Z"
+        except FileNotFoundError:
+            try:
+                os.kill(server, 0)
+            except ProcessLookupError:
+                return True
+            return False
+
+    tools.wait_until(gone)

@@ -1,0 +1,427 @@
+"""Real sockets against a server in this process."""
+
+import pickle
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    FencedError,
+    ParameterServerError,
+    RefusedError,
+    ServerUnreachableError,
+    StartTimeoutError,
+)
+from distkeras_grid.parameter_server import service, transports
+from distkeras_grid.parameter_server.auth import new_key, new_nonce, prove
+from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.messages import (
+    Challenge,
+    Goodbye,
+    Message,
+    Proof,
+    Side,
+    WorkerHello,
+)
+
+BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
+
+
+def raw_channel(bench, unix=True):
+    address = bench.address if unix else replace(bench.address, unix_path=None)
+    connection = Connection(Side.CLIENT, bench.settings.size)
+    return transports.connect(address, connection, time.monotonic() + 5)
+
+
+def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
+    hello = WorkerHello("test", 0, 0, bench.settings.size, nonce or new_nonce())
+    channel.send(hello)
+    answer = channel.receive(5)
+    if not isinstance(answer, Challenge):
+        return answer
+    channel.send(Proof(prove(key or bench.key, Side.CLIENT, hello, answer.nonce)))
+    return channel.receive(5)
+
+
+def assert_alive(bench, tools, folded):
+    """The server goes on, and its center is what was folded and no more."""
+    driver = bench.driver()
+    np.testing.assert_array_equal(driver.center(), folded)
+    assert driver.poll(5).version == folded
+
+
+@BOTH
+def test_exchanges_over_both_transports(serve, tools, unix):
+    bench = serve()
+    address = bench.address if unix else replace(bench.address, unix_path=None)
+    client = bench.started(address=address)
+    np.testing.assert_array_equal(client.vector, 0)
+    for sequence in range(3):
+        answer, value = tools.exchange(client, tools.commit(sequence))
+        assert (answer.version, answer.staleness, value) == (sequence + 1, 0, sequence + 1)
+    client.finish()
+    (seat,) = bench.driver().poll(5).seats
+    assert (seat.status, seat.samples_folded) == ("finished", 3)
+
+
+def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch):
+    sent = []
+    send = Connection.send
+
+    def count(self, message, payload=0):
+        data = send(self, message, payload)
+        sent.append((type(message).__name__, len(data) + payload))
+        return data
+
+    monkeypatch.setattr(Connection, "send", count)
+    bench = serve()
+    tools.exchange(bench.started(), tools.commit(0))
+    (event,) = [e for e in bench.driver().poll(5).events if e["kind"] == "window"]
+    sizes = dict(sent)
+    assert event["bytes_up"] == sizes["WindowCommit"]
+    assert event["bytes_down"] == sizes["Exchanged"]
+
+
+def test_a_wrong_key_is_seen_by_the_client_first(serve, tools):
+    bench = serve()
+    with pytest.raises(AuthenticationError, match="parameter server does not hold the key"):
+        bench.worker(key=new_key())
+    assert_alive(bench, tools, 0)
+
+
+@BOTH
+def test_a_client_without_the_key_is_turned_away(serve, tools, unix):
+    bench = serve()
+    with raw_channel(bench, unix) as channel:
+        answer = shake_hands(bench, channel, key=new_key())
+    assert isinstance(answer, Goodbye)
+    assert answer.error == "AuthenticationError"
+    assert bench.driver().poll(5).events == ()
+
+
+def test_a_replayed_nonce_is_refused(serve):
+    bench = serve()
+    nonce = new_nonce()
+    with raw_channel(bench) as channel:
+        shake_hands(bench, channel, nonce)
+    with raw_channel(bench) as channel:
+        answer = shake_hands(bench, channel, nonce)
+    assert isinstance(answer, Goodbye)
+    assert "replay" in answer.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"run": "other"}, AuthenticationError, "run 'test', not to 'other'"),
+        ({"size": 9}, RefusedError, "have 8 numbers, the model here has 9"),
+        ({"seat": 1}, RefusedError, "seats 0 to 0"),
+    ],
+)
+def test_a_stranger_with_the_key_is_told_why(serve, changes, error, match):
+    with pytest.raises(error, match=match):
+        serve().worker(**changes)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        struct.pack("<4sBBHIQ", b"DKGP", 1, 0, 0, 2**31, 0),
+        struct.pack("<4sBBHIQ", b"DKGP", 1, 9, 0, 10, 2**62),
+        b"\0" * 100_000,
+    ],
+    ids=["http", "long header", "long payload", "zeros"],
+)
+def test_rubbish_gets_a_goodbye_and_no_memory(serve, tools, data, unix):
+    bench = serve()
+    with raw_channel(bench, unix) as channel:
+        tracemalloc.start()
+        try:
+            channel._stream.sendall(data)
+            received = b""
+            while part := channel._stream.recv(4096):
+                received += part
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        finally:
+            tracemalloc.stop()
+    assert b"ProtocolError" in received
+    assert len(received) <= 1024
+    assert_alive(bench, tools, 0)
+
+
+def test_a_cut_commit_folds_nothing(serve, tools):
+    bench = serve()
+    client = bench.started()
+    channel = client._session.channel
+    data = channel.connection.send(tools.commit(0), client.vector.nbytes)
+    channel._stream.sendall(data + b"\0" * (client.vector.nbytes - 1))
+    client.close()
+    driver = bench.driver()
+    tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
+    assert driver.poll(5).version == 0
+
+
+@pytest.mark.parametrize("wrong", [-4, 4])
+def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
+    bench = serve()
+    client = bench.started()
+    connection = client._session.channel.connection
+    connection._vector_bytes += wrong
+    connection.vector = None
+    payload = np.zeros(client.vector.size + wrong // 4, np.float32)
+    with pytest.raises(ParameterServerError, match=f"{payload.nbytes} are announced"):
+        client._session.ask(tools.commit(0), Message, payload)
+    assert_alive(bench, tools, 0)
+
+
+@pytest.mark.parametrize(
+    "payload", [np.zeros(8), np.zeros(7, np.float32), np.zeros((8, 2), np.float32)[:, 0]]
+)
+def test_vectors_of_another_kind_are_not_sent(serve, tools, payload):
+    client = serve().started()
+    with pytest.raises(ConfigurationError, match="came in"):
+        client.exchange(tools.commit(0), payload, np.zeros(8, np.float32))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_is_refused_and_the_worker_may_say_so(serve, tools, value):
+    bench = serve()
+    client = bench.started()
+    with pytest.raises(RefusedError, match=r"Worker 0, epoch 1, window 0: .* NaN"):
+        tools.exchange(client, tools.commit(0), value)
+    with pytest.raises(RefusedError, match="the loss is nan"):
+        tools.exchange(client, tools.commit(0, loss=float("nan")))
+    client.fail("NonFiniteLossError", "the loss is nan")
+    assert_alive(bench, tools, 0)
+    (failure,) = [e for e in bench.driver().poll(5).events if e["kind"] == "failure"]
+    assert failure["error"] == "NonFiniteLossError"
+
+
+def test_a_retry_after_a_lost_reply_counts_once(serve, tools):
+    bench = serve()
+    tools.exchange(bench.started(), tools.commit(0))
+    answer, value = tools.exchange(bench.started(), tools.commit(0))
+    assert (answer.version, value) == (1, 1)
+    assert_alive(bench, tools, 1)
+
+
+def test_a_newer_attempt_fences_the_older(serve, tools):
+    bench = serve()
+    old = bench.started(attempt=3)
+    tools.exchange(old, tools.commit(0))
+    new = bench.worker(attempt=4)
+    start = new.ready(100, 5)
+    assert (start.next_sequence, start.samples_folded) == (1, 1)
+    np.testing.assert_array_equal(new.vector, 1)
+    with pytest.raises(FencedError, match="attempt 4"):
+        tools.exchange(old, tools.commit(1))
+    with pytest.raises(FencedError):
+        bench.worker(attempt=3)
+    tools.exchange(new, tools.commit(1))
+    assert_alive(bench, tools, 2)
+
+
+def test_sequential_replies_are_empty(serve, tools):
+    bench = serve(rule={"name": "sequential", "parameters": {}})
+    _, value = tools.exchange(bench.started(), tools.commit(0), value=5)
+    assert value == -77
+    (event,) = [e for e in bench.driver().poll(5).events if e["kind"] == "window"]
+    assert event["bytes_down"] < 200
+    np.testing.assert_array_equal(bench.driver().center(), 5)
+
+
+def test_the_start_waits_and_then_says_how_many_came(serve, monkeypatch):
+    monkeypatch.setattr(service, "KEEPALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
+    bench = serve(seats=2)
+    with pytest.raises(StartTimeoutError, match="1 of 2 workers are ready"):
+        bench.worker().ready(50, 0.1)
+
+
+def test_all_start_together(serve, tools):
+    bench = serve(seats=3, rows=3)
+    clients = [bench.worker(seat) for seat in range(3)]
+    starts = tools.in_threads(*(lambda c=client: c.ready(1, 5) for client in clients))
+    assert [start.version for start in starts] == [0, 0, 0]
+
+
+def test_stop_opens_the_start(serve, tools):
+    bench = serve(seats=2)
+    client = bench.worker()
+    driver = bench.driver()
+    results = []
+    thread = threading.Thread(target=lambda: results.append(client.ready(50, 5)))
+    thread.start()
+    tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
+    driver.command(stop=True)
+    thread.join(5)
+    assert results[0].stop
+
+
+def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
+    monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
+    bench = serve(seats=2)
+    client = bench.worker()
+    driver = bench.driver()
+    thread = threading.Thread(target=lambda: tools.in_threads(lambda: client.ready(50, 5)))
+    thread.start()
+    tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
+    client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+    tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
+    thread.join(5)
+
+
+def test_wrong_rows_reach_worker_and_driver(serve):
+    bench = serve()
+    with pytest.raises(RefusedError, match="announced with 100 rows, its workers have 99"):
+        bench.worker().ready(99, 5)
+    assert "failure" in [event["kind"] for event in bench.driver().poll(5).events]
+
+
+# Rounds
+
+
+AVERAGING = {"name": "averaging", "parameters": {}}
+
+
+def both_started(bench, tools, rows=(50, 50)):
+    clients = [bench.worker(seat) for seat in range(len(rows))]
+    pairs = zip(clients, rows, strict=True)
+    tools.in_threads(*(lambda c=client, r=count: c.ready(r, 5) for client, count in pairs))
+    return clients
+
+
+def test_a_round_is_the_mean(serve, tools):
+    bench = serve(seats=2, rule=AVERAGING)
+    clients = both_started(bench, tools)
+    answers = tools.in_threads(
+        lambda: tools.exchange(clients[0], tools.commit(0, samples=3), 1),
+        lambda: tools.exchange(clients[1], tools.commit(0, samples=1), 5),
+    )
+    assert [(answer.version, value) for answer, value in answers] == [(1, 2), (1, 2)]
+
+
+def test_who_has_finished_leaves_the_rounds(serve, tools):
+    bench = serve(seats=2, rule=AVERAGING)
+    clients = both_started(bench, tools)
+    driver = bench.driver()
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(tools.exchange(clients[0], tools.commit(0), 7))
+    )
+    thread.start()
+    clients[1].finish()
+    thread.join(5)
+    assert results[0][1] == 7
+    assert tools.exchange(clients[0], tools.commit(1), 8)[1] == 8
+    assert driver.poll(5).version == 2
+
+
+def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
+    bench = serve(seats=2, rule=AVERAGING)
+    clients = both_started(bench, tools)
+    commits = []
+    thread = threading.Thread(
+        target=lambda: commits.extend(
+            tools.in_threads(lambda: tools.exchange(clients[0], tools.commit(0), 100))
+        )
+    )
+    thread.start()
+    round_of = bench.service._coordinator._round
+    tools.wait_until(lambda: len(round_of) == 1)
+    newer = bench.worker(0, attempt=1)
+    thread.join(5)
+    assert isinstance(commits[0], FencedError)
+    assert newer.ready(50, 5).next_sequence == 0
+    answers = tools.in_threads(
+        lambda: tools.exchange(newer, tools.commit(0), 1),
+        lambda: tools.exchange(clients[1], tools.commit(0), 3),
+    )
+    assert [value for _, value in answers] == [2, 2]
+    assert bench.driver().poll(5).samples_folded == 2
+
+
+def test_a_round_that_takes_too_long_is_an_error_for_all(serve, tools, monkeypatch):
+    monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
+    bench = serve(seats=2, rule=AVERAGING, round_timeout=0.05)
+    clients = both_started(bench, tools)
+    with pytest.raises(RefusedError, match="no commit from worker 1"):
+        tools.exchange(clients[0], tools.commit(0))
+    (failure,) = [e for e in bench.driver().poll(5).events if e["kind"] == "failure"]
+    assert failure["worker"] == 1
+    assert_alive(bench, tools, 0)
+
+
+# The driver
+
+
+def test_snapshots_are_the_center_at_the_epochs_end_and_given_once(serve, tools):
+    bench = serve(rows=2, epochs=2, snapshot_epochs=True)
+    client = bench.started(rows=2)
+    for sequence in range(4):
+        tools.exchange(client, tools.commit(sequence))
+    driver = bench.driver()
+    np.testing.assert_array_equal(driver.center(1), 2)
+    np.testing.assert_array_equal(driver.center(2), 4)
+    with pytest.raises(RefusedError, match="no snapshot of epoch 1"):
+        driver.center(1)
+    np.testing.assert_array_equal(driver.center(), 4)
+
+
+def test_commands_reach_the_workers(serve, tools):
+    bench = serve()
+    client, driver = bench.started(), bench.driver()
+    driver.command(learning_rate=0.25)
+    assert tools.exchange(client, tools.commit(0))[0].learning_rate == 0.25
+    driver.command(stop=True)
+    assert tools.exchange(client, tools.commit(1))[0].stop
+    with pytest.raises(RefusedError):
+        driver.command(learning_rate=-1)
+    assert driver.poll(5).version == 2
+
+
+def test_errors_survive_pickling(serve, tools):
+    bench = serve()
+    client = bench.started()
+    with pytest.raises(RefusedError) as caught:
+        tools.exchange(client, tools.commit(9))
+    copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+    assert (type(copy), str(copy)) == (RefusedError, str(caught.value))
+
+
+def test_no_server_is_an_error_that_names_both_ends(serve):
+    bench = serve()
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    nowhere = replace(bench.address, port=port, unix_path="/nonexistent")
+    with pytest.raises(ServerUnreachableError, match=f"{socket.gethostname()}.*127.0.0.1:{port}"):
+        bench.worker(address=nowhere)
+
+
+def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
+    monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.05)
+    with raw_channel(serve()) as channel:
+        channel._stream.sendall(b"DKGP")
+        channel._stream.settimeout(5)
+        assert channel._stream.recv(100) == b""
+
+
+def test_more_connections_than_allowed_are_turned_away(serve, monkeypatch):
+    monkeypatch.setattr(service, "SPARE_CONNECTIONS", 0)
+    bench = serve()  # one seat: two connections
+    kept = [raw_channel(bench), raw_channel(bench)]
+    with raw_channel(bench) as channel:
+        channel._stream.settimeout(5)
+        assert channel._stream.recv(100) == b""
+    for other in kept:
+        other.close()

@@ -1,0 +1,31 @@
+import json
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.rules import DownpourRule
+
+
+def test_json_round_trip(tools):
+    settings = tools.settings()
+    assert ServerSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    assert settings.build_rule() == DownpourRule()
+    for path in ("/tmp/a", None):
+        address = ServerAddress("host", 1, path)
+        assert ServerAddress.from_json(json.loads(json.dumps(address.to_json()))) == address
+
+
+@pytest.mark.parametrize(
+    "change", [{"seats": 0}, {"rows": 0}, {"port": 65536}, {"run": ""}, {"statistics_size": -1}]
+)
+def test_settings_out_of_range_are_refused(tools, change):
+    with pytest.raises(ConfigurationError, match=next(iter(change))):
+        tools.settings(**change)
+
+
+def test_unknown_and_missing_settings_are_refused(tools):
+    with pytest.raises(ConfigurationError, match="did you mean 'seats'"):
+        ServerSettings.from_json({**tools.settings().to_json(), "seat": 1})
+    with pytest.raises(ConfigurationError, match="missing"):
+        ServerSettings.from_json({"run": "a"})

@@ -1,0 +1,246 @@
+"""The server's bookkeeping, without arithmetic, sockets or threads."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.state import Arrival, ServerState
+
+
+def make(seats=1, rows=100, epochs=3, rule="downpour"):
+    return ServerState(
+        ServerSettings(
+            run="test",
+            seats=seats,
+            rule={"name": rule, "parameters": {}},
+            trainable_size=4,
+            statistics_size=0,
+            rows=rows,
+            epochs=epochs,
+            snapshot_epochs=False,
+            bind_host="127.0.0.1",
+            advertised_host="127.0.0.1",
+        )
+    )
+
+
+def arrive(session, sequence, samples=1, steps=1, loss=0.5):
+    commit = WindowCommit(sequence, 1, sequence, steps, samples, loss, {}, 0.0, 0.0)
+    return Arrival(session, commit, 100)
+
+
+def fold(state, arrival):
+    assert state.admit(arrival, finite=True)
+    replies, epochs = state.fold([arrival], now=1.0)
+    return replies[0], epochs
+
+
+def kinds(state, kind):
+    return [event for event in state.events.after(0, 10**6) if event["kind"] == kind]
+
+
+def test_an_older_attempt_does_not_get_the_seat():
+    state = make()
+    state.join(0, attempt=5)
+    with pytest.raises(FencedError, match="attempt 5"):
+        state.join(0, attempt=4)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_newer_connection_silences_the_older_one(attempt):
+    state = make()
+    old = state.join(0, 0)
+    state.join(0, attempt)
+    calls = [
+        lambda: state.ready(old, 100),
+        lambda: state.start(old),
+        lambda: state.admit(arrive(old, 0), finite=True),
+        lambda: state.finish(old),
+        lambda: state.fail(old, "ValueError", ""),
+    ]
+    for call in calls:
+        with pytest.raises(FencedError):
+            call()
+    state.lose(old)
+    assert state.update(0).seats[0].status == "joined"
+    fenced = [event["attempt"] for event in kinds(state, "worker") if event["status"] == "fenced"]
+    assert fenced == ([0] if attempt else [])
+
+
+def test_a_seat_that_does_not_exist_is_refused():
+    with pytest.raises(RefusedError, match="seats 0 to 0, seat 1"):
+        make().join(1, 0)
+
+
+def test_the_start_waits_for_every_seat_at_once():
+    state = make(seats=2)
+    first, second = state.join(0, 0), state.join(1, 0)
+    state.ready(first, 60)
+    assert not state.may_start(first)
+    state.lose(first)
+    state.ready(second, 40)
+    assert not state.may_start(second)
+    again = state.join(0, 1)
+    state.ready(again, 60)
+    assert state.may_start(again)
+    assert state.may_start(second)
+
+
+def test_a_later_attempt_passes_the_start_at_once():
+    state = make(seats=2, rows=2)
+    for session in (state.join(0, 0), state.join(1, 0)):
+        state.ready(session, 1)
+        last = session
+    state.lose(last)
+    late = state.join(1, 1)
+    state.ready(late, 1)
+    assert state.may_start(late)
+
+
+def test_a_seat_without_rows_holds_nobody_up():
+    state = make(seats=2)
+    empty, full = state.join(0, 0), state.join(1, 0)
+    state.ready(empty, 0)
+    assert state.may_start(empty)
+    state.start(empty)
+    state.finish(empty)
+    state.ready(full, 100)
+    assert state.may_start(full)
+    assert state.missing([1]) == []
+
+
+def test_rows_must_be_those_that_were_announced():
+    state = make(seats=2, rows=10)
+    first, second = state.join(0, 0), state.join(1, 0)
+    state.ready(first, 6)
+    with pytest.raises(RefusedError, match="10 rows, its workers have 9"):
+        state.ready(second, 3)
+    with pytest.raises(RefusedError, match="has 7 rows, an earlier attempt had 6"):
+        state.ready(state.join(0, 1), 7)
+    state.ready(second, 4)
+
+
+def test_a_later_attempt_learns_what_is_folded():
+    state = make()
+    session = state.join(0, 0)
+    state.ready(session, 100)
+    state.start(session)
+    for sequence in range(3):
+        fold(state, arrive(session, sequence, samples=7))
+    later = state.join(0, 1)
+    state.ready(later, 100)
+    start = state.start(later)
+    assert (start.next_sequence, start.samples_folded, start.version) == (3, 21, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "finite", "match"),
+    [
+        ({"sequence": 1}, True, "commit 0 is due, 1 came in"),
+        ({"steps": 0}, True, "at least one step"),
+        ({"samples": 0}, True, "at least one step"),
+        ({"loss": float("nan")}, True, "epoch 1, window 0: the loss is nan"),
+        ({"loss": float("inf")}, True, "the loss is inf"),
+        ({}, False, "Worker 0, epoch 1, window 0: the weights contain NaN"),
+    ],
+)
+def test_what_must_not_be_folded_is_refused(change, finite, match):
+    state = make()
+    session = state.join(0, 0)
+    with pytest.raises(RefusedError, match=match):
+        state.admit(arrive(session, **{"sequence": 0, **change}), finite)
+    assert state.update(0).samples_folded == 0
+
+
+def test_a_repeated_sequence_counts_once():
+    state = make()
+    session = state.join(0, 0)
+    fold(state, arrive(session, 0, samples=5))
+    assert not state.admit(arrive(session, 0, samples=5), finite=True)
+    state.repeat(session)
+    assert (state.version, state.samples_folded) == (1, 5)
+    assert len(kinds(state, "window")) == 1
+
+
+def test_an_epoch_ends_at_the_commit_that_completes_it():
+    state = make(seats=2, rows=10, epochs=2)
+    first, second = state.join(0, 0), state.join(1, 0)
+    ends = [
+        fold(state, arrive(session, sequence, samples=samples))[1]
+        for session, sequence, samples in [
+            (first, 0, 6),
+            (second, 0, 3),
+            (first, 1, 6),  # the fast seat is already in its next epoch
+            (second, 1, 4),
+            (second, 2, 1),
+        ]
+    ]
+    assert ends == [[], [], [1], [], [2]]
+    assert [(event["epoch"], event["samples"]) for event in kinds(state, "epoch")] == [
+        (1, 15),
+        (2, 20),
+    ]
+
+
+def test_one_commit_may_end_several_epochs_but_none_that_the_run_has_not():
+    state = make(rows=2)
+    assert fold(state, arrive(state.join(0, 0), 0, samples=9))[1] == [1, 2, 3]
+
+
+@given(st.lists(st.integers(0, 4), max_size=60))
+def test_staleness_identity(order):
+    """sum of staleness + sum_i (v - v_i) == (n - 1) commits, for any interleaving."""
+    state = make(seats=5, rows=10**6)
+    sessions = [state.join(seat, 0) for seat in range(5)]
+    base, counts, total = [0] * 5, [0] * 5, 0
+    for seat in order:
+        reply, _ = fold(state, arrive(sessions[seat], counts[seat]))
+        counts[seat] += 1
+        base[seat] = reply.version
+        total += reply.staleness
+        assert total + sum(state.version - v for v in base) == 4 * sum(counts)
+
+
+def test_a_round_is_one_version():
+    state = make(seats=2, rule="averaging")
+    arrivals = [arrive(state.join(seat, 0), 0, samples=seat + 1) for seat in range(2)]
+    replies, _ = state.fold(arrivals, now=1.0)
+    assert [(reply.version, reply.staleness) for reply in replies] == [(1, 0), (1, 0)]
+    assert state.samples_folded == 3
+
+
+def test_commands_reach_the_next_reply():
+    state = make()
+    session = state.join(0, 0)
+    state.command(stop=None, learning_rate=0.5)
+    state.command(stop=True, learning_rate=None)
+    reply, _ = fold(state, arrive(session, 0))
+    assert (reply.stop, reply.learning_rate) == (True, 0.5)
+    for rate in (0.0, -1.0, float("nan")):
+        with pytest.raises(RefusedError):
+            state.command(None, rate)
+
+
+def test_events_are_kept_until_they_are_seen():
+    state = make()
+    session = state.join(0, 0)
+    first = state.update(0).events
+    assert state.update(0).events == first
+    fold(state, arrive(session, 0))
+    later = state.update(len(first)).events
+    assert [event["kind"] for event in later] == ["window"]
+    assert state.update(len(first) + 1).events == ()
+
+
+def test_a_window_event_says_what_the_driver_needs():
+    state = make()
+    fold(state, arrive(state.join(0, 7), 0, samples=3))
+    (event,) = kinds(state, "window")
+    assert set(event) == {
+        *("kind", "worker", "attempt", "epoch", "window", "steps", "samples", "loss", "metrics"),
+        *("started", "seconds", "staleness", "bytes_up", "bytes_down", "folded_at", "version"),
+    }
+    assert (event["attempt"], event["samples"], event["bytes_up"]) == (7, 3, 100)
