@@ -101,7 +101,8 @@ class History:
         if "error" in event:
             told = f"{event['error']}: {event.get('message', '')}"
             event = {**event, "status": "failed", "message": told}
-        self.workers.append(record_of(WorkerRecord, event))
+        known = {name: value for name, value in event.items() if value is not None}
+        self.workers.append(record_of(WorkerRecord, known))
 
     def add_epoch(
         self,

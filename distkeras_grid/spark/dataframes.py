@@ -64,7 +64,7 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
     if isinstance(data, DataFrame):
         return data
     advice = "pass a DataFrame, or the path of a Parquet data set"
-    if module.startswith("pyspark.rdd"):
+    if type(data).__name__ in ("RDD", "PipelinedRDD"):
         advice = f"turn the RDD into a DataFrame: spark.createDataFrame(rdd, schema), or {advice}"
     elif module.startswith(("numpy", "pandas", "tensorflow", "keras", "torch", "jax")):
         advice = f"make a DataFrame of it: spark.createDataFrame(...), or {advice}"

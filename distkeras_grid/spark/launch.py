@@ -99,7 +99,8 @@ def spark_reason(error: BaseException) -> str:
     >>> spark_reason(RuntimeError(text))
     'ValueError: no labels'
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Py4J begins the line of a Java exception with a colon.
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
     causes = [line for line in told if _names_exception(line)]
     return (causes or told or [repr(error)])[-1 if causes else 0]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid import errors
 from distkeras_grid.errors import (
     ClusterError,
-    DataError,
     GridError,
     StartTimeoutError,
     TrainingError,
@@ -147,7 +146,7 @@ class Run:
             self._take(event)
         self._show(update)
         if not self._started:
-            self._started = self._check_start(update)
+            self._started = all(seat.rows is not None for seat in update.seats)
         if all(seat.status == "finished" for seat in update.seats):
             self._check_samples(update)
             return True
@@ -199,20 +198,6 @@ class Run:
 
     def _launch_has_begun(self, update: Update) -> bool:
         return any(seat.status != "absent" for seat in update.seats)
-
-    def _check_start(self, update: Update) -> bool:
-        """Return whether all workers have their rows; refuse rows that are not those counted."""
-        rows = [seat.rows for seat in update.seats]
-        if any(count is None for count in rows):
-            return False
-        total = sum(count for count in rows if count is not None)
-        if total != self._limits.rows:
-            raise DataError(
-                f"The workers got {total} rows, but {self._limits.rows} were counted before: the "
-                "DataFrame gives other rows each time it is computed. Write it to Parquet, or "
-                "cache() it."
-            )
-        return True
 
     def _check_samples(self, update: Update) -> None:
         expected = self._limits.epochs * self._limits.rows

@@ -1,0 +1,107 @@
+"""What users hand over as data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import (
+    as_dataframe,
+    feature_expression,
+    read_tiles,
+    resolve_columns,
+    resolve_features,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def frame(spark):
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(bytearray(b"\x01\x02"), [1.0, 2.0], Vectors.dense([3.0, 4.0]), 1, [0, 1], "a", 0.5)]
+    schema = (
+        "image binary, numbers array<double>, label int, onehot array<int>, text string, x double"
+    )
+    plain = spark.createDataFrame([(r[0], r[1], r[3], r[4], r[5], r[6]) for r in rows], schema)
+    vectors = spark.createDataFrame([(r[2],) for r in rows], ["vector"])
+    return plain.crossJoin(vectors)
+
+
+@pytest.mark.parametrize(
+    "data", [np.zeros((2, 2)), [1, 2], {"a": 1}], ids=["array", "list", "dict"]
+)
+def test_other_things_than_frames_are_refused_with_advice(spark, data):
+    with pytest.raises(ConfigurationError, match="DataFrame"):
+        as_dataframe(spark, data)
+
+
+def test_an_rdd_is_refused_with_the_way_to_a_frame(spark):
+    with pytest.raises(ConfigurationError, match="createDataFrame\\(rdd"):
+        as_dataframe(spark, spark.sparkContext.parallelize([1]))
+
+
+def test_a_path_that_is_not_there(spark, tmp_path):
+    with pytest.raises(PathNotFoundError, match="nothing"):
+        as_dataframe(spark, str(tmp_path / "nothing"))
+
+
+def test_a_binary_column_without_metadata_prints_the_field_to_write(frame):
+    with pytest.raises(SchemaError, match='features_col=Field\\("image", shape='):
+        resolve_features(frame, "image")
+
+
+def test_a_field_describes_a_binary_column(frame):
+    field = Field("image", (2,))
+    assert resolve_features(frame, field) == field
+
+
+def test_metadata_of_the_column_are_found_after_select_and_filter(frame):
+    field = Field("image", (1, 2, 1), scale=1 / 255, classes=("a", "b"))
+    described = frame.withMetadata("image", field.to_metadata())
+    kept = described.select("image", "label").where("label = 1")
+    assert resolve_features(kept, "image") == field
+
+
+@pytest.mark.parametrize("name", ["numbers", "vector"])
+def test_arrays_and_vectors_need_no_description(frame, name):
+    field = resolve_features(frame, name)
+    assert (field.shape, field.dtype) == ((2,), "float32")
+    values = frame.select(feature_expression(frame, field).alias("v")).first().v
+    assert values == ([1.0, 2.0] if name == "numbers" else [3.0, 4.0])
+
+
+def test_a_missing_column_is_named_with_the_nearest(frame):
+    with pytest.raises(SchemaError, match="Did you mean 'label'"):
+        resolve_columns(frame, "numbers", "lable")
+
+
+def test_a_text_is_no_feature_and_no_label(frame):
+    with pytest.raises(SchemaError, match="string"):
+        resolve_features(frame, "text")
+    with pytest.raises(SchemaError, match="StringIndexer"):
+        resolve_columns(frame, "numbers", "text")
+
+
+@pytest.mark.parametrize(
+    ("label", "size", "integer"), [("label", None, True), ("onehot", 2, False), ("x", None, False)]
+)
+def test_kinds_of_labels(frame, label, size, integer):
+    columns = resolve_columns(frame, "numbers", label)
+    assert (columns.label_size, columns.integer_labels) == (size, integer)
+
+
+def test_read_tiles_gives_the_splits_and_keeps_metadata(spark, frame, tmp_path):
+    field = Field("image", (2,), scale=1 / 255)
+    path = str(tmp_path / "tiles")
+    described = frame.select("image", "label").withMetadata("image", field.to_metadata())
+    for split in ("train", "test"):
+        described.write.parquet(f"{path}/split={split}")
+    train, test = read_tiles(path)
+    assert (train.count(), test.count()) == (1, 1)
+    assert resolve_features(train, "image") == field
+    with pytest.raises(SchemaError, match="no split 'validation'"):
+        read_tiles(path, splits=("validation",))
