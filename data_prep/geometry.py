@@ -1,0 +1,324 @@
+"""Where tiles lie: pure arithmetic, no pixels.
+
+Coordinates have x to the right and y downwards, in pixels from the left and the top *edge*: an
+image covers ``[0, width] x [0, height]`` and the centre of its first pixel is ``(0.5, 0.5)``.
+Angles are degrees, counter-clockwise as seen on the screen, as in Pillow.
+
+An image turned by an angle stands in a *frame*, the smallest whole-pixel rectangle around it; the
+centres of image and frame coincide. An angle is a *base* angle in [0, 90) and a number of quarter
+turns, which are exact: the tiles of 95 degrees are those of 5 degrees, each turned once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+
+MODES = ("inside", "paper")
+INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos4")
+# Angles that differ by less are one: it moves no pixel of the largest image by 1/1000, and
+# 90.00000000000001 from a computed list means a quarter turn.
+ANGLE_DIGITS = 9
+
+Positions = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class TileSpec:
+    """How images are cut.
+
+    Parameters
+    ----------
+    tile : int, default 256
+        Side of the square tiles, pixels.
+    overlap : float, default 0.5
+        Part of a tile that its neighbour repeats; the stride is ``round(tile * (1 - overlap))``.
+        Negative values leave gaps.
+    angles : iterable of float, default range(0, 360, 5)
+        Rotations, degrees; kept sorted in [0, 360).
+    mode : {"inside", "paper"}, default "inside"
+        ``inside``: a grid centred in the frame, every tile wholly inside the source.
+        ``paper``: tiles from the top left corner of an inscribed rectangle that is no larger than
+        the source; fewer tiles (6,780 instead of 11,864 for 2272x1704). Rounding can put a
+        corner's pixel just outside, where the source's edge is mirrored.
+    interpolation : {"nearest", "linear", "cubic", "lanczos4"}, default "cubic"
+        Linear loses 45 % of the finest texture at oblique angles, none at quarter turns: a
+        classifier can see that. Cubic keeps 95 %.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value cannot be used.
+
+    Examples
+    --------
+    >>> TileSpec(tile=256, overlap=0.5).stride
+    128
+    >>> TileSpec(angles=[90, 0, 360.0, -45]).angles
+    (0.0, 90.0, 315.0)
+    """
+
+    tile: int = 256
+    overlap: float = 0.5
+    angles: Iterable[float] = range(0, 360, 5)
+    mode: str = "inside"
+    interpolation: str = "cubic"
+
+    def __post_init__(self) -> None:
+        if not _is_integer(self.tile) or self.tile < 1:
+            raise ConfigurationError(f"tile must be a whole number of pixels, got {self.tile!r}")
+        if not _is_number(self.overlap) or self.overlap >= 1 or self.stride < 1:
+            raise ConfigurationError(
+                f"overlap must be a number below 1 that leaves a stride of 1 pixel or more, got "
+                f"{self.overlap!r} for tile {self.tile}"
+            )
+        object.__setattr__(self, "angles", _sorted_angles(self.angles))
+        if self.mode not in MODES:
+            raise ConfigurationError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+        if self.interpolation not in INTERPOLATIONS:
+            raise ConfigurationError(
+                f"interpolation must be one of {', '.join(INTERPOLATIONS)}, "
+                f"got {self.interpolation!r}"
+            )
+
+    @property
+    def stride(self) -> int:
+        """Distance of neighbouring tiles, pixels."""
+        return round(self.tile * (1 - self.overlap))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON types."""
+        return {**vars(self), "angles": list(self.angles)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        UnknownArgumentError
+            If a key is none of the parameters.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := set(content) - known:
+            raise UnknownArgumentError.among("TileSpec", unknown, known)
+        return cls(**content)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An image of a given size, turned by an angle.
+
+    Parameters
+    ----------
+    source_width, source_height : int
+        Size of the image, pixels.
+    angle : float
+        Degrees in [0, 360).
+    """
+
+    source_width: int
+    source_height: int
+    angle: float
+
+    @property
+    def base(self) -> float:
+        """The angle without its quarter turns, in [0, 90)."""
+        return self.angle % 90
+
+    @property
+    def turns(self) -> int:
+        """Quarter turns in the angle, 0 to 3."""
+        return int(self.angle // 90)
+
+    @property
+    def direction(self) -> tuple[float, float]:
+        """Cosine and sine of the base angle; exact where it is 0."""
+        radians = math.radians(self.base)
+        return math.cos(radians), math.sin(radians)
+
+    @property
+    def base_size(self) -> tuple[int, int]:
+        """Width and height of the frame of the base angle."""
+        cosine, sine = self.direction
+        width = self.source_width * cosine + self.source_height * sine
+        height = self.source_width * sine + self.source_height * cosine
+        return math.ceil(width), math.ceil(height)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the frame."""
+        width, height = self.base_size
+        return (height, width) if self.turns % 2 else (width, height)
+
+    def to_base(self, positions: Positions, tile: int) -> Positions:
+        """Return where tiles of this frame lie in the frame of the base angle."""
+        return turn(positions, self.size, (tile, tile), -self.turns)
+
+    def from_base(self, positions: Positions, tile: int) -> Positions:
+        """Return where tiles of the base angle's frame lie in this frame."""
+        return turn(positions, self.base_size, (tile, tile), self.turns)
+
+    def base_to_source(
+        self, x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]
+    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+        """Return the points of the source that lie at points of the base angle's frame."""
+        cosine, sine = self.direction
+        width, height = self.base_size
+        right, down = x - width / 2, y - height / 2
+        return (
+            cosine * right - sine * down + self.source_width / 2,
+            sine * right + cosine * down + self.source_height / 2,
+        )
+
+
+def turn(
+    positions: Positions, size: tuple[int, int], extent: tuple[int, int], turns: int
+) -> Positions:
+    """Return where rectangles lie after their frame is turned.
+
+    Parameters
+    ----------
+    positions : pair of int arrays
+        Left and top edges of the rectangles.
+    size : pair of int
+        Width and height of the frame before.
+    extent : pair of int
+        Width and height of each rectangle before.
+    turns : int
+        Quarter turns, counter-clockwise.
+
+    Examples
+    --------
+    >>> turn((np.array([0]), np.array([10])), size=(100, 50), extent=(30, 20), turns=1)
+    (array([10]), array([70]))
+    """
+    x, y = positions
+    (width, height), (across, down) = size, extent
+    for _ in range(turns % 4):
+        x, y = y, width - across - x
+        width, height, across, down = height, width, down, across
+    return x, y
+
+
+def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
+    """Return left and top edges of a frame's tiles, by rows from the top, each from the left.
+
+    Parameters
+    ----------
+    frame : Frame
+    spec : TileSpec
+
+    Returns
+    -------
+    pair of int64 arrays
+        ``x`` and ``y`` in the frame, pixels; empty where no tile fits.
+    """
+    x, y = _inside(frame, spec) if spec.mode == "inside" else _paper(frame, spec)
+    order = np.lexsort((x, y))
+    return x[order], y[order]
+
+
+def count_tiles(width: int, height: int, spec: TileSpec) -> int:
+    """Count the tiles of one image over all angles.
+
+    Parameters
+    ----------
+    width, height : int
+        Size of the image, pixels.
+    spec : TileSpec
+
+    Returns
+    -------
+    int
+        0 where the image is smaller than a tile.
+
+    Examples
+    --------
+    >>> count_tiles(2272, 1704, TileSpec(angles=[0]))
+    192
+    """
+    if width < 1 or height < 1:
+        raise ConfigurationError(f"an image has at least one pixel, got {width}x{height}")
+    frames = (Frame(width, height, angle) for angle in spec.angles)
+    if spec.mode == "paper":
+        return sum(tile_positions(frame, spec)[0].size for frame in frames)
+    # In mode "inside" quarter turns have the tiles of their base angle.
+    bases = [frame.base for frame in frames]
+    return sum(
+        bases.count(base) * tile_positions(Frame(width, height, base), spec)[0].size
+        for base in set(bases)
+    )
+
+
+def _inside(frame: Frame, spec: TileSpec) -> Positions:
+    """Return the tiles of a centred grid whose four corners lie in the source."""
+    width, height = frame.base_size
+    x, y = np.meshgrid(
+        _centred_edges(width, spec.tile, spec.stride),
+        _centred_edges(height, spec.tile, spec.stride),
+    )
+    kept = np.ones(x.shape, dtype=bool)
+    for right, down in itertools.product((0, spec.tile), repeat=2):
+        # No tolerance: base angle 0 is exact, and at others a tile more could hold a pixel of
+        # which there is none in the source.
+        source_x, source_y = frame.base_to_source(x + float(right), y + float(down))
+        kept &= (source_x >= 0) & (source_x <= frame.source_width)
+        kept &= (source_y >= 0) & (source_y <= frame.source_height)
+    return frame.from_base((x[kept], y[kept]), spec.tile)
+
+
+def _paper(frame: Frame, spec: TileSpec) -> Positions:
+    """Return the tiles of an inscribed rectangle, clipped to the size of the source.
+
+    The rectangle is the frame less equal margins ``m = long side * cos * sin / (cos + sin)``,
+    rounded to whole pixels; the rule was found by search, and reproduces published counts.
+    """
+    cosine, sine = frame.direction
+    if frame.turns % 2:
+        cosine, sine = sine, cosine
+    source_width, source_height = frame.source_width, frame.source_height
+    margin = max(source_width, source_height) * cosine * sine / (cosine + sine)
+    width = round(source_width * cosine + source_height * sine - 2 * margin)
+    height = round(source_width * sine + source_height * cosine - 2 * margin)
+    width, height = min(width, source_width), min(height, source_height)
+    x, y = np.meshgrid(
+        _edges(width, spec.tile, spec.stride), _edges(height, spec.tile, spec.stride)
+    )
+    frame_width, frame_height = frame.size
+    return x.ravel() + (frame_width - width) // 2, y.ravel() + (frame_height - height) // 2
+
+
+def _edges(length: int, tile: int, stride: int) -> NDArray[np.int64]:
+    count = (length - tile) // stride + 1 if length >= tile else 0
+    return np.arange(count, dtype=np.int64) * stride
+
+
+def _centred_edges(length: int, tile: int, stride: int) -> NDArray[np.int64]:
+    edges = _edges(length, tile, stride)
+    return edges + (length - tile - edges[-1]) // 2 if edges.size else edges
+
+
+def _sorted_angles(angles: object) -> tuple[float, ...]:
+    values = list(angles) if isinstance(angles, Iterable) and not isinstance(angles, str) else []
+    if not values or not all(_is_number(value) for value in values):
+        raise ConfigurationError(
+            f"angles must be one or more degrees such as range(0, 360, 5), got {angles!r}"
+        )
+    return tuple(sorted({round(float(value) % 360, ANGLE_DIGITS) % 360 for value in values}))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return _is_integer(value) or (isinstance(value, float | np.floating) and math.isfinite(value))

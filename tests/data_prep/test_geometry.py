@@ -1,0 +1,146 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.geometry import Frame, TileSpec, count_tiles, tile_positions, turn
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+
+UNROTATED = TileSpec(angles=[0])
+
+
+def test_counts_of_the_published_size():
+    assert count_tiles(2272, 1704, UNROTATED) == 192
+    assert count_tiles(2272, 1704, TileSpec()) == 11_864
+    assert count_tiles(2272, 1704, TileSpec(mode="paper")) == 6_780
+    assert count_tiles(1920, 1080, TileSpec()) == 5_300
+
+
+def test_paper_counts_by_angle():
+    counts = [
+        count_tiles(2272, 1704, TileSpec(mode="paper", angles=[angle])) for angle in range(0, 91, 5)
+    ]
+    assert counts == [
+        *(192, 150, 117, 108, 88, 80, 72, 72, 64, 64),
+        *(64, 72, 72, 80, 88, 108, 108, 120, 144),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tile", "overlap", "expected"),
+    [
+        (1600, 1200, 256, 0.5, 88),
+        (1024, 700, 256, 0.5, 28),
+        (255, 1000, 256, 0.5, 0),  # smaller than a tile
+        (256, 256, 256, 0.5, 1),
+        (512, 256, 256, 0.0, 2),  # divides exactly
+        (513, 256, 256, 0.0, 2),  # one pixel more
+        (511, 256, 256, 0.0, 1),  # one pixel less
+        (511, 256, 256, 1 / 256, 2),  # one pixel of overlap
+        (510, 256, 256, 1 / 256, 1),
+        (1000, 100, 100, -1.0, 5),  # stride larger than a tile
+        (899, 100, 100, -1.0, 4),
+    ],
+)
+def test_counts_at_the_edges(width, height, tile, overlap, expected):
+    assert count_tiles(width, height, TileSpec(tile, overlap, angles=[0])) == expected
+    assert count_tiles(height, width, TileSpec(tile, overlap, angles=[90])) == expected
+
+
+def test_grid_is_centred():
+    x, y = tile_positions(Frame(2272, 1704, 0.0), UNROTATED)
+    assert (x[0], y[0]) == (48, 20)
+    assert (x[-1] + 256, y[-1] + 256) == (2272 - 48, 1704 - 20)
+
+
+def test_quarter_turns_lose_no_tile_to_rounding():
+    for width, height in [(256, 256), (512, 256), (2272, 1704), (333, 777)]:
+        turned = TileSpec(overlap=0.0, angles=[90 * (1 + 1e-15), 180, 270.00000000000006])
+        assert turned.angles == (90, 180, 270)
+        straight = count_tiles(width, height, TileSpec(overlap=0.0, angles=[0]))
+        assert count_tiles(width, height, turned) == 3 * straight
+
+
+def test_turn_is_what_rot90_does():
+    rows, columns, tile = 6, 9, 2
+    frame = np.arange(rows * columns).reshape(rows, columns)
+    for turns in range(-3, 5):
+        x, y = turn((np.array([1, 4]), np.array([0, 3])), (columns, rows), (tile, tile), turns)
+        turned = np.rot90(frame, turns)
+        for i, (left, top) in enumerate([(1, 0), (4, 3)]):
+            expected = np.rot90(frame[top : top + tile, left : left + tile], turns)
+            found = turned[y[i] : y[i] + tile, x[i] : x[i] + tile]
+            np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    width=st.integers(20, 500),
+    height=st.integers(20, 500),
+    tile=st.integers(8, 64),
+    overlap=st.floats(-1, 0.8),
+    angle=st.floats(0, 359.9),
+    mode=st.sampled_from(["inside", "paper"]),
+)
+def test_positions_lie_in_the_frame_and_inside_tiles_in_the_source(
+    width, height, tile, overlap, angle, mode
+):
+    spec = TileSpec(tile, overlap, [angle], mode)
+    frame = Frame(width, height, spec.angles[0])
+    x, y = tile_positions(frame, spec)
+    assert x.size == count_tiles(width, height, spec)
+    assert len(set(zip(x.tolist(), y.tolist(), strict=True))) == x.size
+    assert list(zip(y, x, strict=True)) == sorted(zip(y, x, strict=True))
+    frame_width, frame_height = frame.size
+    assert np.all((x >= 0) & (x + tile <= frame_width) & (y >= 0) & (y + tile <= frame_height))
+    base_x, base_y = frame.to_base((x, y), tile)
+    back = frame.from_base((base_x, base_y), tile)
+    np.testing.assert_array_equal(back, (x, y))
+    # One pixel of grace in mode "paper", whose rectangle is rounded to whole pixels.
+    grace = 0 if mode == "inside" else 1
+    for right, down in [(0, 0), (tile, 0), (0, tile), (tile, tile)]:
+        source_x, source_y = frame.base_to_source(base_x + float(right), base_y + float(down))
+        assert np.all((source_x >= -grace) & (source_x <= width + grace))
+        assert np.all((source_y >= -grace) & (source_y <= height + grace))
+
+
+def test_angles_are_sorted_once_each_in_one_turn():
+    assert TileSpec(angles=[350, -10, 720, 5.5, np.float32(45)]).angles == (0, 5.5, 45, 350)
+    assert len(TileSpec().angles) == 72
+
+
+def test_json_round_trip():
+    spec = TileSpec(128, 0.25, range(0, 90, 30), "paper", "lanczos4")
+    assert TileSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    with pytest.raises(UnknownArgumentError, match="did you mean 'angles'"):
+        TileSpec.from_json({"angle": [0]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"tile": 0}, "tile .* got 0"),
+        ({"tile": 12.5}, "got 12.5"),
+        ({"tile": True}, "got True"),
+        ({"overlap": 1.0}, "got 1.0"),
+        ({"overlap": 0.999}, "stride of 1 pixel or more, got 0.999"),
+        ({"overlap": float("nan")}, "got nan"),
+        ({"overlap": "0.5"}, "got '0.5'"),
+        ({"angles": []}, "angles"),
+        ({"angles": "0:360:5"}, "got '0:360:5'"),
+        ({"angles": [0, float("inf")]}, "inf"),
+        ({"angles": 5}, "got 5"),
+        ({"mode": "outside"}, "inside, paper, got 'outside'"),
+        ({"interpolation": "bicubic"}, "cubic, lanczos4, got 'bicubic'"),
+    ],
+)
+def test_refuses_what_cannot_be_meant(arguments, says):
+    with pytest.raises(ConfigurationError, match=says):
+        TileSpec(**arguments)
+
+
+def test_refuses_an_image_without_pixels():
+    with pytest.raises(ConfigurationError, match="0x10"):
+        count_tiles(0, 10, TileSpec())
