@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError, SchemaError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.inference.predictor import ModelPredictor, as_lists, check_fit, scaled
+
+IMAGE = Field("image", (2, 2, 1), scale=1 / 255, classes=("dark", "light"))
+
+
+def test_outputs_of_any_shape_become_one_list_a_row():
+    lists = as_lists(np.arange(12, dtype=np.float64).reshape(2, 3, 2), 2)
+    assert str(lists.type) == "list<item: float>"
+    assert lists.to_pylist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert as_lists(np.array([0.5, 1.5]), 2).to_pylist() == [[0.5], [1.5]]
+
+
+@pytest.mark.parametrize("outputs", [[np.zeros((2, 1)), np.zeros((2, 1))], np.zeros((3, 1))])
+def test_outputs_that_are_not_one_array_with_a_row_each_are_refused(outputs):
+    with pytest.raises(ConfigurationError, match="for 2 rows"):
+        as_lists(outputs, 2)
+
+
+def test_values_are_scaled_as_in_training():
+    field = Field("x", (2,), scale=0.5, offset=-1.0)
+    result = scaled(np.array([[0, 255]], np.uint8), field)
+    assert result.dtype == np.float32
+    assert result.tolist() == [[-1.0, 126.5]]
+
+
+def test_values_without_scaling_stay_what_they_are():
+    assert scaled(np.array([[3]], np.int64), Field("x", (1,), "int64")).dtype == np.int64
+
+
+@pytest.mark.parametrize("shape", [(None, 2, 2, 1), (None, None, None, 1), [(None, 1), (None, 2)]])
+def test_a_model_that_takes_the_columns_shape_fits(shape):
+    check_fit(SimpleNamespace(name="m", input_shape=shape), IMAGE)
+
+
+@pytest.mark.parametrize("shape", [(None, 2, 2), (None, 2, 2, 3), (None, 4)])
+def test_a_model_that_takes_another_shape_does_not_fit(shape):
+    with pytest.raises(SchemaError, match=r"'image' holds values of shape \(2, 2, 1\), model 'm'"):
+        check_fit(SimpleNamespace(name="m", input_shape=shape), IMAGE)
+
+
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+def test_models_with_several_inputs_or_outputs_are_refused(what):
+    with pytest.raises(ConfigurationError, match=f"2 {what}"):
+        check_fit(SimpleNamespace(name="m", **{what: [1, 2]}), IMAGE)
+
+
+def test_a_batch_holds_at_least_a_row():
+    with pytest.raises(ConfigurationError, match="at least 1, got 0"):
+        ModelPredictor(None, batch_size=0)
+
+
+@pytest.fixture
+def model():
+    """Sums the scaled values of an image, and has their negative beside it."""
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((2, 2, 1)), keras.layers.Flatten(), keras.layers.Dense(2, use_bias=False)]
+    )
+    model.layers[-1].set_weights([np.array([[1, -1]] * 4, np.float32)])
+    return model
+
+
+PIXELS = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
+EXPECTED = PIXELS.reshape(10, 4).sum(axis=1) / 255
+
+
+def images(spark, rows=10):
+    """Ten raw images, each with its number, in a column that carries its own description."""
+    data = [(number, bytearray(PIXELS[number].tobytes())) for number in range(rows)]
+    df = spark.createDataFrame(data, "number int, image binary")
+    df = df.withMetadata("number", {"comment": "kept"})
+    return df.withMetadata("image", IMAGE.to_metadata())
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+class TestOnSpark:
+    def test_predictions_stand_beside_all_columns(self, spark, model):
+        df = images(spark).repartition(3)
+        # Three rows at a time: a batch that is not full must count as well.
+        predicted = ModelPredictor(model, "image", batch_size=3).predict(df)
+        assert predicted.columns == ["number", "image", "prediction"]
+        assert predicted.schema["prediction"].dataType.simpleString() == "array<float>"
+        assert predicted.schema["number"].metadata == {"comment": "kept"}
+        assert Field.from_metadata("image", predicted.schema["image"].metadata) == IMAGE
+        rows = sorted(predicted.collect())
+        assert [row["image"] for row in rows] == [row["image"] for row in sorted(df.collect())]
+        sums = np.array([row["prediction"] for row in rows])
+        np.testing.assert_allclose(sums, np.stack([EXPECTED, -EXPECTED], axis=1), rtol=1e-6)
+
+    def test_an_empty_partition_has_no_predictions(self, spark, model):
+        predicted = ModelPredictor(model, "image").predict(images(spark).where("number < 0"))
+        assert predicted.collect() == []
+        assert predicted.columns == ["number", "image", "prediction"]
+
+    def test_the_model_is_loaded_once_in_a_python_worker(self, spark, tmp_path):
+        import keras
+
+        class Marked(keras.layers.Layer):
+            """Leaves a file each time a Python worker builds it."""
+
+            def __init__(self, folder, **options):
+                super().__init__(**options)
+                self.folder = folder
+                import os
+                import uuid
+
+                open(os.path.join(folder, f"{os.getpid()}-{uuid.uuid4()}"), "w").close()
+
+            def call(self, x):
+                return x
+
+            def get_config(self):
+                return {**super().get_config(), "folder": self.folder}
+
+        import os
+
+        marked = keras.Sequential([keras.Input((2, 2, 1)), Marked(str(tmp_path))])
+        marked.build()
+        predictor = ModelPredictor(marked, "image", custom_objects={"Marked": Marked})
+        predictor.predict(images(spark).repartition(6)).collect()
+        workers = [name.split("-")[0] for name in os.listdir(tmp_path)]
+        loads = [workers.count(worker) for worker in set(workers) - {str(os.getpid())}]
+        assert loads
+        assert set(loads) == {1}
+
+    def test_encoded_images_are_decoded(self, spark, model):
+        import cv2
+
+        field = Field("image", (2, 2, 1), scale=1 / 255, encoding="png")
+        encoded = [(bytearray(cv2.imencode(".png", PIXELS[i])[1].tobytes()), "a") for i in range(3)]
+        df = spark.createDataFrame(
+            [(row,) for row in encoded], "image struct<bytes:binary,path:string>"
+        )
+        rows = ModelPredictor(model, field).predict(df.coalesce(1)).collect()
+        np.testing.assert_allclose([row["prediction"][0] for row in rows], EXPECTED[:3], rtol=1e-6)
+        assert rows[0]["image"]["path"] == "a"
+
+    @pytest.mark.parametrize("kind", ["array<double>", "array<int>", "vector", "number"])
+    def test_arrays_vectors_and_numbers_need_no_description(self, spark, kind):
+        import keras
+        from pyspark.ml.linalg import Vectors
+
+        size = 1 if kind == "number" else 3
+        model = keras.Sequential([keras.Input((size,)), keras.layers.Dense(1, use_bias=False)])
+        model.layers[-1].set_weights([np.ones((size, 1), np.float32)])
+        value = {"vector": Vectors.dense(1, 2, 3), "number": 6.0, "array<double>": [1.0, 2.0, 3.0]}
+        schema = ["features"] if kind in ("vector", "number") else f"features {kind}"
+        df = spark.createDataFrame([(value.get(kind, [1, 2, 3]),)], schema)
+        row = ModelPredictor(model).predict(df).first()
+        assert row["prediction"] == [6.0]
+        assert row["features"] == df.first()["features"]
+
+    def test_columns_that_cannot_be_used_are_refused_before_work(self, spark, model):
+        df = images(spark)
+        with pytest.raises(SchemaError, match=r"column 'number' already.*df\.drop"):
+            ModelPredictor(model, "image", output_col="number").predict(df)
+        with pytest.raises(SchemaError, match=r"'imag' is not a column.*Did you mean 'image'"):
+            ModelPredictor(model, "imag").predict(df)
+        with pytest.raises(SchemaError, match=r"carries no metadata.*Field\("):
+            ModelPredictor(model, "image").predict(df.withMetadata("image", {}))
+        with pytest.raises(SchemaError, match=r"holds values of shape \(4, 1, 1\)"):
+            ModelPredictor(model, Field("image", (4, 1, 1))).predict(df)
+        with pytest.raises(ConfigurationError, match="must be a DataFrame"):
+            ModelPredictor(model, "image").predict(PIXELS)
+
+    def test_executors_are_asked_before_work(self, spark, model, monkeypatch):
+        from distkeras_grid.spark import session
+
+        def refuse(spark):
+            raise EnvironmentMismatchError("executors lack tensorflow")
+
+        monkeypatch.setattr(session, "check_executors", refuse)
+        with pytest.raises(EnvironmentMismatchError):
+            ModelPredictor(model, "image").predict(images(spark))
