@@ -157,9 +157,10 @@ class TestOnSpark:
         value = {"vector": Vectors.dense(1, 2, 3), "number": 6.0, "array<double>": [1.0, 2.0, 3.0]}
         schema = ["features"] if kind in ("vector", "number") else f"features {kind}"
         df = spark.createDataFrame([(value.get(kind, [1, 2, 3]),)], schema)
-        row = ModelPredictor(model).predict(df).first()
+        # All rows are read: a query that stops early ends its Python worker, TensorFlow and all.
+        (row,) = ModelPredictor(model).predict(df).collect()
         assert row["prediction"] == [6.0]
-        assert row["features"] == df.first()["features"]
+        assert row["features"] == df.collect()[0]["features"]
 
     def test_columns_that_cannot_be_used_are_refused_before_work(self, spark, model):
         df = images(spark)
