@@ -120,7 +120,8 @@ def test_agrees_with_pillow_and_scikit_image(turn_image, angle):
         top, left = tile.y + down // 2, tile.x + right // 2
         apart = difference(tile, canvas[top : top + 128, left : left + 128])
         assert apart.mean() < 0.6
-        assert apart.max() <= 6  # at the border of the source kernels are cut in other ways
+        # Less the rim: at the border of the source each continues the image in its own way.
+        assert apart[3:-3, 3:-3].max() <= 4
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,215 @@
+"""Which source belongs to which split: once for each, before tiling, so that nothing leaks.
+
+Tiles of one image overlap: a random split of tiles would put nearly the same pixels into training
+and test. So whole sources are split, byte-identical ones as one, and whole groups where there are
+groups (such as the images of one specimen).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from distkeras_grid.errors import ConfigurationError, LabelError, SplitLeakError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One image file.
+
+    Parameters
+    ----------
+    path : str
+        Below the input folder.
+    sha256 : str
+        Of its bytes.
+    label : str
+    group : str or None
+    split : str or None
+        Where somebody has chosen it.
+    """
+
+    path: str
+    sha256: str
+    label: str
+    group: str | None = None
+    split: str | None = None
+
+
+def parse_fractions(text: str) -> dict[str, float]:
+    """Read the shares of the splits.
+
+    Parameters
+    ----------
+    text : str
+        ``"0.8:0.1:0.1"`` for train, validation and test, ``"0.8:0.2"`` for train and test,
+        ``"1"`` for train alone.
+
+    Examples
+    --------
+    >>> parse_fractions("0.8:0.2")
+    {'train': 0.8, 'test': 0.2}
+    """
+    names = {1: ("train",), 2: ("train", "test"), 3: SPLITS}
+    try:
+        shares = [float(part) for part in text.split(":")]
+    except ValueError:
+        shares = []
+    usable = all(math.isfinite(share) and share >= 0 for share in shares)
+    if len(shares) not in names or not usable or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+        raise ConfigurationError(
+            "split must be one to three shares that add up to 1, such as 0.8:0.1:0.1 (train, "
+            f"validation, test) or 0.8:0.2 (train, test), got {text!r}"
+        )
+    return dict(zip(names[len(shares)], shares, strict=True))
+
+
+def assign_splits(
+    sources: Sequence[Source], fractions: dict[str, float], seed: int
+) -> dict[str, str]:
+    """Assign each source to a split.
+
+    Sources of one group, or with the same bytes, go together. Within each class the numbers
+    follow the fractions as closely as whole numbers can (largest remainder). Which source goes
+    where depends on its bytes and on the seed, on no order and no name.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        If one has a chosen split, all must have.
+    fractions : dict of str to float
+        Shares by split, adding up to 1.
+    seed : int
+
+    Returns
+    -------
+    dict of str to str
+        Split by path.
+
+    Raises
+    ------
+    LabelError
+        If byte-identical sources have different labels, or only some a chosen split.
+    SplitLeakError
+        If chosen splits tear a group apart.
+    """
+    _check_labels(sources)
+    if any(source.split for source in sources):
+        return _chosen(sources)
+    units = _units(sources)
+    by_class: dict[str, list[list[Source]]] = {}
+    for unit in units:
+        counts = Counter(source.label for source in unit)
+        label = min(counts, key=lambda name: (-counts[name], name))
+        by_class.setdefault(label, []).append(unit)
+    assigned: dict[str, str] = {}
+    for label, members in sorted(by_class.items()):
+        members.sort(key=lambda unit: _rank(unit, label, seed))
+        quotas = largest_remainder(len(members), list(fractions.values()))
+        names = [name for name, n in zip(fractions, quotas, strict=True) for _ in range(n)]
+        for unit, name in zip(members, names, strict=True):
+            assigned.update({source.path: name for source in unit})
+    return assigned
+
+
+def largest_remainder(total: int, shares: Sequence[float]) -> list[int]:
+    """Divide a whole number by shares that add up to 1.
+
+    Examples
+    --------
+    >>> largest_remainder(20, [0.8, 0.1, 0.1]), largest_remainder(4, [0.8, 0.1, 0.1])
+    ([16, 2, 2], [3, 1, 0])
+    """
+    # 0.1 * 30 is 3.0000000000000004: rounded before the whole part is taken.
+    exact = [round(total * share, 9) for share in shares]
+    parts = [math.floor(part) for part in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda i: (parts[i] - exact[i], i))
+    for i in by_remainder[: total - sum(parts)]:
+        parts[i] += 1
+    return parts
+
+
+def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
+    """Raise if a source or a group stands in two splits.
+
+    Parameters
+    ----------
+    rows : iterable of (split, sha256, group)
+
+    Raises
+    ------
+    SplitLeakError
+        Names what stands in two splits.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    for split, sha256, group in rows:
+        for kind, value in (("source", sha256), ("group", group)):
+            if value is None:
+                continue
+            before = seen.setdefault((kind, value), split)
+            if before != split:
+                raise SplitLeakError(
+                    f"{kind} {value} stands in the splits {before} and {split}; put it into one"
+                )
+
+
+def originals(sources: Iterable[Source]) -> dict[str, Source]:
+    """Return, by content, the source that stands for all with the same bytes: the first by path."""
+    first: dict[str, Source] = {}
+    for source in sorted(sources, key=lambda source: source.path):
+        first.setdefault(source.sha256, source)
+    return first
+
+
+def _check_labels(sources: Sequence[Source]) -> None:
+    first = originals(sources)
+    for source in sources:
+        other = first[source.sha256]
+        if source.label != other.label:
+            raise LabelError(
+                f"{other.path} and {source.path} are byte-identical, but labelled "
+                f"{other.label!r} and {source.label!r}; keep the right one"
+            )
+
+
+def _chosen(sources: Sequence[Source]) -> dict[str, str]:
+    assigned = {}
+    for source in sources:
+        if source.split not in SPLITS:
+            raise LabelError(
+                f"{source.path} has the split {source.split!r}; where splits are chosen, each "
+                f"image needs one of {', '.join(SPLITS)}"
+            )
+        assigned[source.path] = source.split
+    check_leaks((assigned[source.path], source.sha256, source.group) for source in sources)
+    return assigned
+
+
+def _units(sources: Sequence[Source]) -> list[list[Source]]:
+    """Group sources that share bytes or a group, directly or through others."""
+    parents: dict[Hashable, Hashable] = {}
+
+    def root(node: Hashable) -> Hashable:
+        while parents.setdefault(node, node) != node:
+            parents[node] = parents[parents[node]]
+            node = parents[node]
+        return node
+
+    for source in sources:
+        bytes_node = ("sha256", source.sha256)
+        if source.group is not None:
+            parents[root(("group", source.group))] = root(bytes_node)
+    units: dict[Hashable, list[Source]] = {}
+    for source in sources:
+        units.setdefault(root(("sha256", source.sha256)), []).append(source)
+    return list(units.values())
+
+
+def _rank(unit: Sequence[Source], label: str, seed: int) -> str:
+    smallest = min(source.sha256 for source in unit)
+    return hashlib.sha256(f"{seed}\0{label}\0{smallest}".encode()).hexdigest()

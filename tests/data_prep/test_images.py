@@ -1,0 +1,133 @@
+from io import BytesIO
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.images import as_channels, decode_image
+from distkeras_grid.errors import ImageError
+
+RNG = np.random.default_rng(3)
+GRAY = RNG.integers(0, 256, (20, 31), dtype=np.uint8)
+COLOUR = RNG.integers(0, 256, (20, 31, 3), dtype=np.uint8)
+DEEP = RNG.integers(0, 65536, (20, 31), dtype=np.uint16)
+DEEP_COLOUR = RNG.integers(0, 65536, (20, 31, 3), dtype=np.uint16)
+
+
+def encode(pixels, format="PNG", **options):
+    stream = BytesIO()
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(stream, format, **options)
+    return stream.getvalue()
+
+
+def encode_deep(pixels, suffix):
+    return cv2.imencode(suffix, pixels[..., ::-1] if pixels.ndim == 3 else pixels)[1].tobytes()
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP"])
+@pytest.mark.parametrize("pixels", [GRAY, COLOUR])
+def test_lossless_formats(format, pixels):
+    found = decode_image(encode(pixels, format), "x")
+    np.testing.assert_array_equal(found, pixels.reshape(20, 31, -1))
+    assert found.flags.c_contiguous
+
+
+def test_jpeg():
+    smooth = cv2.GaussianBlur(COLOUR, (0, 0), 5)
+    found = decode_image(encode(smooth, "JPEG", quality=95), "x")
+    assert found.shape == (20, 31, 3)
+    assert np.abs(found.astype(int) - smooth).mean() < 4
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tiff"])
+@pytest.mark.parametrize("pixels", [DEEP, DEEP_COLOUR])
+def test_16_bits_are_kept(suffix, pixels):
+    found = decode_image(encode_deep(pixels, suffix), "x")
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, pixels.reshape(20, 31, -1))
+
+
+def test_gray_saved_as_colour_is_gray():
+    found = decode_image(encode(np.repeat(GRAY[..., None], 3, 2)), "x")
+    np.testing.assert_array_equal(found, GRAY[..., None])
+    deep = decode_image(encode_deep(np.repeat(DEEP[..., None], 3, 2), ".png"), "x")
+    np.testing.assert_array_equal(deep, DEEP[..., None])
+
+
+def test_opaque_alpha_is_dropped_and_transparency_refused():
+    opaque = np.dstack([COLOUR, np.full((20, 31), 255, np.uint8)])
+    np.testing.assert_array_equal(decode_image(encode(opaque), "x"), COLOUR)
+    opaque[3, 4, 3] = 254
+    with pytest.raises(ImageError, match=r"x\.png has transparent pixels \(alpha from 254"):
+        decode_image(encode(opaque), "x.png")
+    gray = Image.fromarray(GRAY).convert("LA")
+    np.testing.assert_array_equal(decode_image(encode(gray), "x"), GRAY[..., None])
+    deep = np.dstack([DEEP_COLOUR, np.full((20, 31), 65535, np.uint16)])
+    png = cv2.imencode(".png", deep[..., [2, 1, 0, 3]])[1].tobytes()
+    np.testing.assert_array_equal(decode_image(png, "x"), DEEP_COLOUR)
+
+
+def test_orientation_is_applied():
+    exif = Image.Exif()
+    exif[274] = 6  # turn clockwise to see it upright
+    found = decode_image(encode(GRAY, exif=exif), "x")
+    np.testing.assert_array_equal(found[..., 0], np.rot90(GRAY, -1))
+
+
+def test_palette_and_bilevel():
+    palette = Image.fromarray(COLOUR).convert("P", palette=Image.Palette.ADAPTIVE)
+    found = decode_image(encode(palette), "x")
+    np.testing.assert_array_equal(found, np.asarray(palette.convert("RGB")))
+    bilevel = Image.fromarray(GRAY > 127)
+    np.testing.assert_array_equal(
+        decode_image(encode(bilevel), "x")[..., 0], (GRAY > 127) * np.uint8(255)
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", b"GIF89a" + bytes(50)]
+)
+def test_what_is_no_image_names_the_file(content):
+    with pytest.raises(ImageError, match=r"data/a\.png"):
+        decode_image(content, "data/a.png")
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "BMP"])
+def test_every_cut_is_an_image_error_or_an_image(format):
+    whole = encode(cv2.GaussianBlur(COLOUR, (0, 0), 2), format)
+    refused = 0
+    for end in range(0, len(whole) - 1, max(1, len(whole) // 40)):
+        try:
+            decode_image(whole[:end], "cut")
+        except ImageError as error:
+            refused += 1
+            assert "cut" in str(error)  # noqa: PT017
+    assert refused > 30
+
+
+def test_pixels_are_counted_before_they_are_decoded():
+    bomb = encode(Image.new("1", (20_000, 15_000)))
+    assert len(bomb) < 100_000
+    with pytest.raises(ImageError, match=r"bomb"):
+        decode_image(bomb, "bomb")
+    with pytest.raises(ImageError, match="x has 31x20 pixels, more than 500"):
+        decode_image(encode(GRAY), "x", max_pixels=500)
+
+
+def test_floats_and_large_integers_are_refused():
+    with pytest.raises(ImageError, match="floating-point"):
+        decode_image(encode(Image.fromarray(GRAY.astype(np.float32)), "TIFF"), "x")
+    with pytest.raises(ImageError, match="0 to 70000"):
+        decode_image(encode(Image.fromarray(np.array([[0, 70000]], np.int32)), "TIFF"), "x")
+
+
+def test_channels():
+    np.testing.assert_array_equal(as_channels(COLOUR, 3), COLOUR)
+    np.testing.assert_array_equal(as_channels(GRAY[..., None], 3), np.dstack([GRAY] * 3))
+    gray = as_channels(COLOUR, 1)
+    pillow = np.asarray(Image.fromarray(COLOUR).convert("L"))
+    assert gray.shape == (20, 31, 1)
+    assert np.abs(gray[..., 0].astype(int) - pillow).max() <= 1
+    assert as_channels(DEEP_COLOUR, 1).dtype == np.uint16

@@ -1,0 +1,79 @@
+import pytest
+
+from data_prep.labels import Annotation, annotate, class_names, parse_table
+from distkeras_grid.errors import ConfigurationError, LabelError
+
+
+def no_file(path):
+    raise AssertionError(f"{path} is not to be read")
+
+
+def test_label_is_the_nearest_folder():
+    found = annotate(["train/a/1.png", "b/2.png"], "folder", no_file)
+    assert found == {"train/a/1.png": Annotation("a"), "b/2.png": Annotation("b")}
+    with pytest.raises(LabelError, match=r"3\.png lies directly"):
+        annotate(["3.png"], "folder", no_file)
+
+
+def test_label_from_the_file_name_and_group_from_the_path():
+    sources = ["s1/065_lentils.jpg", "s1/066_maize.jpg", "s2/001_maize.jpg"]
+    found = annotate(sources, r"regex:_(?P<label>[a-z]+)\.", no_file, group=r"^(?P<group>s\d)/")
+    assert list(found.values()) == [
+        Annotation("lentils", "s1"),
+        Annotation("maize", "s1"),
+        Annotation("maize", "s2"),
+    ]
+    with pytest.raises(LabelError, match=r"no label in '067\.jpg'"):
+        annotate(["s1/067.jpg"], r"regex:_(?P<label>[a-z]+)\.", no_file)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"), [("regex:(", "no regular expression"), ("regex:(a)", "named 'label'")]
+)
+def test_patterns_are_checked_first(pattern, says):
+    with pytest.raises(ConfigurationError, match=says):
+        annotate(["a/1.png"], pattern, no_file)
+
+
+def test_table_by_path_and_by_file_name():
+    tables = {"l.csv": "\ufefffile,label,split,group\na/1.png,x,train,g1\n2.png,y,test,\n"}
+    found = annotate(["a/1.png", "b/2.png"], "l.csv", tables.__getitem__)
+    assert found == {
+        "a/1.png": Annotation("x", "g1", "train"),
+        "b/2.png": Annotation("y", None, "test"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it has none"),
+        ("name,label\na.png,x\n", "it has name, label"),
+        ("file,label,extra\na.png,x,1\n", "extra"),
+        ("file,label\na.png\n", "line 2"),
+        ("file,label\na.png,x,y\n", "line 2"),
+        ("file,label\na.png,x\na.png,y\n", "a.png stands there twice"),
+    ],
+)
+def test_damaged_tables(text, says):
+    with pytest.raises(LabelError, match=says):
+        parse_table(text, "l.csv")
+
+
+def test_table_must_name_every_image_and_which_one():
+    with pytest.raises(LabelError, match=r"no line for a/2\.png"):
+        annotate(["a/1.png", "a/2.png"], "l.csv", lambda _: "file,label\n1.png,x\n")
+    with pytest.raises(LabelError, match=r"a/1\.png and b/1\.png"):
+        annotate(["a/1.png", "b/1.png"], "l.csv", lambda _: "file,label\n1.png,x\n")
+
+
+def test_groups_come_from_one_place():
+    with pytest.raises(ConfigurationError, match="give one"):
+        annotate(
+            ["1.png"], "l.csv", lambda _: "file,label,group\n1.png,x,g\n", group="(?P<group>.)"
+        )
+
+
+def test_class_order():
+    assert class_names(["class10", "class9"]) == ("class10", "class9")
+    assert class_names(["2", "10", "2"]) == ("2", "10")

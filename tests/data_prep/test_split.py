@@ -1,0 +1,122 @@
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.split import (
+    Source,
+    assign_splits,
+    check_leaks,
+    largest_remainder,
+    originals,
+    parse_fractions,
+)
+from distkeras_grid.errors import ConfigurationError, LabelError, SplitLeakError
+
+FRACTIONS = parse_fractions("0.8:0.1:0.1")
+
+
+def some(count, label, prefix=""):
+    return [Source(f"{label}/{i}.png", f"{prefix}{label}{i:04}", label) for i in range(count)]
+
+
+def test_each_class_is_split_by_itself():
+    sources = some(20, "a") + some(40, "b") + some(5, "c")
+    assigned = assign_splits(sources, FRACTIONS, seed=0)
+    counts = Counter((source.label, assigned[source.path]) for source in sources)
+    assert counts == {
+        ("a", "train"): 16, ("a", "validation"): 2, ("a", "test"): 2,
+        ("b", "train"): 32, ("b", "validation"): 4, ("b", "test"): 4,
+        ("c", "train"): 4, ("c", "validation"): 1,
+    }  # fmt: skip
+
+
+def test_depends_on_seed_and_bytes_only():
+    sources = some(50, "a")
+    assigned = assign_splits(sources, FRACTIONS, seed=1)
+    shuffled = random.Random(0).sample(sources, len(sources))
+    assert assign_splits(shuffled, FRACTIONS, seed=1) == assigned
+    renamed = [replace(source, path="z" + source.path) for source in sources]
+    assert list(assign_splits(renamed, FRACTIONS, seed=1).values()) == list(assigned.values())
+    assert assign_splits(sources, FRACTIONS, seed=2) != assigned
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 30), st.sampled_from("abc"), st.sampled_from([None, "g", "h", "i"])
+        ),
+        max_size=60,
+    ),
+    st.integers(0, 5),
+)
+def test_never_leaks(rows, seed):
+    labels = {}
+    sources = [
+        Source(f"{i}.png", str(content), labels.setdefault(content, label), group)
+        for i, (content, label, group) in enumerate(rows)
+    ]
+    assigned = assign_splits(sources, FRACTIONS, seed)
+    assert set(assigned) == {source.path for source in sources}
+    check_leaks((assigned[s.path], s.sha256, s.group) for s in sources)
+
+
+def test_identical_bytes_join_their_groups():
+    sources = [
+        Source("1", "x", "a", "g"),
+        Source("2", "x", "a", "h"),
+        Source("3", "y", "a", "h"),
+        *some(30, "a"),
+    ]
+    for seed in range(20):
+        assigned = assign_splits(sources, parse_fractions("0.5:0.5"), seed)
+        assert len({assigned["1"], assigned["2"], assigned["3"]}) == 1
+
+
+def test_identical_bytes_with_two_labels_are_an_error():
+    with pytest.raises(LabelError, match=r"a\.png and b\.png are byte-identical"):
+        assign_splits([Source("b.png", "x", "1"), Source("a.png", "x", "2")], FRACTIONS, 0)
+
+
+def test_chosen_splits_are_kept_and_checked():
+    sources = [Source("1", "x", "a", "g", "test"), Source("2", "y", "a", "h", "train")]
+    assert assign_splits(sources, FRACTIONS, 0) == {"1": "test", "2": "train"}
+    with pytest.raises(LabelError, match="2 has the split None"):
+        assign_splits([sources[0], replace(sources[1], split=None)], FRACTIONS, 0)
+    with pytest.raises(LabelError, match="'val'"):
+        assign_splits([replace(sources[0], split="val")], FRACTIONS, 0)
+    with pytest.raises(SplitLeakError, match="group g stands in the splits test and train"):
+        assign_splits([sources[0], replace(sources[1], group="g")], FRACTIONS, 0)
+
+
+def test_check_leaks_names_the_source():
+    check_leaks([("train", "x", None), ("train", "x", "g"), ("test", "y", "h")])
+    with pytest.raises(SplitLeakError, match="source x stands in the splits train and test"):
+        check_leaks([("train", "x", None), ("test", "x", None)])
+
+
+def test_the_first_of_identical_sources_stands_for_all():
+    sources = [Source("b", "x", "l"), Source("a", "x", "l"), Source("c", "y", "l")]
+    assert {s.path for s in originals(sources).values()} == {"a", "c"}
+
+
+@given(
+    st.integers(0, 1000), st.sampled_from(["0.8:0.1:0.1", "0.7:0.3", "1", "0.3333:0.3333:0.3334"])
+)
+def test_largest_remainder_is_near_and_complete(total, text):
+    shares = list(parse_fractions(text).values())
+    parts = largest_remainder(total, shares)
+    assert sum(parts) == total
+    assert all(abs(part - total * share) < 1 for part, share in zip(parts, shares, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0.8", "0.8:0.3", "a:b", "0.7:0.1:0.1:0.1", "1.2:-0.2", "nan:1"]
+)
+def test_fractions_that_cannot_be_meant(text):
+    with pytest.raises(ConfigurationError, match="add up to 1"):
+        parse_fractions(text)
