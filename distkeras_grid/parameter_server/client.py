@@ -276,8 +276,11 @@ class WorkerClient:
         """Tell the server that this worker has no windows left."""
         self._session.ask(Finish(), Done)
 
-    def fail(self, kind: str, message: str) -> None:
-        """Tell the server why this worker gives up.
+    def fail(self, kind: str, message: str) -> bool:
+        """Tell the server why this worker gives up, if it still listens.
+
+        The caller has an error of its own to raise, so no other one is raised from here: if the
+        conversation has ended already, the server counts the worker as lost.
 
         Parameters
         ----------
@@ -285,8 +288,17 @@ class WorkerClient:
             Class name of the exception.
         message : str
             What it said.
+
+        Returns
+        -------
+        bool
+            Whether the server has heard it.
         """
-        self._session.ask(Fail(kind, message[:_LONGEST_FAILURE]), Done)
+        try:
+            self._session.ask(Fail(kind, message[:_LONGEST_FAILURE]), Done)
+        except ParameterServerError:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connection; without `finish` or `fail` before, the server counts it lost."""

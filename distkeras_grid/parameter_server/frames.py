@@ -64,8 +64,8 @@ def encode(message: Message, payload: int = 0) -> bytes:
     Examples
     --------
     >>> from distkeras_grid.parameter_server.messages import Finish
-    >>> encode(Finish()).hex(" ", 4)
-    '444b4750 010b0000 02000000 00000000 00000000 7b7d'
+    >>> encode(Finish()).hex()
+    '444b4750010b00000200000000000000000000007b7d'
     """
     body = json.dumps(message.to_json(), separators=(",", ":")).encode("ascii")
     if len(body) > message.limit:

@@ -173,6 +173,14 @@ def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match
         tracemalloc.stop()
 
 
+def test_a_stranger_that_answers_gets_no_more_memory_than_one_that_asks():
+    client = Connection(Side.CLIENT, SIZE)
+    client.send(messages.DriverHello("run", SIZE, "0" * 64))
+    goodbye = MESSAGES.index(messages.Goodbye)
+    with pytest.raises(RemoteProtocolError, match="1005 are announced"):
+        client.receive(header(number=goodbye, length=1005))
+
+
 def test_a_vector_that_nobody_waits_for_is_refused():
     connection = Connection(Side.SERVER, SIZE)
     connection.state = "running"

@@ -201,7 +201,7 @@ def test_nan_is_refused_and_the_worker_may_say_so(serve, tools, value):
         tools.exchange(client, tools.commit(0), value)
     with pytest.raises(RefusedError, match="the loss is nan"):
         tools.exchange(client, tools.commit(0, loss=float("nan")))
-    client.fail("NonFiniteLossError", "the loss is nan")
+    assert client.fail("NonFiniteLossError", "the loss is nan")
     assert_alive(bench, tools, 0)
     (failure,) = [e for e in bench.driver().poll(5).events if e["kind"] == "failure"]
     assert failure["error"] == "NonFiniteLossError"
@@ -288,6 +288,28 @@ def test_wrong_rows_reach_worker_and_driver(serve):
     assert "failure" in [event["kind"] for event in bench.driver().poll(5).events]
 
 
+def test_a_failure_that_nobody_hears_raises_nothing(serve, tools):
+    bench = serve()
+    old = bench.started()
+    bench.worker(attempt=1)
+    with pytest.raises(FencedError):
+        tools.exchange(old, tools.commit(0))
+    assert not old.fail("ValueError", "too late")
+
+
+def test_a_long_failure_is_cut(serve):
+    bench = serve()
+    assert bench.worker().fail("ValueError", "ü" * 100_000)
+    assert len(bench.driver().poll(5).events[-1]["message"]) == 4000
+
+
+def test_an_end_of_the_connection_within_an_exchange_is_an_error(serve, tools):
+    client = serve().started()
+    client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ServerUnreachableError):
+        tools.exchange(client, tools.commit(0))
+
+
 # Rounds
 
 
@@ -320,6 +342,7 @@ def test_who_has_finished_leaves_the_rounds(serve, tools):
         target=lambda: results.append(tools.exchange(clients[0], tools.commit(0), 7))
     )
     thread.start()
+    tools.wait_until(lambda: len(bench.service._coordinator._round) == 1)
     clients[1].finish()
     thread.join(5)
     assert results[0][1] == 7
@@ -337,8 +360,7 @@ def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
         )
     )
     thread.start()
-    round_of = bench.service._coordinator._round
-    tools.wait_until(lambda: len(round_of) == 1)
+    tools.wait_until(lambda: len(bench.service._coordinator._round) == 1)
     newer = bench.worker(0, attempt=1)
     thread.join(5)
     assert isinstance(commits[0], FencedError)
