@@ -122,6 +122,11 @@ def test_it_listens_within_seconds(tools):
     assert not os.path.exists(path)
 
 
+def test_an_interrupt_of_the_driver_does_not_reach_it(tools):
+    with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
+        assert os.getpgid(server._process.pid) != os.getpgid(0)
+
+
 def test_the_key_is_in_neither_command_line_nor_environment(tools):
     key = new_key()
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), key) as server:

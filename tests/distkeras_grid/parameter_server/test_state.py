@@ -106,10 +106,12 @@ def test_a_seat_without_rows_holds_nobody_up():
     state.ready(empty, 0)
     assert state.may_start(empty)
     state.start(empty)
-    state.finish(empty)
     state.ready(full, 100)
     assert state.may_start(full)
     assert state.missing([1]) == []
+    state.finish(empty)
+    assert state.missing([1]) == []
+    assert state.missing([]) == [1]
 
 
 def test_rows_must_be_those_that_were_announced():
