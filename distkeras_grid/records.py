@@ -112,10 +112,8 @@ class WorkerRecord:
         The worker, from 0, and the attempt of its Spark task.
     status : str
         ``joined``, ``ready``, ``finished``, ``lost``, ``fenced``, or ``failed``.
-    rows : int
-        Rows of the data that the worker holds; 0 where not yet known.
-    host : str
-        Where it runs; empty where not known.
+    rows : int or None
+        Rows of the data that the worker holds; None before it has read them.
     message : str
         Of a failure.
     """
@@ -123,8 +121,7 @@ class WorkerRecord:
     worker: int
     attempt: int
     status: str
-    rows: int = 0
-    host: str = ""
+    rows: int | None = None
     message: str = ""
 
 
@@ -199,9 +196,9 @@ def _converted(annotation: str, value: Any) -> Any:
     """Make NumPy's numbers and the strings of non-finite ones plain Python numbers."""
     if annotation.startswith("Mapping"):
         return {str(name): float(number) for name, number in value.items()}
-    if annotation == "float | None" and value is None:
+    if annotation.endswith("| None") and value is None:
         return None
-    return {"int": int, "str": str}.get(annotation, float)(value)
+    return {"int": int, "str": str, "float": float}[annotation.removesuffix(" | None")](value)
 
 
 def _safe(value: Any) -> Any:

@@ -42,7 +42,10 @@ def epoch(number: int, version: int, at: float) -> dict[str, Any]:
 def history() -> History:
     """Two epochs of two windows; a fifth window came after the second."""
     history = History({"trainer": "ADAG", "num_epoch": 2})
-    history.add_worker({"kind": "worker", "worker": 0, "attempt": 3, "status": "ready", "rows": 10})
+    for status, rows in (("joined", None), ("ready", 10)):
+        history.add_worker(
+            {"kind": "worker", "worker": 0, "attempt": 3, "status": status, "rows": rows}
+        )
     history.add_window(window(1, loss=1.0, samples=30, metrics={"accuracy": 0.0}))
     history.add_window(window(2, loss=2.0, samples=10, metrics={"accuracy": 1.0}))
     history.add_epoch(epoch(1, 2, 104.0), validation={"val_loss": 1.5}, learning_rate=0.1)
@@ -129,6 +132,13 @@ def test_points_of_an_unknown_metric_name_the_known_ones(history):
         history.points("val_acuracy")
     with pytest.raises(ConfigurationError, match="got 'hours'"):
         history.points("loss", x="hours")
+
+
+def test_workers_have_no_rows_before_they_have_read_them(history):
+    assert [(worker.status, worker.rows) for worker in history.workers] == [
+        ("joined", None),
+        ("ready", 10),
+    ]
 
 
 def test_a_failure_keeps_the_name_of_its_error():
