@@ -1,0 +1,1 @@
+"""One communication window of mini-batches as one compiled call, for each Keras backend."""

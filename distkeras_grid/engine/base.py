@@ -1,0 +1,134 @@
+"""What a worker asks of an engine: flat weights and blocks of batches in, flat weights out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.weights import Vector, WeightLayout
+
+# Eigen's widest vectors; TensorFlow aborts the process on memory that is aligned to less.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some mini-batches of one size.
+
+    Parameters
+    ----------
+    x : ndarray
+        Features, shape ``(steps, batch, *shape)``, in the type in which they are stored.
+    y : ndarray
+        Labels, shape ``(steps, batch, ...)``.
+    weight : ndarray, optional
+        Sample weights, shape ``(steps, batch)``, ``float32``.
+
+    Raises
+    ------
+    DataError
+        If the arrays disagree about the steps and the batch, or hold no sample.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    weight: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        shapes = [array.shape[:2] for array in self.arrays]
+        if len(set(shapes)) != 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
+            raise DataError(
+                "the arrays of a block must begin with the same (steps, batch), each at least 1; "
+                f"features, labels (and weights) begin with {shapes}"
+            )
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Features, labels and, where given, weights."""
+        return (self.x, self.y) if self.weight is None else (self.x, self.y, self.weight)
+
+    @property
+    def steps(self) -> int:
+        """Number of mini-batches."""
+        return int(self.x.shape[0])
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return int(self.x.shape[0] * self.x.shape[1])
+
+
+@dataclass(frozen=True)
+class WindowResult:
+    """What training on one window brought, beside the weights.
+
+    Parameters
+    ----------
+    steps, samples : int
+        Mini-batches and samples trained.
+    loss : float
+        Mean loss of the window's samples.
+    metrics : dict of str to float
+        The compiled metrics over the window's samples.
+    """
+
+    steps: int
+    samples: int
+    loss: float
+    metrics: dict[str, float]
+
+
+class Engine(Protocol):
+    """Trains one model, window by window; optimizer state and random generators stay inside."""
+
+    layout: WeightLayout
+
+    def weights(self) -> Vector:
+        """Return a copy of the model's weights as a flat vector."""
+        ...
+
+    def run(self, before: Vector, blocks: Sequence[Block], after: Vector) -> WindowResult:
+        """Train one window from the weights `before` and write the new ones into `after`.
+
+        Parameters
+        ----------
+        before, after : ndarray
+            Shape ``(layout.size,)``, ``float32``; distinct memory, aligned to 64 bytes if they are
+            to be used without a copy (`aligned_empty`).
+        blocks : sequence of Block
+            The mini-batches in order.
+        """
+        ...
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the optimizer's learning rate from the next window on."""
+        ...
+
+
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+    """Return an uninitialised array that starts at a multiple of 64 bytes.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of the array.
+    dtype : dtype, default float32
+        Its type.
+
+    Examples
+    --------
+    >>> aligned_empty((3, 2)).ctypes.data % 64
+    0
+    """
+    lengths = (shape,) if isinstance(shape, int) else shape
+    size = math.prod(lengths) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    array: NDArray[Any] = memory[start : start + size].view(dtype).reshape(lengths)
+    return array

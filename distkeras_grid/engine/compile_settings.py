@@ -1,0 +1,202 @@
+"""How a model is trained: optimizer, loss and metrics, as they travel to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+
+
+@dataclass(frozen=True)
+class CompileSettings:
+    """What a trainer's arguments change in the model's own ``compile``.
+
+    Parameters
+    ----------
+    optimizer : str or keras.optimizers.Optimizer, optional
+        Name or instance.
+    loss, metrics, loss_weights, weighted_metrics : optional
+        As in ``keras.Model.compile``.
+    learning_rate : float, optional
+        Rate of an optimizer that is given by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If `learning_rate` comes without the name of an optimizer, or is no positive number.
+
+    Notes
+    -----
+    What is ``None`` is taken from the model's own ``compile``. When all are ``None`` the model is
+    left as it is, its optimizer's state included.
+    """
+
+    optimizer: Any = None
+    loss: Any = None
+    metrics: Any = None
+    loss_weights: Any = None
+    weighted_metrics: Any = None
+    learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.learning_rate is None:
+            return
+        if not isinstance(self.optimizer, str):
+            raise ConfigurationError(
+                "learning_rate sets the rate of an optimizer given by name, such as 'adam'; an "
+                "optimizer instance, and the one of the model's own compile, have theirs. "
+                f"Received: learning_rate={self.learning_rate!r}, optimizer={self.optimizer!r}"
+            )
+        if not self.learning_rate > 0:
+            raise ConfigurationError(
+                f"learning_rate must be above 0. Received: {self.learning_rate!r}"
+            )
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was given."""
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON; names stay names, objects become their Keras config."""
+        import keras
+
+        return {
+            field.name: keras.saving.serialize_keras_object(getattr(self, field.name))
+            for field in fields(self)
+        }
+
+    @classmethod
+    def from_json(
+        cls, data: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> CompileSettings:
+        """Build the settings that `to_json` described.
+
+        Parameters
+        ----------
+        data : mapping
+            What `to_json` returned.
+        custom_objects : mapping of str to object, optional
+            The user's own losses, metrics and optimizers by name.
+
+        Raises
+        ------
+        UnknownArgumentError
+            If a key is not a setting.
+        ConfigurationError
+            If an object cannot be built.
+        """
+        import keras
+
+        names = [field.name for field in fields(cls)]
+        if unknown := sorted(set(data) - set(names)):
+            raise UnknownArgumentError.among(cls.__name__, unknown, names)
+        try:
+            values = {
+                name: keras.saving.deserialize_keras_object(
+                    value, custom_objects=dict(custom_objects or {}), safe_mode=True
+                )
+                for name, value in data.items()
+            }
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"optimizer, loss or metrics cannot be built: {error}; name the user's own in "
+                f"custom_objects. Received: custom_objects={sorted(custom_objects or {})}"
+            ) from error
+        return cls(**values)
+
+
+def compile_model(
+    model: Any,
+    settings: CompileSettings | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+) -> None:
+    """Compile a model as the settings say, and check that it can be trained.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled again, unless the settings are empty.
+    settings : CompileSettings, optional
+        What differs from the model's own ``compile``.
+    custom_objects : mapping of str to object, optional
+        The user's own losses, metrics and optimizers by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model is not compiled and no settings are given, if Keras refuses them, or if there
+        is no loss.
+    """
+    if settings is not None and not settings.empty:
+        _compile(model, settings, custom_objects or {})
+    if not model.compiled:
+        raise ConfigurationError(
+            f"model {model.name!r} is not compiled; call model.compile(optimizer=..., loss=...) "
+            "or give the trainer worker_optimizer and loss. A class with its own compile() needs "
+            "get_compile_config() and compile_from_config() to travel"
+        )
+    if not _has_loss(model):
+        raise ConfigurationError(
+            f"model {model.name!r} has no loss; give one to the trainer or to model.compile, "
+            "such as loss='sparse_categorical_crossentropy'. Received: loss=None"
+        )
+
+
+def _compile(model: Any, settings: CompileSettings, custom_objects: Mapping[str, Any]) -> None:
+    import keras
+
+    # XLA and steps_per_execution are the engine's to decide.
+    names = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics", "run_eagerly")
+    given = {name: getattr(settings, name, None) for name in names}
+    try:
+        own: dict[str, Any] = keras.saving.deserialize_keras_object(
+            model.get_compile_config(), custom_objects=dict(custom_objects)
+        )
+        arguments = {name: own.get(name) if given[name] is None else given[name] for name in names}
+        # Not asked for, they keep the defaults of Keras.
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        if settings.learning_rate is not None:
+            optimizer = keras.optimizers.get(settings.optimizer)
+            optimizer.learning_rate = settings.learning_rate
+            arguments["optimizer"] = optimizer
+        model.compile(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"Keras does not compile model {model.name!r} with these settings: {error}. "
+            f"Received: {settings}"
+        ) from error
+
+
+def _has_loss(model: Any) -> bool:
+    import keras
+
+    return (
+        model.loss is not None
+        or has_own_train_step(model)
+        or type(model).compute_loss is not keras.Model.compute_loss
+        or _adds_losses(model)
+    )
+
+
+def _adds_losses(model: Any) -> bool:
+    """Return whether layers add losses, beside the penalties on weights, which train nothing."""
+    inputs: list[Any] = getattr(model, "inputs", None) or []
+    if not inputs:
+        # What a class of the user's adds is known from a call with data only.
+        return True
+    examples = [np.zeros([n or 1 for n in x.shape], x.dtype) for x in inputs]
+    model(examples if len(examples) > 1 else examples[0])
+    penalties = sum(variable.regularizer is not None for variable in model.trainable_variables)
+    return len(model.losses) > penalties
+
+
+def has_own_train_step(model: Any) -> bool:
+    """Return whether the model's class, or the instance, replaces Keras' ``train_step``."""
+    import keras
+
+    return "train_step" in vars(model) or type(model).train_step is not keras.Model.train_step

@@ -1,0 +1,191 @@
+"""A Keras model as its border: which variables travel, and the model as bytes."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.weights import Variable, WeightLayout
+
+
+@dataclass(frozen=True)
+class ModelVariables:
+    """The variables of a model that are in the flat vector.
+
+    Parameters
+    ----------
+    trainable : tuple of keras.Variable
+        In the model's order.
+    statistics : tuple of keras.Variable
+        Float variables without gradient of layers that train, such as the moving mean and
+        variance of batch normalization.
+    """
+
+    trainable: tuple[Any, ...]
+    statistics: tuple[Any, ...]
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        """Trainable variables, then statistics."""
+        return self.trainable + self.statistics
+
+
+def layers_of(model: Any) -> list[Any]:
+    """Return the model and all layers in it, at any depth.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The model.
+    """
+    # Keras has no public way to the layers inside a composite layer.
+    return list(model._flatten_layers())
+
+
+def model_variables(model: Any) -> ModelVariables:
+    """Sort a model's variables.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model has no weights yet, none that trains, or weights other than float32.
+    """
+    if not model.built or not model.variables:
+        raise ConfigurationError(
+            f"model {model.name!r} has no weights yet; call model.build(input_shape) or call it "
+            "on one batch first"
+        )
+    frozen = {id(v) for layer in layers_of(model) if not layer.trainable for v in layer.variables}
+    trainable = tuple(model.trainable_variables)
+    statistics = tuple(
+        v
+        for v in model.non_trainable_variables
+        if id(v) not in frozen and str(v.dtype).startswith(("float", "bfloat"))
+    )
+    if not trainable:
+        raise ConfigurationError(
+            f"model {model.name!r} has no trainable weights; unfreeze a layer and compile again"
+        )
+    for variable in trainable + statistics:
+        if variable.dtype != "float32":
+            raise ConfigurationError(
+                f"variable {variable.path!r} is {variable.dtype}; weights travel as float32, so "
+                "build the model with float32 weights (a mixed precision policy keeps them so)"
+            )
+    return ModelVariables(trainable, statistics)
+
+
+def weight_layout(model: Any) -> WeightLayout:
+    """Return the layout of a model's flat vector.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    """
+    variables = model_variables(model)
+    return WeightLayout(_described(variables.trainable), _described(variables.statistics))
+
+
+def get_flat_weights(model: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return a model's weights as a new flat vector, in the order of `weight_layout`."""
+    arrays = [np.asarray(variable) for variable in model_variables(model).all]
+    return weight_layout(model).flatten(arrays)
+
+
+def set_flat_weights(model: Any, vector: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    """Write a flat vector into a model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    vector : ndarray
+        Shape ``(layout.size,)``, ``float32``.
+    """
+    parts = weight_layout(model).unflatten(vector)
+    for variable, part in zip(model_variables(model).all, parts, strict=True):
+        variable.assign(part)
+
+
+def model_to_bytes(model: Any) -> bytes:
+    """Return a model as a ``.keras`` archive.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Configuration, weights, ``compile`` and, once it has trained, the optimizer's state.
+
+    Raises
+    ------
+    ConfigurationError
+        If Keras cannot save it.
+    """
+    with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
+        path = Path(folder) / "model.keras"
+        try:
+            model.save(path)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"Keras cannot save model {model.name!r}: {error}. Classes of your own need "
+                "get_config() that returns their constructor's arguments"
+            ) from error
+        return path.read_bytes()
+
+
+def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """Build the model of a ``.keras`` archive.
+
+    Parameters
+    ----------
+    archive : bytes
+        What `model_to_bytes` returned. Code inside it (lambdas) is refused.
+    custom_objects : mapping of str to object, optional
+        The user's own layers, losses and metrics by name.
+
+    Returns
+    -------
+    keras.Model
+        Compiled as the saved one was.
+
+    Raises
+    ------
+    ConfigurationError
+        If the archive cannot be loaded.
+    """
+    import keras
+
+    with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
+        path = Path(folder) / "model.keras"
+        path.write_bytes(archive)
+        try:
+            with warnings.catch_warnings():
+                # A class with its own compile() is reported by compile_model, as an error.
+                warnings.filterwarnings("ignore", message="`compile\\(\\)` was not called")
+                # An optimizer that was saved before its first step has no slots to load.
+                warnings.filterwarnings("ignore", message="Skipping variable loading for optim")
+                return keras.saving.load_model(
+                    path, custom_objects=dict(custom_objects or {}), safe_mode=True
+                )
+        except (OSError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"Keras cannot load the model: {error}. Name layers, losses and metrics of your "
+                "own in custom_objects={...}, and use them in place of lambdas. "
+                f"Received: custom_objects={sorted(custom_objects or {})}"
+            ) from error
+
+
+def _described(variables: tuple[Any, ...]) -> tuple[Variable, ...]:
+    return tuple(Variable(str(v.path), tuple(int(n) for n in v.shape)) for v in variables)

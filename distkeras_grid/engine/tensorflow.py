@@ -1,0 +1,334 @@
+"""The TensorFlow engine: Keras' own ``train_step``, looped over a block in one compiled call.
+
+``fit`` pays for its input pipeline, for dispatch and for Python at each step. One ``tf.function``
+that loops over a window pays once a window, and takes and gives the flat weights on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.base import ALIGNMENT, Block, WindowResult
+from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
+from distkeras_grid.engine.jit import decide_jit
+from distkeras_grid.engine.keras_model import model_variables, weight_layout
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.weights import Vector
+
+# Of each array of a block: its type, and its shape without steps and batch.
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _WindowFunctions:
+    """One window as a compiled call: for blocks of any length, and for whole blocks."""
+
+    any: Callable[..., Any]
+    whole: Callable[..., Any]
+
+
+class TensorFlowEngine:
+    """Trains a Keras model on the TensorFlow backend, window by window.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built and compiled; trained in place.
+    scale, offset : float, default 1.0 and 0.0
+        The model sees ``x * scale + offset`` as float32.
+    block_shape : tuple of int, optional
+        ``(steps, batch)`` of a whole block. With XLA only these are compiled for their shape;
+        shorter ones run on TensorFlow's own kernels, for XLA compiles each shape anew.
+    jit : bool or "auto", default "auto"
+        Whether XLA compiles whole blocks; see `distkeras_grid.engine.jit.decide_jit`.
+
+    Attributes
+    ----------
+    layout : WeightLayout
+        Order and shapes of the variables in the flat vector.
+    jit : bool
+        The decision.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model is not built, not compiled, or has no loss.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        scale: float = 1.0,
+        offset: float = 0.0,
+        block_shape: tuple[int, int] | None = None,
+        jit: bool | Literal["auto"] = "auto",
+    ) -> None:
+        compile_model(model)
+        self.model = model
+        self.layout = weight_layout(model)
+        self.jit = decide_jit(model, jit) and block_shape is not None
+        self._scale, self._offset = scale, offset
+        self._block_shape = block_shape
+        self._variables = model_variables(model).all
+        self._own_train_step = has_own_train_step(model)
+        self._functions: dict[Signature, _WindowFunctions] = {}
+        self._build_optimizer(model)
+
+    def weights(self) -> Vector:
+        """Return a copy of the model's weights as a flat vector."""
+        return self.layout.flatten([np.asarray(variable) for variable in self._variables])
+
+    def run(self, before: Vector, blocks: Sequence[Block], after: Vector) -> WindowResult:
+        """Train one window from the weights `before` and write the new ones into `after`.
+
+        Parameters
+        ----------
+        before, after : ndarray
+            Shape ``(layout.size,)``, ``float32``; `before` is read in place if `aligned_empty`
+            made it.
+        blocks : sequence of Block
+            The mini-batches in order.
+
+        Returns
+        -------
+        WindowResult
+            Loss and metrics are means over the samples of all blocks. What a ``train_step`` of
+            the user's own returns is taken from the last step, as Keras does.
+
+        Raises
+        ------
+        ConfigurationError
+            If the model's own ``train_step`` returns no loss.
+        """
+        import tensorflow as tf
+
+        flat = _to_tensor(before)
+        logs: Mapping[str, Any] = {}
+        for number, block in enumerate(blocks):
+            function = self._function(block)
+            flat, logs = function(flat, tf.constant(number == 0), *map(_to_tensor, block.arrays))
+        # The buffer protocol spares the copy that Tensor.numpy() makes.
+        np.copyto(after, np.asarray(memoryview(flat)))
+        values = _numbers(logs)
+        if "loss" not in values:
+            raise ConfigurationError(
+                f"train_step of {type(self.model).__name__} must return a dict with a 'loss'. "
+                f"Received: {sorted(values)}"
+            )
+        return WindowResult(
+            steps=sum(block.steps for block in blocks),
+            samples=sum(block.samples for block in blocks),
+            loss=values.pop("loss"),
+            metrics=values,
+        )
+
+    def warm_up(self, block: Block) -> None:
+        """Compile what windows of such blocks need, and leave the state as it was.
+
+        Parameters
+        ----------
+        block : Block
+            A block as the windows will hold them.
+        """
+        state = [(variable, variable.numpy()) for variable in self._state()]
+        before, after = self.weights(), np.empty(self.layout.size, np.float32)
+        last = Block(*(array[-1:] for array in block.arrays))
+        self.run(before, [block, last], after)
+        for variable, value in state:
+            variable.assign(value)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the optimizer's learning rate from the next window on.
+
+        Parameters
+        ----------
+        value : float
+            The rate.
+
+        Raises
+        ------
+        ConfigurationError
+            If the optimizer follows a schedule.
+        """
+        import keras
+
+        if not isinstance(self.model.optimizer.learning_rate, keras.Variable):
+            raise ConfigurationError(
+                "the optimizer's learning rate follows a schedule, which counts the worker's own "
+                "steps; give it a number to change it during the run. "
+                f"Received: learning_rate={value!r}"
+            )
+        self.model.optimizer.learning_rate = value
+
+    def set_seed(self, seed: Sequence[int]) -> None:
+        """Seed the model's random generators (dropout, noise, augmentation).
+
+        Parameters
+        ----------
+        seed : sequence of int
+            Such as (seed of the run, seat): workers must differ, or their dropout masks agree.
+        """
+        for number, variable in enumerate(_seed_generators(self.model)):
+            word = np.random.SeedSequence([*seed, number]).generate_state(1)[0]
+            variable.assign(np.array([word & 0x7FFFFFFF, 0]))
+
+    def adopt(self, model: Any) -> None:
+        """Take over the state of another model of the same architecture and ``compile``.
+
+        Parameters
+        ----------
+        model : keras.Model
+            Its weights, optimizer state and random generators are copied.
+        """
+        self._build_optimizer(model)
+        mine = [*self.model.variables, *self.model.optimizer.variables]
+        theirs = [*model.variables, *model.optimizer.variables]
+        for variable, other in zip(mine, theirs, strict=True):
+            variable.assign(other)
+
+    def _state(self) -> list[Any]:
+        metrics = [v for metric in self.model.metrics for v in metric.variables]
+        return [*self.model.variables, *self.model.optimizer.variables, *metrics]
+
+    @staticmethod
+    def _build_optimizer(model: Any) -> None:
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+
+    def _function(self, block: Block) -> Callable[..., Any]:
+        signature = tuple((array.dtype.name, array.shape[2:]) for array in block.arrays)
+        if signature not in self._functions:
+            self._build_metrics(block)
+            self._functions[signature] = self._compiled(signature)
+        functions = self._functions[signature]
+        whole = block.x.shape[:2] == self._block_shape
+        return functions.whole if whole else functions.any
+
+    def _build_metrics(self, block: Block) -> None:
+        """Create the variables of loss and metrics, which a compiled function may not do."""
+        import tensorflow as tf
+
+        if self._own_train_step and self.model.loss is None:
+            # Nothing compiled to build, and the model may have no call() of its own.
+            return
+        generators = [(v, v.numpy()) for v in _seed_generators(self.model)]
+        x, y = self._scaled(tf.constant(block.x[0, :1])), tf.constant(block.y[0, :1])
+        weight = None if block.weight is None else tf.constant(block.weight[0, :1])
+        prediction = self.model(x, training=False)
+        self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
+        self.model.compute_metrics(x, y, prediction, sample_weight=weight)
+        for variable, value in generators:
+            variable.assign(value)
+
+    def _compiled(self, signature: Signature) -> _WindowFunctions:
+        import tensorflow as tf
+
+        if self.model.run_eagerly:
+            return _WindowFunctions(self._window, self._window)
+
+        def compiled(lengths: tuple[int | None, int | None], jit: bool) -> Callable[..., Any]:
+            arrays = [tf.TensorSpec((*lengths, *shape), dtype) for dtype, shape in signature]
+            flat = tf.TensorSpec((self.layout.size,), tf.float32)
+            function: Callable[..., Any] = tf.function(
+                self._window,
+                input_signature=[flat, tf.TensorSpec((), tf.bool), *arrays],
+                autograph=False,
+                jit_compile=jit,
+            )
+            return function
+
+        relaxed = compiled((None, None), jit=False)
+        if not self.jit or self._block_shape is None:
+            return _WindowFunctions(relaxed, relaxed)
+        return _WindowFunctions(relaxed, compiled(self._block_shape, jit=True))
+
+    def _window(self, flat: Any, first: Any, *arrays: Any) -> tuple[Any, dict[str, Any]]:
+        """Assign the flat weights, train the block, return flat weights and metrics.
+
+        The body of the compiled function; all arguments are tensors.
+        """
+        import tensorflow as tf
+
+        self._assign(flat)
+        self._reset_metrics(first)
+        steps = tf.shape(arrays[0])[0]
+
+        def step(index: Any) -> dict[str, Any]:
+            x, *rest = (array[index] for array in arrays)
+            logs: dict[str, Any] = self.model.train_step((self._scaled(x), *rest))
+            return logs
+
+        def body(index: Any) -> tuple[Any]:
+            step(index)
+            return (index + 1,)
+
+        # Keras' own train_step leaves its results in the metrics. What another returns is only
+        # known from a call, so the last step stays outside of the loop.
+        looped = steps - 1 if self._own_train_step else steps
+        tf.while_loop(lambda index: index < looped, body, (tf.constant(0),), parallel_iterations=1)
+        logs = step(looped) if self._own_train_step else self.model.get_metrics_result()
+        return tf.concat([tf.reshape(v.value, [-1]) for v in self._variables], 0), logs
+
+    def _assign(self, flat: Any) -> None:
+        import tensorflow as tf
+
+        sizes = [variable.size for variable in self.layout.variables]
+        for variable, part in zip(self._variables, tf.split(flat, sizes), strict=True):
+            variable.assign(tf.reshape(part, variable.shape))
+
+    def _reset_metrics(self, first: Any) -> None:
+        import tensorflow as tf
+
+        def reset() -> Any:
+            self.model.reset_metrics()
+            return tf.constant(True)
+
+        tf.cond(first, reset, lambda: tf.constant(False))
+
+    def _scaled(self, x: Any) -> Any:
+        import tensorflow as tf
+
+        if (self._scale, self._offset) == (1.0, 0.0):
+            return tf.cast(x, _input_dtype(self.model))
+        return tf.cast(x, tf.float32) * self._scale + self._offset
+
+
+def _to_tensor(array: NDArray[Any]) -> Any:
+    """Return a tensor; it shares the array's memory where TensorFlow can bear it.
+
+    A tensor on memory of lesser alignment aborts the process, so such an array is copied.
+    """
+    import tensorflow as tf
+
+    flags = array.flags
+    if array.ctypes.data % ALIGNMENT or not (flags.c_contiguous and flags.writeable):
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def _input_dtype(model: Any) -> str:
+    """Return the type that a model of one declared input wants, else float32."""
+    inputs: list[Any] = getattr(model, "inputs", None) or []
+    return str(inputs[0].dtype) if len(inputs) == 1 else "float32"
+
+
+def _seed_generators(model: Any) -> list[Any]:
+    return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
+
+
+def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return scalars as they are, and vectors (F1 by class, say) one number for each entry."""
+    numbers = {}
+    for name, value in logs.items():
+        array = np.asarray(value)
+        if array.ndim == 0:
+            numbers[name] = float(array)
+        else:
+            numbers.update({f"{name}_{i}": float(v) for i, v in enumerate(array.ravel())})
+    return numbers

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.base import ALIGNMENT, Block, aligned_empty
+from distkeras_grid.errors import DataError
+
+
+def test_block_counts_steps_and_samples():
+    block = Block(np.zeros((3, 4, 2)), np.zeros((3, 4)))
+    assert (block.steps, block.samples, len(block.arrays)) == (3, 12, 2)
+    assert len(Block(block.x, block.y, np.ones((3, 4), np.float32)).arrays) == 3
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [((3, 4), (3, 5)), ((3,), (3,)), ((0, 4), (0, 4)), ((3, 0), (3, 0))],
+    ids=["unequal", "no batch axis", "no steps", "no samples"],
+)
+def test_block_refuses_arrays_that_disagree(x, y):
+    with pytest.raises(DataError, match="same \\(steps, batch\\)"):
+        Block(np.zeros(x), np.zeros(y))
+
+
+@pytest.mark.parametrize("shape", [7, (2, 3), ()])
+def test_aligned_memory(shape):
+    array = aligned_empty(shape, np.float64)
+    assert array.ctypes.data % ALIGNMENT == 0
+    assert array.shape == np.empty(shape).shape
+    assert array.flags.writeable

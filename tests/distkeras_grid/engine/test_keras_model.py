@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.keras_model import (
+    get_flat_weights,
+    model_from_bytes,
+    model_to_bytes,
+    set_flat_weights,
+    weight_layout,
+)
+from distkeras_grid.errors import ConfigurationError
+
+pytestmark = pytest.mark.tensorflow
+
+
+def net(**options):
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((4,)),
+            layers.Dense(3, name="first", **options),
+            layers.BatchNormalization(name="norm"),
+            layers.Dropout(0.5),
+            layers.Dense(2, name="last"),
+        ]
+    )
+
+
+def names(variables):
+    return ["/".join(v.path.split("/")[-2:]) for v in variables]
+
+
+def test_vector_holds_trainable_variables_then_statistics():
+    layout = weight_layout(net())
+    assert names(layout.trainable) == [
+        "first/kernel",
+        "first/bias",
+        "norm/gamma",
+        "norm/beta",
+        "last/kernel",
+        "last/bias",
+    ]
+    assert names(layout.statistics) == ["norm/moving_mean", "norm/moving_variance"]
+    assert (layout.trainable_size, layout.statistics_size) == (29, 6)
+
+
+def test_frozen_layers_are_not_in_the_vector_at_any_depth():
+    import keras
+
+    inner = net()
+    inner.trainable = False
+    model = keras.Sequential([keras.Input((4,)), inner, keras.layers.Dense(1, name="head")])
+    layout = weight_layout(model)
+    assert names(layout.trainable) == ["head/kernel", "head/bias"]
+    assert layout.statistics == ()
+
+
+def test_flat_weights_come_back():
+    model = net()
+    vector = np.random.default_rng(0).normal(size=35).astype(np.float32)
+    set_flat_weights(model, vector)
+    assert np.array_equal(get_flat_weights(model), vector)
+    assert np.array_equal(model.get_layer("first").kernel.numpy().ravel(), vector[:12])
+    assert np.array_equal(model.get_layer("norm").moving_variance.numpy(), vector[-3:])
+
+
+def test_model_comes_back_from_bytes_with_its_compile_and_optimizer():
+    model = net()
+    model.compile("adam", "mse", metrics=["mae"])
+    model.fit(np.ones((4, 4)), np.ones((4, 2)), verbose=0)
+    back = model_from_bytes(model_to_bytes(model))
+    assert np.array_equal(get_flat_weights(back), get_flat_weights(model))
+    assert back.loss == "mse"
+    assert int(back.optimizer.iterations) == 1
+    pairs = zip(model.optimizer.variables, back.optimizer.variables, strict=True)
+    assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in pairs)
+
+
+def test_own_layers_travel_by_custom_objects():
+    import keras
+
+    class Twice(keras.layers.Layer):
+        def call(self, x):
+            return 2 * x
+
+    model = keras.Sequential([keras.Input((4,)), Twice(), keras.layers.Dense(1)])
+    archive = model_to_bytes(model)
+    assert isinstance(model_from_bytes(archive, {"Twice": Twice}).layers[0], Twice)
+    with pytest.raises(ConfigurationError, match=r"Twice[\s\S]*custom_objects=\[\]"):
+        model_from_bytes(archive)
+
+
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_code_inside_an_archive_is_refused():
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x)])
+    archive = model_to_bytes(model)
+    with pytest.raises(ConfigurationError, match="lambda"):
+        model_from_bytes(archive)
+
+
+def test_damaged_archive_is_refused():
+    model = net()
+    with pytest.raises(ConfigurationError, match="cannot load"):
+        model_from_bytes(model_to_bytes(model)[:500])
+
+
+def test_model_without_weights_is_refused():
+    import keras
+
+    with pytest.raises(ConfigurationError, match="no weights yet"):
+        weight_layout(keras.Sequential([keras.layers.Dense(2)]))
+
+
+def test_model_with_all_frozen_is_refused():
+    model = net()
+    model.trainable = False
+    with pytest.raises(ConfigurationError, match="no trainable weights"):
+        weight_layout(model)
+
+
+def test_weights_of_other_precision_are_refused():
+    with pytest.raises(ConfigurationError, match="float64"):
+        weight_layout(net(dtype="float64"))

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.base import Block
+
+pytestmark = pytest.mark.tensorflow
+
+OPTIONS = {"scale": 0.5, "offset": 0.1, "block_shape": (4, 3)}
+
+
+@pytest.fixture
+def model():
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(8, "relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5, seed=3),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+
+@pytest.fixture
+def archive(model):
+    from distkeras_grid.engine.keras_model import model_to_bytes
+
+    return model_to_bytes(model)
+
+
+@pytest.fixture(autouse=True)
+def empty_cache():
+    from distkeras_grid.engine import loading
+
+    loading._engines.clear()
+
+
+def load(archive, settings=None, **options):
+    from distkeras_grid.engine.loading import load_engine
+
+    return load_engine(archive, settings, **{**OPTIONS, **options})
+
+
+def train(engine):
+    rng = np.random.default_rng(1)
+    block = Block(rng.normal(size=(4, 3, 5)), rng.normal(size=(4, 3, 2)).astype(np.float32))
+    last = Block(block.x[:1, :2], block.y[:1, :2])
+    vector, after = engine.weights(), np.empty(engine.layout.size, np.float32)
+    results = []
+    for _ in range(3):
+        results.append(engine.run(vector, [block, last], after))
+        vector, after = after, vector
+    return vector.copy(), results
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_kept_engine_gives_the_same_bits_again(archive, jit):
+    engine = load(archive, jit=jit)
+    weights, results = train(engine)
+    engine.set_learning_rate(0.5)
+    train(engine)
+    again = load(archive, jit=jit)
+    assert again is engine
+    assert int(again.model.optimizer.iterations) == 0
+    weights_again, results_again = train(again)
+    assert np.array_equal(weights_again, weights)
+    assert results_again == results
+    (functions,) = engine._functions.values()
+    assert functions.any.experimental_get_tracing_count() == 1
+    assert functions.whole.experimental_get_tracing_count() == 1
+
+
+def test_kept_engine_takes_the_weights_and_the_optimizer_of_the_new_archive(model, archive):
+    from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
+
+    engine = load(archive)
+    model.fit(np.ones((4, 5)), np.ones((4, 2)), verbose=0)
+    assert load(model_to_bytes(model)) is engine
+    assert int(engine.model.optimizer.iterations) == 1
+    assert np.array_equal(engine.weights(), get_flat_weights(model))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scale": 0.25},
+        {"block_shape": (5, 3)},
+        {"jit": False},
+        {"settings": {"optimizer": "sgd"}},
+        {"settings": {"optimizer": "adam", "learning_rate": 0.5}},
+    ],
+)
+def test_other_settings_are_another_engine(archive, change):
+    engine = load(archive)
+    assert load(archive, **change) is not engine
+    assert load(archive) is engine
+
+
+def test_engines_with_the_users_own_code_are_not_kept(archive):
+    engine = load(archive, custom_objects={"mine": object})
+    assert load(archive, custom_objects={"mine": object}) is not engine
+
+
+def test_the_oldest_engine_goes(archive):
+    engine = load(archive, scale=1.0)
+    load(archive, scale=2.0)
+    load(archive, scale=3.0)
+    assert load(archive, scale=1.0) is not engine
+
+
+def test_other_threads_in_a_running_process_are_a_warning(caplog):
+    import tensorflow as tf
+
+    from distkeras_grid.engine.loading import prepare_process
+
+    tf.constant(0) + 1
+    in_force = tf.config.threading.get_intra_op_parallelism_threads()
+    with caplog.at_level(logging.WARNING):
+        assert prepare_process(in_force + 3) == in_force
+    assert f"{in_force + 3} were asked for" in caplog.text
+    caplog.clear()
+
+
+def test_threads_are_in_force_in_a_fresh_process_and_the_same_number_goes_on():
+    code = """
+from distkeras_grid.engine.loading import prepare_process
+assert prepare_process(1) == 1
+import os, tensorflow as tf
+tf.constant(0) + 1
+assert prepare_process(1) == 1
+print(tf.config.threading.get_intra_op_parallelism_threads(), os.environ["OMP_NUM_THREADS"])
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+    )
+    assert done.stdout.split() == ["1", "1"], done.stderr
+    assert "were asked for" not in done.stderr
