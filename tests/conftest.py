@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Set before TensorFlow is imported anywhere, in this process and in Spark's Python workers.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# The workers' kernels, so that driver and workers can be compared bit for bit.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 @pytest.fixture(scope="session")

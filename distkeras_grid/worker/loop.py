@@ -67,7 +67,7 @@ def train(
     samples = 0
     for window in windows:
         started, clock = time.time(), time.perf_counter()
-        result = engine.run(before, gather(spool, window, class_weight), after)
+        result = engine.run(before, list(gather(spool, window, class_weight)), after)
         if not math.isfinite(result.loss):
             raise NonFiniteLossError(
                 f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "

@@ -1,0 +1,417 @@
+"""Trainers on real Spark: equal to ``fit``, every sample counted, callbacks, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    ConfigurationError,
+    LabelError,
+    NonFiniteLossError,
+    NotEnoughSlotsError,
+    SplitLeakError,
+    StartTimeoutError,
+    UnknownArgumentError,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+
+ROWS, WIDTH, CLASSES = 200, 6, 3
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    random = np.random.default_rng(7)
+    x = random.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    y = (x @ random.normal(size=(WIDTH, CLASSES))).argmax(axis=1)
+    return x, y
+
+
+@pytest.fixture(scope="module")
+def frame(spark, arrays):
+    import pyarrow as pa
+
+    x, y = arrays
+    table = pa.table({"features": pa.array(list(x)), "label": pa.array(y.astype(np.int32))})
+    return spark.createDataFrame(table).repartition(3).cache()
+
+
+@pytest.fixture(scope="module")
+def ordered(spark, arrays):
+    import pyarrow as pa
+
+    x, y = arrays
+    table = pa.table({"features": pa.array(list(x)), "label": pa.array(y.astype(np.int32))})
+    return spark.createDataFrame(table).coalesce(1).cache()
+
+
+def build(optimizer="sgd", **compiled):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.Dense(8, activation="tanh"),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    settings = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"], **compiled}
+    model.compile(optimizer=optimizer, **settings)
+    return model
+
+
+def weights(model):
+    return np.concatenate([w.ravel() for w in model.get_weights()])
+
+
+def trained(name, model, data, *, train=None, **arguments):
+    import distkeras_grid
+
+    trainer = getattr(distkeras_grid, name)(model, progress=False, **arguments)
+    trainer.train(data, **{"seed": 5, **(train or {})})
+    return trainer
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_S1_single_trainer_equals_fit_bit_for_bit(ordered, arrays, optimizer):
+    expected = build(optimizer)
+    expected.fit(*arrays, batch_size=8, epochs=8, shuffle=False, verbose=0)
+    trainer = trained(
+        "SingleTrainer",
+        build(optimizer),
+        ordered,
+        batch_size=8,
+        num_epoch=8,
+        jit=False,
+        train={"shuffle": False},
+    )
+    assert sum(record.steps for record in trainer.history.records) == 200
+    np.testing.assert_array_equal(weights(trainer.model), weights(expected))
+
+
+def test_D1_downpour_with_one_worker_and_window_1_equals_fit(ordered, arrays):
+    expected = build()
+    expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    trainer = trained(
+        "DOWNPOUR",
+        build(),
+        ordered,
+        batch_size=8,
+        num_epoch=2,
+        num_workers=1,
+        communication_window=1,
+        train={"shuffle": False},
+    )
+    np.testing.assert_allclose(weights(trainer.model), weights(expected), rtol=0, atol=2e-6)
+
+
+def test_A2_adag_with_one_worker_equals_lookahead(ordered, arrays):
+    """Lookahead(k, 1/k): after k inner steps the slow weights move by 1/k of the way."""
+    x, y = arrays
+    inner = build("adam")
+    window = 5
+    slow = inner.get_weights()
+    for start in range(0, ROWS, 8 * window):
+        for batch in range(start, start + 8 * window, 8):
+            inner.train_on_batch(x[batch : batch + 8], y[batch : batch + 8])
+        slow = [s + (f - s) / window for s, f in zip(slow, inner.get_weights(), strict=True)]
+        inner.set_weights(slow)
+    trainer = trained(
+        "ADAG",
+        build("adam"),
+        ordered,
+        batch_size=8,
+        num_workers=1,
+        communication_window=window,
+        train={"shuffle": False},
+    )
+    expected = np.concatenate([w.ravel() for w in slow])
+    np.testing.assert_allclose(weights(trainer.model), expected, rtol=0, atol=2e-6)
+
+
+def counting_model(rows):
+    """One weight per row; the loss is the negative sum, so SGD(1.0) adds 1 per visit."""
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((1,)), keras.layers.Embedding(rows, 1, embeddings_initializer="zeros")]
+    )
+    model.compile(keras.optimizers.SGD(1.0), loss=negative_sum)
+    return model
+
+
+def negative_sum(_, predicted):
+    """Sum over the batch: Keras divides by its size, which is multiplied back."""
+    import keras
+
+    total = -keras.ops.sum(predicted)
+    return keras.ops.cast(keras.ops.ones_like(predicted[:, 0, 0]), "float32") * total
+
+
+@pytest.mark.parametrize(
+    ("rows", "partitions", "workers"), [(50, 3, 2), (1, 1, 2), (1, 1, 1), (3, 2, 2)]
+)
+def test_every_sample_of_every_epoch_is_trained_exactly_once(spark, rows, partitions, workers):
+    data = spark.range(rows, numPartitions=partitions).selectExpr(
+        "cast(id as float) as features", "0 as label"
+    )
+    epochs = 3
+    trainer = trained(
+        "DOWNPOUR",
+        counting_model(rows),
+        data,
+        num_workers=workers,
+        batch_size=4,
+        num_epoch=epochs,
+        communication_window=2,
+        custom_objects={"negative_sum": negative_sum},
+    )
+    assert trainer.history.samples == rows * epochs
+    np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), epochs))
+
+
+@pytest.mark.parametrize("name", ["DOWNPOUR", "ADAG", "AEASGD", "AveragingTrainer"])
+def test_two_workers_learn_and_account_for_every_window(frame, name):
+    import keras
+
+    model = build(keras.optimizers.Adam(0.01))
+    trainer = trained(name, model, frame, num_workers=2, batch_size=4, num_epoch=15)
+    table = trainer.history.to_pandas()
+    assert set(table["worker"]) == {0, 1}
+    assert table["samples"].sum() == ROWS * 15
+    assert len(trainer.history.epoch_records) == 15
+    assert trainer.num_updates == len(table)
+    assert {"loss", "accuracy", "staleness", "bytes_up", "bytes_down"} <= set(table.columns)
+    assert trainer.history.history["accuracy"][-1] > 0.8
+    assert 0 < trainer.get_training_time() < 60
+
+
+def test_staleness_identity_on_the_real_server(frame):
+    """Staleness of all commits, and of the unfinished ones, is (n - 1) times the commits."""
+    trainer = trained("DOWNPOUR", build(), frame, num_workers=2, batch_size=4, num_epoch=2)
+    records = trainer.history.records
+    version = len(records)
+    last = {r.worker: r.version for r in records}
+    in_flight = sum(version - last[worker] for worker in (0, 1))
+    assert sum(r.staleness for r in records) + in_flight == version
+
+
+def test_elastic_workers_and_center_keep_their_sum_on_average(frame):
+    """With alpha = 1/2 worker and center meet; two workers of a linear model agree in the end."""
+    trainer = trained(
+        "AEASGD", build("adam"), frame, num_workers=2, batch_size=4, num_epoch=10, alpha=0.5
+    )
+    assert trainer.history.history["loss"][-1] < trainer.history.history["loss"][0]
+
+
+def test_validation_and_callbacks_see_the_center_of_each_epoch(frame, tmp_path):
+    import keras
+
+    class Watch(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen.append((epoch, logs, weights(self.model).copy()))
+
+    watch = Watch()
+    callbacks = [
+        watch,
+        keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_loss"),
+        keras.callbacks.TensorBoard(tmp_path / "board"),
+    ]
+    trainer = trained(
+        "ADAG",
+        build("adam"),
+        frame,
+        num_workers=2,
+        batch_size=8,
+        num_epoch=3,
+        train={"validation_data": frame, "callbacks": callbacks},
+    )
+    assert [epoch for epoch, _, _ in watch.seen] == [0, 1, 2]
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(watch.seen[0][1])
+    assert not np.array_equal(watch.seen[0][2], watch.seen[2][2])
+    np.testing.assert_array_equal(watch.seen[2][2], weights(trainer.model))
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 4
+    assert (tmp_path / "best.keras").exists()
+    assert list((tmp_path / "board").rglob("events*"))
+
+
+def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
+    import keras
+
+    class StopAfterTwo(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            self.kept = weights(self.model).copy()
+            if epoch == 1:
+                self.model.stop_training = True
+
+    stop = StopAfterTwo()
+    trainer = trained(
+        "ADAG",
+        build("adam"),
+        frame,
+        num_workers=2,
+        batch_size=4,
+        num_epoch=500,
+        train={"callbacks": [stop]},
+    )
+    assert len(trainer.history.epoch_records) == 2
+    assert trainer.history.samples < ROWS * 500
+    np.testing.assert_array_equal(weights(trainer.model), stop.kept)
+
+
+def test_a_changed_learning_rate_reaches_the_workers(frame):
+    import keras
+
+    class Freeze(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            self.model.optimizer.learning_rate = 1e-30
+
+    trainer = trained(
+        "DOWNPOUR",
+        build("sgd"),
+        frame,
+        num_workers=1,
+        batch_size=4,
+        num_epoch=100,
+        train={"callbacks": [Freeze()]},
+    )
+    # Workers do not wait for the callback: it takes some of these very short epochs to arrive.
+    losses = trainer.history.history["loss"]
+    assert losses[-1] == pytest.approx(losses[-2], rel=1e-5)
+    assert losses[0] > losses[-1]
+
+
+def test_sample_weights_and_class_weights_weigh_alike(frame):
+    from pyspark.sql import functions as F
+
+    weighted = frame.withColumn("w", F.when(F.col("label") == 1, 3.0).otherwise(1.0))
+    common = {"num_workers": 1, "batch_size": 8, "communication_window": 4}
+    one = trained("DOWNPOUR", build(), weighted, train={"sample_weight_col": "w"}, **common)
+    other = trained("DOWNPOUR", build(), weighted, train={"class_weight": {1: 3.0}}, **common)
+    plain = trained("DOWNPOUR", build(), weighted, **common)
+    np.testing.assert_allclose(weights(one.model), weights(other.model), atol=1e-7)
+    assert not np.allclose(weights(one.model), weights(plain.model), atol=1e-4)
+
+
+def test_save_and_load_keep_model_history_and_run_together(frame, tmp_path):
+    from distkeras_grid import load
+    from distkeras_grid.errors import OutputExistsError
+
+    trainer = trained("ADAG", build("adam"), frame, num_workers=2, batch_size=8)
+    uri = (tmp_path / "run").as_uri()
+    trainer.save(uri)
+    saved = load(uri)
+    np.testing.assert_array_equal(weights(saved.model), weights(trainer.model))
+    assert saved.history.records == trainer.history.records
+    assert saved.run["trainer"] == "ADAG"
+    assert saved.run["rows"] == ROWS
+    json.dumps(saved.run)
+    with pytest.raises(OutputExistsError, match="run"):
+        trainer.save(uri)
+
+
+def test_the_users_model_is_not_changed(frame):
+    model = build("adam")
+    before = weights(model)
+    trained("ADAG", model, frame, num_workers=2, batch_size=8)
+    np.testing.assert_array_equal(weights(model), before)
+
+
+def test_frozen_weights_stay_and_do_not_travel(frame):
+    model = build()
+    model.layers[0].trainable = False
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    frozen = model.layers[0].get_weights()[0]
+    trainer = trained("DOWNPOUR", model, frame, num_workers=1, batch_size=8)
+    np.testing.assert_array_equal(trainer.model.layers[0].get_weights()[0], frozen)
+    sent = trainer.history.records[0].bytes_up
+    travelling = 4 * (8 * CLASSES + CLASSES)
+    assert travelling < sent < travelling + 600
+
+
+def test_batch_norm_and_dropout(frame):
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.Dense(8),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    trainer = trained("ADAG", model, frame, num_workers=2, batch_size=8, num_epoch=5)
+    variance = trainer.model.layers[1].moving_variance.numpy()
+    assert np.all(variance > 0)
+    assert not np.allclose(variance, 1.0)
+
+
+# -- refusals, before work starts ---------------------------------------------------------------
+
+
+def test_unknown_keywords_are_answered_with_the_nearest():
+    from distkeras_grid import ADAG
+
+    with pytest.raises(UnknownArgumentError, match="did you mean 'batch_size'"):
+        ADAG(build(), batchsize=3)
+    with pytest.raises(UnknownArgumentError, match="did you mean 'shuffle'"):
+        ADAG(build()).train("nowhere", shufle=True)
+
+
+def test_labels_outside_the_models_range(frame):
+    from distkeras_grid import ADAG
+
+    data = frame.selectExpr("features", "label + 1 as label")
+    with pytest.raises(LabelError, match="1 to 3"):
+        ADAG(build(), progress=False).train(data)
+
+
+def test_a_model_without_loss(frame):
+    import keras
+
+    from distkeras_grid import ADAG
+
+    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(CLASSES)])
+    with pytest.raises(ConfigurationError, match="loss"):
+        ADAG(model, progress=False).train(frame)
+
+
+def test_rows_of_two_splits(frame):
+    from distkeras_grid import ADAG
+
+    data = frame.selectExpr("*", "if(label = 0, 'test', 'train') as split")
+    with pytest.raises(SplitLeakError, match="split = 'train'"):
+        ADAG(build(), progress=False).train(data)
+
+
+def test_synchronous_trainers_refuse_too_few_slots(frame):
+    from distkeras_grid import AveragingTrainer
+
+    with pytest.raises(NotEnoughSlotsError, match="num_workers"):
+        AveragingTrainer(build(), num_workers=3, progress=False).train(frame)
+
+
+def test_asynchronous_trainers_wait_and_then_say_what_to_change(frame, capsys):
+    from distkeras_grid import ADAG
+
+    trainer = ADAG(build(), num_workers=3, start_timeout=12)
+    with pytest.raises(StartTimeoutError, match=r"2 of 3 workers.*num_workers"):
+        trainer.train(frame)
+    assert "2 of 3" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_place(frame):
+    data = frame.selectExpr("transform(features, f -> cast('NaN' as float)) as features", "label")
+    with pytest.raises(NonFiniteLossError, match="epoch 1, window 0"):
+        trained("DOWNPOUR", build(), data, num_workers=1)
