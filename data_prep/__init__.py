@@ -1,6 +1,8 @@
 """From microscopy images to data sets of tiles: geometry and pixels here, Spark stages above."""
 
 from data_prep.geometry import TileSpec, count_tiles
+from data_prep.job import tile_images
+from data_prep.settings import TilingSettings
 from data_prep.tiles import Tile, iter_tiles
 
-__all__ = ["Tile", "TileSpec", "count_tiles", "iter_tiles"]
+__all__ = ["Tile", "TileSpec", "TilingSettings", "count_tiles", "iter_tiles", "tile_images"]

@@ -1,0 +1,208 @@
+"""What a tiling job is about to write, known before it writes anything."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from distkeras_grid.errors import NoSpaceError
+
+T = TypeVar("T")
+
+# Files of one or two HDFS blocks: few names for the name node, enough to read side by side.
+FILE_BYTES = 192 << 20
+# Compression is measured on a sample of each image.
+MARGIN = 1.1
+
+
+@dataclass(frozen=True)
+class PlannedSource:
+    """One image, inspected, labelled and assigned.
+
+    Parameters
+    ----------
+    source : str
+        Path below the input folder.
+    uri : str
+        The whole path, as Spark names it.
+    sha256, label, split : str
+    group : str or None
+    width, height, channels : int
+    tiles : int
+    tile_bytes : float
+        Stored bytes of one tile, measured on a sample.
+    """
+
+    source: str
+    uri: str
+    sha256: str
+    label: str
+    split: str
+    group: str | None
+    width: int
+    height: int
+    channels: int
+    tiles: int
+    tile_bytes: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be written.
+
+    Parameters
+    ----------
+    sources : tuple of PlannedSource
+        Sorted by path.
+    classes : tuple of str
+    angles : int
+    raw_tile_bytes : int
+        Bytes of one tile before compression.
+    left_out : dict of str to str
+        Why other images are not tiled, by path.
+    """
+
+    sources: tuple[PlannedSource, ...]
+    classes: tuple[str, ...]
+    angles: int
+    raw_tile_bytes: int
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all sources."""
+        return sum(source.tiles for source in self.sources)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Expected bytes of the data set."""
+        return round(sum(source.tiles * source.tile_bytes for source in self.sources))
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Tiles by split and class."""
+        counts: dict[str, dict[str, int]] = {}
+        for source in self.sources:
+            by_class = counts.setdefault(source.split, dict.fromkeys(self.classes, 0))
+            by_class[source.label] += source.tiles
+        return counts
+
+    def describe(self, free: int) -> list[str]:
+        """Return the plan as lines for a person.
+
+        Parameters
+        ----------
+        free : int
+            Bytes that can be written.
+        """
+        raw = self.tiles * self.raw_tile_bytes
+        lines = [
+            f"{len(self.sources):,} images, {self.angles} angles: {self.tiles:,} tiles, about "
+            f"{format_bytes(self.stored_bytes)} on disk ({format_bytes(raw)} of pixels); "
+            f"{format_bytes(free)} free"
+        ]
+        images = Counter((source.split, source.label) for source in self.sources)
+        for split, by_class in self.counts.items():
+            shares = ", ".join(
+                f"{name} {images[split, name]:,} images {tiles:,} tiles"
+                for name, tiles in by_class.items()
+            )
+            lines.append(f"  {split}: {shares}")
+        for source, reason in sorted(self.left_out.items()):
+            lines.append(f"  left out: {source}: {reason}")
+        return lines
+
+    def check_space(self, free: int, output: str) -> None:
+        """Raise if the data set will not fit.
+
+        Raises
+        ------
+        NoSpaceError
+            With the arithmetic.
+        """
+        needed = round(self.stored_bytes * MARGIN)
+        if needed > free:
+            raise NoSpaceError(
+                f"{self.tiles:,} tiles need about {format_bytes(needed)}, and {output} has "
+                f"{format_bytes(free)} free; take fewer angles, less overlap, --mode paper, "
+                "--encoding jpeg, or another output"
+            )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The work of one step: some angles of one image.
+
+    Parameters
+    ----------
+    source : PlannedSource
+    angles : tuple of float
+        Whole groups of angles that differ by quarter turns, so that pixels are computed once.
+    partition : int
+        The task that does it; one split a task.
+    """
+
+    source: PlannedSource
+    angles: tuple[float, ...]
+    partition: int
+
+
+def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> tuple[list[Unit], int]:
+    """Divide the work into tasks of about equal size.
+
+    Parameters
+    ----------
+    plan : Plan
+    groups : sequence of sequences of float
+        Angles that differ by quarter turns.
+    slots : int
+        Tasks that run at once.
+
+    Returns
+    -------
+    units : list of Unit
+        In the order of their partitions.
+    partitions : int
+    """
+    # A few tasks a slot even out their ends; few large images are cut by angles, too.
+    wanted = max(4 * slots, -(-plan.stored_bytes // FILE_BYTES))
+    blocks = min(len(groups), -(-wanted // len(plan.sources)))
+    angles = [tuple(angle for group in part for angle in group) for part in _divide(groups, blocks)]
+    units: list[Unit] = []
+    partitions = 0
+    for split in plan.counts:
+        steps = [
+            (source, part) for source in plan.sources if source.split == split for part in angles
+        ]
+        share = sum(source.tiles for source, _ in steps) / blocks / plan.tiles
+        tasks = min(len(steps), max(1, round(wanted * share)))
+        for number, part in enumerate(_divide(steps, tasks)):
+            units += [Unit(source, turned, partitions + number) for source, turned in part]
+        partitions += tasks
+    return units, partitions
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes for a person.
+
+    Examples
+    --------
+    >>> format_bytes(999), format_bytes(65_500_000_000)
+    ('999 bytes', '65.5 GB')
+    """
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= 1000
+        if count < 1000:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} PB"
+
+
+def _divide(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """Cut a sequence into parts whose lengths differ by one at most."""
+    edges = [len(items) * i // parts for i in range(parts + 1)]
+    return [items[start:stop] for start, stop in itertools.pairwise(edges)]

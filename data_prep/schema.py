@@ -1,0 +1,208 @@
+"""The columns of a data set of tiles, and how tiles become rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.geometry import TileSpec
+from data_prep.tiles import Tile
+from distkeras_grid.feeding.schema import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+IMAGE_COLUMN = "image"
+# Name, Spark type, and what it holds; the image column stands before these.
+COLUMNS = (
+    ("encoding", "string", "raw or jpeg"),
+    ("height", "int", "pixels"),
+    ("width", "int", "pixels"),
+    ("channels", "int", "1, or 3: red, green, blue"),
+    ("dtype", "string", "uint8 or uint16, little-endian"),
+    ("label", "int", "number of the class"),
+    ("label_name", "string", "name of the class"),
+    ("split", "string", "train, validation or test; one for all tiles of a source"),
+    ("source", "string", "path of the image below the input folder"),
+    ("source_sha256", "string", "of the image file's bytes"),
+    ("page", "int", "page of the image file"),
+    ("x", "int", "left edge in the frame of the turned image, pixels"),
+    ("y", "int", "top edge in the frame of the turned image, pixels"),
+    ("src_cx", "double", "the tile's centre in the source, pixels from the left edge"),
+    ("src_cy", "double", "the tile's centre in the source, pixels from the top edge"),
+    ("angle", "double", "degrees, counter-clockwise"),
+    ("scale", "double", "size of a source pixel in tile pixels"),
+    ("tile_id", "string", "hash of source, page, position and specification"),
+    ("bg_fraction", "double", "part of the tile that is flat: see `measure`"),
+    ("mean", "double", "of the stored values, all channels"),
+    ("std", "double", "of the stored values, all channels"),
+)
+TILE_ATTRIBUTES = ("x", "y", "src_cx", "src_cy", "angle")
+# A cell of 16x16 pixels is flat where its standard deviation is below 2 % of the full range:
+# above sensor noise, below any texture. Brightness says nothing: backgrounds may be black.
+CELL = 16
+FLAT = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """What all tiles of one source have in common.
+
+    Parameters
+    ----------
+    source, sha256, label_name, split : str
+    label : int
+    """
+
+    source: str
+    sha256: str
+    label: int
+    label_name: str
+    split: str
+
+
+def image_field(
+    spec: TileSpec, channels: int, dtype: str, encoding: str, classes: tuple[str, ...]
+) -> Field:
+    """Return the description of the image column; the model sees values from 0 to 1."""
+    return Field(
+        IMAGE_COLUMN,
+        (spec.tile, spec.tile, channels),
+        dtype=dtype,
+        scale=1 / int(np.iinfo(dtype).max),
+        encoding=encoding,
+        classes=classes,
+    )
+
+
+def spark_schema(field: Field) -> StructType:
+    """Return the Spark schema; the image column carries `field` in its metadata."""
+    from pyspark.sql import types
+
+    def column(name: str, kind: str, comment: str) -> types.StructField:
+        return types.StructField(name, kinds[kind], nullable=False, metadata={"comment": comment})
+
+    kinds = {
+        "int": types.IntegerType(),
+        "double": types.DoubleType(),
+        "string": types.StringType(),
+    }
+
+    image: types.DataType = types.BinaryType()
+    if field.encoding != "raw":
+        # As in data sets of Hugging Face, whose readers show the pictures.
+        image = types.StructType(
+            [
+                types.StructField("bytes", types.BinaryType(), nullable=False),
+                types.StructField("path", types.StringType(), nullable=False),
+            ]
+        )
+    first = types.StructField(IMAGE_COLUMN, image, nullable=False, metadata=field.to_metadata())
+    return types.StructType([first, *(column(*entry) for entry in COLUMNS)])
+
+
+def record_batch(
+    tiles: Sequence[Tile], source: SourceRow, spec: TileSpec, field: Field, quality: int
+) -> pa.RecordBatch:
+    """Return tiles of one source as rows.
+
+    Parameters
+    ----------
+    tiles : sequence of Tile
+    source : SourceRow
+    spec : TileSpec
+    field : Field
+        Of the image column.
+    quality : int
+        Of JPEG, where the field's encoding is that.
+    """
+    import pyarrow as pa
+
+    height, width, channels = field.shape
+    measures = [measure(tile.pixels) for tile in tiles]
+    identities = [tile_id(source.sha256, spec, tile) for tile in tiles]
+    constants = {
+        "encoding": field.encoding,
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "dtype": field.dtype,
+        "label": source.label,
+        "label_name": source.label_name,
+        "split": source.split,
+        "source": source.source,
+        "source_sha256": source.sha256,
+        "page": 0,
+        "scale": 1.0,
+    }
+    values: dict[str, list[Any]] = {
+        **{name: [value] * len(tiles) for name, value in constants.items()},
+        **{name: [getattr(tile, name) for tile in tiles] for name in TILE_ATTRIBUTES},
+        "tile_id": identities,
+        "bg_fraction": [flat for flat, _, _ in measures],
+        "mean": [mean for _, mean, _ in measures],
+        "std": [std for _, _, std in measures],
+    }
+    arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
+    arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
+    images = pa.array([encode(tile.pixels, field.encoding, quality) for tile in tiles], pa.binary())
+    if field.encoding != "raw":
+        paths = pa.array([f"{identity}.{field.encoding}" for identity in identities], pa.string())
+        images = pa.StructArray.from_arrays([images, paths], names=["bytes", "path"])
+    names = [IMAGE_COLUMN, *(name for name, _, _ in COLUMNS)]
+    return pa.RecordBatch.from_arrays([images, *arrays], names=names)
+
+
+def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
+    """Return the bytes of a tile as they are stored."""
+    if encoding == "raw":
+        return pixels.tobytes()  # C order; all our machines are little-endian
+    from PIL import Image
+
+    stream = BytesIO()
+    gray = pixels.shape[2] == 1
+    Image.fromarray(pixels[:, :, 0] if gray else pixels).save(stream, "JPEG", quality=quality)
+    return stream.getvalue()
+
+
+def measure(pixels: NDArray[Any]) -> tuple[float, float, float]:
+    """Return how much of a tile is flat, its mean and its standard deviation.
+
+    Parameters
+    ----------
+    pixels : array [tile, tile, channels]
+
+    Returns
+    -------
+    (float, float, float)
+        Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in
+        every channel; mean and standard deviation of the values.
+    """
+    values = pixels.astype(np.float32)
+    cells = max(1, round(pixels.shape[0] / CELL))
+    means, squares = (
+        cv2.resize(moment, (cells, cells), interpolation=cv2.INTER_AREA).reshape(cells * cells, -1)
+        for moment in (values, values * values)
+    )
+    limit = (FLAT * float(np.iinfo(pixels.dtype).max)) ** 2
+    flat = (squares - means * means < limit).all(axis=1)
+    mean = float(means.mean(dtype=np.float64))
+    variance = float(squares.mean(dtype=np.float64)) - mean**2
+    return float(flat.mean()), mean, max(variance, 0.0) ** 0.5
+
+
+def tile_id(sha256: str, spec: TileSpec, tile: Tile) -> str:
+    """Return the identity of a tile: the same pixels of the same file cut in the same way."""
+    parts = (
+        *(sha256, 0, tile.angle, tile.x, tile.y),
+        *(spec.tile, spec.stride, spec.mode, spec.interpolation),
+    )
+    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]

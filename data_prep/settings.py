@@ -1,0 +1,153 @@
+"""All that a tiling job is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_prep.geometry import TileSpec
+from data_prep.images import SUFFIXES
+from data_prep.labels import compile_pattern
+from data_prep.split import parse_fractions
+from distkeras_grid.errors import ConfigurationError
+
+CHOICES = {
+    "encoding": ("raw", "jpeg"),
+    "on_error": ("fail", "skip"),
+    "channels": ("auto", "1", "3"),
+}
+
+
+def suffix_glob() -> str:
+    """Return the Hadoop glob of all image suffixes, in any case."""
+    either_case = (
+        "".join(f"[{letter}{letter.upper()}]" for letter in suffix) for suffix in SUFFIXES
+    )
+    return "*.{" + ",".join(either_case) + "}"
+
+
+@dataclass(frozen=True)
+class TilingSettings:
+    """What to cut, how, and where to.
+
+    Parameters
+    ----------
+    input : str
+        Folder of images, with all below it; any Hadoop path.
+    output : str
+        Folder of the data set.
+    spec : TileSpec
+    labels : str, default "folder"
+        See `data_prep.labels.annotate`.
+    group : str, optional
+        Regular expression with a group named ``group``: images of one group share a split.
+    split : str, default "0.8:0.1:0.1"
+        Shares of train, validation and test.
+    seed : int, default 0
+        Of the split.
+    encoding : {"raw", "jpeg"}, default "raw"
+        Raw pixels, which Parquet compresses by zstd without loss, or JPEG.
+    quality : int, default 90
+        Of JPEG, 1 to 100.
+    channels : {"auto", "1", "3"}, default "auto"
+        ``auto`` keeps what all images have, and refuses a mixture.
+    on_error : {"fail", "skip"}, default "fail"
+        What an unreadable image does; skipped ones are listed in the report.
+    glob : str, optional
+        File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
+    overwrite : bool, default False
+        Replace an output that exists, once the new one is complete.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value cannot be used.
+
+    Examples
+    --------
+    >>> TilingSettings("images", "tiles", TileSpec(128), split="0.8:0.2").fractions
+    {'train': 0.8, 'test': 0.2}
+    """
+
+    input: str
+    output: str
+    spec: TileSpec = field(default_factory=TileSpec)
+    labels: str = "folder"
+    group: str | None = None
+    split: str = "0.8:0.1:0.1"
+    seed: int = 0
+    encoding: str = "raw"
+    quality: int = 90
+    channels: str = "auto"
+    on_error: str = "fail"
+    glob: str | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ConfigurationError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+        if not self.input or not self.output:
+            raise ConfigurationError("input and output must be paths, got an empty one")
+        if self.quality not in range(1, 101):
+            raise ConfigurationError(f"quality must be 1 to 100, got {self.quality!r}")
+        parse_fractions(self.split)
+        if self.labels.startswith("regex:"):
+            compile_pattern(self.labels.removeprefix("regex:"), "label")
+        if self.group is not None:
+            compile_pattern(self.group, "group")
+
+    @property
+    def fractions(self) -> dict[str, float]:
+        """Shares by split."""
+        return parse_fractions(self.split)
+
+    @property
+    def file_glob(self) -> str:
+        """Which file names are taken."""
+        return self.glob or suffix_glob()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON types, without the specification, which has its own."""
+        return {name: value for name, value in vars(self).items() if name != "spec"}
+
+
+def parse_angles(text: str) -> list[float]:
+    """Read angles from the command line.
+
+    Parameters
+    ----------
+    text : str
+        ``START:STOP:STEP`` without the stop, as in Python, or numbers with commas.
+
+    Examples
+    --------
+    >>> parse_angles("0:20:5"), parse_angles("0,90,22.5")
+    ([0.0, 5.0, 10.0, 15.0], [0.0, 90.0, 22.5])
+    """
+    separator = ":" if ":" in text else ","
+    try:
+        numbers = [float(part) for part in text.split(separator)]
+    except ValueError:
+        numbers = []
+    if separator == ",":
+        if not numbers:
+            raise _angles_error(text)
+        return numbers
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or numbers[2] <= 0:
+        raise _angles_error(text)
+    start, stop, step = numbers
+    # Rounded first: 0:1:0.1 has ten angles, though 1 / 0.1 can come out a little above.
+    count = math.ceil(round((stop - start) / step, 9))
+    if not 0 < count <= 36_000:
+        raise _angles_error(text)
+    return [start + i * step for i in range(count)]
+
+
+def _angles_error(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"angles must be START:STOP:STEP such as 0:360:5, or numbers such as 0,90; got {text!r}"
+    )
