@@ -1,0 +1,133 @@
+"""A file without a name on a worker's disk: written once, read in pieces, small in memory."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import NoSpaceError, StorageError
+
+# Left for everyone else on the disk.
+RESERVED_BYTES = 256 << 20
+
+
+class LocalFile:
+    """Bytes on the local disk; gone with the process, however it ends.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it lies.
+    mapped_bytes : int
+        A file up to this size is mapped, which costs least for small pieces. A larger one is read
+        piece by piece: mapped pages count as the container's memory on YARN, and Linux maps up to
+        2 MiB around each page that is touched.
+    """
+
+    def __init__(self, folder: Path, mapped_bytes: int) -> None:
+        self._folder = folder
+        self._mapped_bytes = mapped_bytes
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  closed by close()
+        self._map: mmap.mmap | None = None
+        self._written = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Free space on the disk beside what is left to others."""
+        return shutil.disk_usage(self._folder).free - RESERVED_BYTES
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Append bytes.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk has no room for them.
+        """
+        size = memoryview(content).nbytes
+        free = self.free_bytes
+        if size > free:
+            raise NoSpaceError(self._no_space(size, free))
+        try:
+            self._file.write(content)
+        except OSError as error:
+            # A quota, or another process that was faster.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise NoSpaceError(self._no_space(size, self.free_bytes)) from error
+        self._written += size
+
+    def seal(self) -> None:
+        """End the writing."""
+        self._file.flush()
+        if 0 < self._written <= self._mapped_bytes:
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return the bytes from `start` to before `stop`."""
+        if self._map is not None:
+            return memoryview(self._map)[start:stop]
+        content = bytearray(stop - start)
+        self._read_into(memoryview(content), start)
+        return memoryview(content)
+
+    def read_records(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+        """Return copies of records of one size.
+
+        Parameters
+        ----------
+        places : ndarray
+            Which records, shape ``(n,)``; the file begins with record 0.
+        size : int
+            Bytes of a record.
+
+        Returns
+        -------
+        ndarray
+            Shape ``(n, size)``, ``uint8``.
+        """
+        if self._map is not None:
+            records: NDArray[Any] = np.frombuffer(self._map, np.uint8).reshape(-1, size)
+            return records[places]
+        table = np.empty((len(places), size), np.uint8)
+        content = table.reshape(-1).data
+        for row, place in enumerate(places.tolist()):
+            self._read_into(content[row * size : (row + 1) * size], place * size)
+        return table
+
+    def close(self) -> None:
+        """Drop the file; a second call changes nothing."""
+        # Views may live on in a traceback, so the map is left to whoever holds the last one.
+        self._map = None
+        self._file.close()
+
+    def _read_into(self, target: memoryview, start: int) -> None:
+        got = os.preadv(self._file.fileno(), [target], start)
+        if got != len(target):
+            raise StorageError(
+                f"a worker's local file in {self._folder} gave {got} of {len(target)} bytes at "
+                f"{start} of {self._written}; look for errors of this disk"
+            )
+
+    def _no_space(self, size: int, free: int) -> str:
+        return (
+            f"a worker's rows do not fit the disk of {self._folder}: {self._written:,} bytes are "
+            f"written, {size:,} come next, {max(free, 0):,} are free beside {RESERVED_BYTES:,} "
+            "left to others. Use workers on more hosts, point spark.local.dir at a larger disk, "
+            "or store images as jpeg"
+        )
+
+
+def local_folder() -> Path:
+    """Return a folder on the worker's local disks."""
+    # Spark tells its Python workers its local directories; on YARN they are the container's.
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return Path(first) if first and Path(first).is_dir() else Path(tempfile.gettempdir())

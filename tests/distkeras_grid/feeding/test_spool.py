@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distkeras_grid.errors import NoSpaceError, SchemaError, StorageError
+from distkeras_grid.feeding import local_file
+from distkeras_grid.feeding.local_file import local_folder
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.spool import Spool
+
+SHAPE = (5, 4, 1)
+
+
+def pixels_of(numbers):
+    """Images that differ by the number of their row."""
+    return np.stack([np.full(SHAPE, number % 251, np.uint8) for number in numbers])
+
+
+def batch(numbers, weights=False, encoding="raw", label=int):
+    pixels = pixels_of(numbers)
+    contents = [
+        image.tobytes() if encoding == "raw" else cv2.imencode(".png", image)[1].tobytes()
+        for image in pixels
+    ]
+    columns = {
+        "row": pa.array(numbers, pa.int64()),
+        "features": pa.array(contents, pa.binary()),
+        "label": pa.array([label(number) for number in numbers]),
+    }
+    if weights:
+        columns["weight"] = pa.array([number / 2 for number in numbers], pa.float32())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def sealed(batches, field=None, **options):
+    spool = Spool(field or Field("image", SHAPE), **options)
+    for each in batches:
+        spool.append(each)
+    spool.seal()
+    return spool
+
+
+@pytest.mark.parametrize("encoding", ["raw", "png"])
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("mapped", [1 << 20, 0], ids=["mapped", "read"])
+def test_rows_come_back_by_number_however_they_came(encoding, weights, mapped, tmp_path):
+    numbers = np.random.default_rng(0).permutation(np.arange(0, 300, 3)).tolist()
+    batches = [batch(numbers[i : i + 7], weights, encoding) for i in range(0, 100, 7)]
+    field = Field("image", SHAPE, encoding=encoding)
+    with sealed(batches, field, folder=tmp_path, mapped_bytes=mapped) as spool:
+        assert spool.rows == 100
+        rows = spool.gather(np.array([0, 99, 5, 5]))
+        expected = [0, 297, 15, 15]
+        assert np.array_equal(rows.features, pixels_of(expected))
+        assert rows.labels.tolist() == expected
+        assert (rows.weights.tolist() if weights else rows.weights) == (
+            [number / 2 for number in expected] if weights else None
+        )
+
+
+def test_lists_and_one_hot_labels_and_empty_batches():
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "row": pa.array([1, 0]),
+            "features": pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32())),
+            "label": pa.array([[0.0, 1.0], [1.0, 0.0]]),
+        }
+    )
+    with sealed(
+        [rows.slice(0, 0), rows, rows.slice(2)], Field("x", (2,), dtype="float32")
+    ) as spool:
+        back = spool.gather(np.array([0, 1]))
+        assert back.features.tolist() == [[3, 4], [1.5, 2]]
+        assert back.labels.tolist() == [[1, 0], [0, 1]]
+
+
+def test_no_rows_at_all():
+    with sealed([]) as spool:
+        assert spool.rows == 0
+
+
+def test_gathered_rows_are_copies():
+    with sealed([batch([0, 1])]) as spool:
+        spool.gather(np.array([0])).features[:] = 99
+        assert spool.gather(np.array([0])).features.max() == 0
+
+
+def test_images_are_decoded_once_if_half_of_the_free_space_is_enough(monkeypatch):
+    field = Field("image", SHAPE, encoding="png")
+    needed = 10 * 20
+    for spare, encoded in ((0, False), (-2, True)):
+        usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 2 * needed + spare)
+        with Spool(field) as spool:
+            spool.append(batch(list(range(10)), encoding="png"))
+            monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+            spool.seal()
+            monkeypatch.undo()
+            assert spool.encoded is encoded
+            features = spool.gather(np.array([3, 7])).features
+            assert np.array_equal(features, pixels_of([3, 7]))
+
+
+def test_images_stay_encoded_if_the_space_goes_while_they_are_decoded(monkeypatch):
+    def full(self, content):
+        raise NoSpaceError("full")
+
+    with Spool(Field("image", SHAPE, encoding="png")) as spool:
+        spool.append(batch([0, 1, 2], encoding="png"))
+        monkeypatch.setattr(local_file.LocalFile, "write", full)
+        spool.seal()
+        assert spool.encoded
+        assert np.array_equal(spool.gather(np.array([2])).features, pixels_of([2]))
+
+
+def test_full_disk_is_refused_with_the_arithmetic(monkeypatch, tmp_path):
+    with Spool(Field("image", SHAPE), folder=tmp_path) as spool:
+        spool.append(batch([0, 1]))
+        usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 59)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+        message = f"disk of {tmp_path}: 40 bytes are written, 60 come next, 59 are free"
+        with pytest.raises(NoSpaceError, match=re.escape(message)):
+            spool.append(batch([2, 3, 4]))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_write_that_fails_is_a_full_disk_too(tmp_path):
+    file = local_file.LocalFile(tmp_path, 1 << 20)
+    file._file.close()
+    file._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    with pytest.raises(NoSpaceError, match="10 come next"):
+        file.write(b"0123456789")
+    file.close()
+
+
+def test_file_that_lost_bytes_is_an_error(tmp_path):
+    with sealed([batch([0, 1])], folder=tmp_path, mapped_bytes=0) as spool:
+        spool._file._file.truncate(30)
+        with pytest.raises(StorageError, match="gave 10 of 20 bytes at 20 of 40"):
+            spool.gather(np.array([1]))
+
+
+def test_value_that_does_not_fit_is_refused():
+    with Spool(Field("image", (5, 5, 1))) as spool, pytest.raises(SchemaError, match="'image'"):
+        spool.append(batch([0]))
+
+
+def test_nothing_lies_in_the_folder(tmp_path):
+    with sealed([batch([0, 1])], folder=tmp_path) as spool:
+        assert list(tmp_path.iterdir()) == []
+        spool.close()
+        spool.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("mapped", [True, False])
+def test_large_files_do_not_count_as_memory(mapped, tmp_path):
+    field = Field("image", (256, 256, 1))
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {
+                "row": pa.array([number]),
+                "features": pa.array([bytes([number]) * field.nbytes]),
+                "label": pa.array([number]),
+            }
+        )
+        for number in range(100)
+    ]
+    size = 100 * field.nbytes
+    with sealed(batches, field, folder=tmp_path, mapped_bytes=size - (not mapped)) as spool:
+        order = np.random.default_rng(0).permutation(100)
+        rows = spool.gather(order)
+        assert np.array_equal(rows.features[:, 7, 7, 0], order)
+        assert mapped_bytes() == (size if mapped else 0)
+
+
+def mapped_bytes():
+    """Resident pages of files without a name in this process."""
+    sections = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    sizes = [
+        int(re.search(r"Rss: +(\d+) kB", section)[1])
+        for section in sections
+        if "(deleted)" in section.split("\n")[0]
+    ]
+    return sum(sizes) * 1024
+
+
+def test_folder_is_sparks_local_directory(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    assert local_folder() == tmp_path
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", os.fspath(tmp_path / "gone"))
+    assert local_folder() != tmp_path / "gone"
+    assert local_folder().is_dir()
