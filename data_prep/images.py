@@ -78,7 +78,7 @@ def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> 
     except DAMAGE as error:
         raise ImageError(
             f"{name} cannot be decoded ({type(error).__name__}: {error}); repair or remove it, or "
-            "skip such files by --on-error skip"
+            "leave such files out by --on-error skip"
         ) from error
 
 

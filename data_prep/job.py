@@ -22,6 +22,7 @@ from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, wri
 from data_prep.tiles import group_by_base
 from distkeras_grid import errors
 from distkeras_grid.errors import (
+    ConfigurationError,
     EmptyDataError,
     ImageError,
     NoSpaceError,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MANIFEST = "_dataset.json"
+# Of many unreadable images so many are named in one error.
+SHOWN_ERRORS = 5
 
 Say = Callable[[str], object]
 
@@ -92,12 +95,12 @@ def tile_images(
         say(line)
     plan.check_space(free, settings.output)
     with _published(storage, settings) as temporary, _executor_errors(settings.output):
-        units, partitions = plan_units(
+        units = plan_units(
             plan, [angles for _, angles in group_by_base(settings.spec.angles)], task_slots(session)
         )
         cutting = _cutting(settings)
         tiles = tile_frame(session, images, units, field, cutting)
-        with TaskProgress(session, partitions, say):
+        with TaskProgress(session, "cutting", say):
             write_tiles(session, tiles, field, temporary)
         _check_written(session, temporary, plan)
         manifest = _manifest(settings, plan, field)
@@ -126,22 +129,10 @@ def make_plan(
     field : Field
         Of the image column.
     """
-    say(f"looking at the images in {settings.input} ...")
-    with _executor_errors(settings.input):
-        found = inspect_images(spark, images, _cutting(settings))
-    root = storage.resolve(settings.input).rstrip("/") + "/"
-    by_path = {each.uri.removeprefix(root): each for each in found}
-    if not by_path:
-        raise EmptyDataError(
-            f"no file below {settings.input} matches {settings.file_glob}; check the folder, or "
-            "give --glob"
-        )
-    left_out = {path: each.error for path, each in by_path.items() if each.error is not None}
-    good = {path: each for path, each in by_path.items() if each.error is None}
-    if left_out and (settings.on_error == "fail" or not good):
-        raise _bad_images(left_out)
+    found = _inspect(spark, storage, images, settings, say)
+    good, left_out = _screen(found, settings.on_error)
     channels, dtype = _common_format(good)
-    said = annotate(list(by_path), settings.labels, storage.read_text, settings.group)
+    said = annotate(list(good), settings.labels, storage.read_text, settings.group)
     sources = [
         Source(path, each.sha256, said[path].label, said[path].group, said[path].split)
         for path, each in good.items()
@@ -156,10 +147,44 @@ def make_plan(
         for source in sorted(first.values(), key=lambda source: source.path)
     )
     check_leaks((each.split, each.sha256, each.group) for each in planned)
-    spec = settings.spec
     classes = class_names([source.label for source in sources])
-    field = image_field(spec, channels, dtype, settings.encoding, classes)
-    return Plan(planned, classes, len(list(spec.angles)), field.nbytes, left_out), field
+    field = image_field(settings.spec, channels, dtype, settings.encoding, classes)
+    angles = len(list(settings.spec.angles))
+    return Plan(planned, classes, angles, field.nbytes, left_out), field
+
+
+def _inspect(
+    spark: SparkSession, storage: Storage, images: DataFrame, settings: TilingSettings, say: Say
+) -> dict[str, Inspected]:
+    """Return what every image is, by its path below the input folder."""
+    say(f"looking at the images in {settings.input} ...")
+    with _executor_errors(settings.input), TaskProgress(spark, "looking", say):
+        found = inspect_images(spark, images, _cutting(settings))
+    if not found:
+        raise EmptyDataError(
+            f"no file below {settings.input} matches {settings.file_glob}; check the folder, or "
+            "give --glob"
+        )
+    root = storage.resolve(settings.input).rstrip("/")
+    # A file given as the input has no path below it.
+    return {each.uri.removeprefix(root).lstrip("/") or each.uri: each for each in found}
+
+
+def _screen(
+    found: dict[str, Inspected], on_error: str
+) -> tuple[dict[str, Inspected], dict[str, str]]:
+    """Return the images that can be tiled, and why the others cannot."""
+    good = {path: each for path, each in found.items() if each.error is None}
+    reasons = {path: each.error for path, each in found.items() if each.error is not None}
+    if reasons and (on_error == "fail" or not good):
+        shown = "; ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
+        more = len(reasons) - SHOWN_ERRORS
+        raise ImageError(
+            f"{len(reasons)} of {len(found)} images cannot be tiled: {shown}"
+            + (f"; and {more} more" if more > 0 else "")
+            + ". Nothing was written."
+        )
+    return good, reasons
 
 
 def _planned(
@@ -183,9 +208,22 @@ def _planned(
 def _check_paths(storage: Storage, settings: TilingSettings) -> None:
     if not storage.exists(settings.input):
         raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
-    if storage.exists(settings.output) and not settings.overwrite:
+    source, target = (storage.resolve(path) + "/" for path in (settings.input, settings.output))
+    if source.startswith(target):
+        raise ConfigurationError(
+            f"the output {settings.output} is or contains the input {settings.input}; choose "
+            "another"
+        )
+    if not storage.exists(settings.output):
+        return
+    if not settings.overwrite:
         raise OutputExistsError(
             f"{settings.output} exists; choose another output, or replace it by --overwrite"
+        )
+    if not storage.exists(f"{settings.output}/{MANIFEST}"):
+        raise OutputExistsError(
+            f"{settings.output} exists and is no data set of tiles, so it is not replaced; choose "
+            "another output"
         )
 
 
@@ -201,15 +239,6 @@ def _images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
 def _cutting(settings: TilingSettings) -> Cutting:
     channels = None if settings.channels == "auto" else int(settings.channels)
     return Cutting(settings.spec, settings.encoding, settings.quality, channels)
-
-
-def _bad_images(reasons: dict[str, str]) -> ImageError:
-    shown = "; ".join(reasons[path] for path in sorted(reasons)[:5])
-    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-    return ImageError(
-        f"{len(reasons)} of the images cannot be tiled: {shown}{more}. Repair or remove them, or "
-        "leave them out by --on-error skip. Nothing was written."
-    )
 
 
 def _common_format(found: dict[str, Inspected]) -> tuple[int, str]:

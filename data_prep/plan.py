@@ -150,7 +150,7 @@ class Unit:
     partition: int
 
 
-def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> tuple[list[Unit], int]:
+def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> list[Unit]:
     """Divide the work into tasks of about equal size.
 
     Parameters
@@ -163,9 +163,8 @@ def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> tup
 
     Returns
     -------
-    units : list of Unit
+    list of Unit
         In the order of their partitions.
-    partitions : int
     """
     # A few tasks a slot even out their ends; few large images are cut by angles, too.
     wanted = max(4 * slots, -(-plan.stored_bytes // FILE_BYTES))
@@ -182,7 +181,7 @@ def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> tup
         for number, part in enumerate(_divide(steps, tasks)):
             units += [Unit(source, turned, partitions + number) for source, turned in part]
         partitions += tasks
-    return units, partitions
+    return units
 
 
 def format_bytes(count: float) -> str:

@@ -20,8 +20,8 @@ class TaskProgress:
     Parameters
     ----------
     spark : SparkSession
-    tasks : int
-        Tasks of the stage that is watched; others are not counted.
+    what : str
+        What the tasks do.
     say : callable
         Receives a line every 4 s.
     interval : float, default 4.0
@@ -31,12 +31,12 @@ class TaskProgress:
     def __init__(
         self,
         spark: SparkSession,
-        tasks: int,
+        what: str,
         say: Callable[[str], object],
         interval: float = INTERVAL,
     ) -> None:
         self._tracker: Any = spark.sparkContext.statusTracker()
-        self._tasks = tasks
+        self._what = what
         self._say = say
         self._interval = interval
         self._done = threading.Event()
@@ -59,10 +59,7 @@ class TaskProgress:
         began = time.monotonic()
         while not self._done.wait(self._interval):
             stages = map(self._tracker.getStageInfo, self._tracker.getActiveStageIds())
-            completed = sum(
-                stage.numCompletedTasks
-                for stage in stages
-                if stage and stage.numTasks == self._tasks
-            )
+            counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
+            completed, tasks = sum(done for done, _ in counts), sum(total for _, total in counts)
             seconds = time.monotonic() - began
-            self._say(f"  {completed} of {self._tasks} tasks done after {seconds:.0f} s")
+            self._say(f"  {self._what}: {completed} of {tasks} tasks done after {seconds:.0f} s")

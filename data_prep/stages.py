@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.images import as_channels, decode_image
 from data_prep.plan import Unit
@@ -125,6 +127,8 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
                 f"{uri} is {width}x{height}, too small for a tile of {spec.tile} at any angle; "
                 "take smaller tiles"
             )
+        if cutting.encoding == "jpeg" and pixels.dtype != np.uint8:
+            raise ImageError(f"{uri} has 16 bits, which JPEG cannot hold; use --encoding raw")
         # Oblique angles compress a little better than straight ones, and are most of them.
         angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
         sample = list(itertools.islice(iter_tiles(pixels, spec, [angle]), SAMPLE_TILES))

@@ -1,0 +1,150 @@
+"""``distkeras-grid tile``: images in, a data set of tiles out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from data_prep.geometry import INTERPOLATIONS, MODES, TileSpec
+from data_prep.job import tile_images
+from data_prep.settings import CHOICES, TilingSettings, parse_angles
+from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.spark.session import build_session
+
+DESCRIPTION = """\
+Cut the images below a folder into square tiles, overlapping and rotated, and write them as
+Parquet: one folder a split, and _dataset.json, which says what was done.
+
+Sources, not tiles, are divided into train, validation and test, by class, so that no part of a
+training image is ever tested on. Tiles, bytes and free space are printed before anything is
+written; the output appears complete or not at all.
+"""
+EXAMPLES = """\
+examples:
+  one folder a class:
+    distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles
+  the class from names such as 065_lentils.jpg, the specimen from the folder:
+    distkeras-grid tile --input raw --output tiles \\
+        --labels 'regex:_(?P<label>[a-z]+)' --group '^(?P<group>[^/]+)/'
+  few and small, without rotation:
+    distkeras-grid tile --input raw --output tiles --tile 128 --overlap 0 --angles 0
+
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid tile",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_paths(parser)
+    _add_cutting(parser)
+    _add_labels(parser)
+    return parser
+
+
+def _add_paths(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("where").add_argument
+    add("--input", required=True, metavar="URI", help="folder of images, with all below it")
+    add("--output", required=True, metavar="URI", help="folder to write; must not exist")
+    add("--overwrite", action="store_true", help="replace a data set that exists, at the end")
+    add("--glob", metavar="PATTERN", help="file names to take (all PNG, JPEG, TIFF and BMP)")
+    add(
+        "--on-error",
+        choices=CHOICES["on_error"],
+        default="fail",
+        help="what an unreadable image does: fail before anything is written, or be left out "
+        "and listed (fail)",
+    )
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+
+
+def _add_cutting(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("how").add_argument
+    add("--tile", type=int, default=256, metavar="PIXELS", help="side of a tile (256)")
+    add(
+        "--overlap",
+        type=float,
+        default=0.5,
+        metavar="PART",
+        help="part of a tile that its neighbour repeats (0.5)",
+    )
+    add(
+        "--angles",
+        default="0:360:5",
+        metavar="START:STOP:STEP",
+        help="rotations in degrees, counter-clockwise, without STOP; or numbers with commas "
+        "(0:360:5)",
+    )
+    add(
+        "--mode",
+        choices=MODES,
+        default="inside",
+        help="inside: every tile that lies in the turned image; paper: fewer, from an inscribed "
+        "rectangle no larger than the image (inside)",
+    )
+    add("--interpolation", choices=INTERPOLATIONS, default="cubic", help="(cubic)")
+    add(
+        "--channels",
+        choices=CHOICES["channels"],
+        default="auto",
+        help="1: make all gray, 3: make all colour, auto: keep what all have (auto)",
+    )
+    add(
+        "--encoding",
+        choices=CHOICES["encoding"],
+        default="raw",
+        help="raw: lossless, zstd; jpeg: smaller, lossy (raw)",
+    )
+    add("--quality", type=int, default=90, metavar="1-100", help="of jpeg (90)")
+
+
+def _add_labels(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("classes and splits").add_argument
+    add(
+        "--labels",
+        default="folder",
+        metavar="RULE",
+        help="folder: the name of an image's folder; regex:PATTERN: the group (?P<label>...) in "
+        "its file name; FILE.csv: columns file and label, optionally split and group (folder)",
+    )
+    add(
+        "--split",
+        default="0.8:0.1:0.1",
+        metavar="SHARES",
+        help="train:validation:test, or train:test (0.8:0.1:0.1)",
+    )
+    add("--seed", type=int, default=0, help="of the split (0)")
+    add(
+        "--group",
+        metavar="PATTERN",
+        help="regular expression for paths below the input: images with the same (?P<group>...) "
+        "stay in one split",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: tile(flags))
+
+
+def tile(flags: argparse.Namespace) -> None:
+    """Tile as the flags say."""
+    values = vars(flags)
+    spec = TileSpec(
+        flags.tile, flags.overlap, parse_angles(flags.angles), flags.mode, flags.interpolation
+    )
+    names = set(TilingSettings.__dataclass_fields__) - {"spec"}
+    settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
+    session = build_session("distkeras-grid tile", master=flags.master)
+    tile_images(settings, spark=session, say=_say)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,68 @@
+import pytest
+
+from data_prep import command
+from data_prep.command import build_parser, main
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The settings with which the job would have run, without Spark."""
+    calls = []
+    monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
+    monkeypatch.setattr(command, "tile_images", lambda settings, **_: calls.append(settings))
+    return calls
+
+
+def test_defaults(called):
+    assert main(["--input", "in", "--output", "out"]) == 0
+    (settings,) = called
+    assert (settings.input, settings.output, settings.spec.tile) == ("in", "out", 256)
+    assert len(settings.spec.angles) == 72
+    assert (settings.labels, settings.encoding, settings.on_error) == ("folder", "raw", "fail")
+
+
+def test_every_flag_arrives(called):
+    flags = (
+        "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode paper "
+        "--interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 --group (?P<group>a) "
+        "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite"
+    )
+    assert main(flags.split()) == 0
+    (settings,) = called
+    assert settings.spec.to_json() == {
+        "tile": 64,
+        "overlap": 0.25,
+        "angles": [0, 45],
+        "mode": "paper",
+        "interpolation": "linear",
+    }
+    assert settings.to_json() == {
+        "input": "i",
+        "output": "o",
+        "labels": "l.csv",
+        "group": "(?P<group>a)",
+        "split": "0.7:0.3",
+        "seed": 4,
+        "encoding": "jpeg",
+        "quality": 80,
+        "channels": "1",
+        "on_error": "skip",
+        "glob": "*.png",
+        "overwrite": True,
+    }
+
+
+def test_wrong_values_are_one_line_and_code_2(called, capsys):
+    assert main(["--input", "i", "--output", "o", "--overlap", "1.5"]) == 2
+    assert "ConfigurationError: overlap must be" in capsys.readouterr().err
+    assert main(["--input", "i", "--output", "o", "--angles", "x"]) == 2
+    assert called == []
+    with pytest.raises(SystemExit) as stop:
+        main(["--output", "o"])
+    assert stop.value.code == 2
+
+
+def test_help_tells_every_default_and_exit_code():
+    text = build_parser().format_help()
+    for word in ("0:360:5", "(256)", "(0.5)", "0.8:0.1:0.1", "exit codes", "regex:PATTERN"):
+        assert word in text

@@ -1,0 +1,257 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, iter_tiles, tile_images
+from data_prep.images import decode_image
+from distkeras_grid.errors import (
+    ConfigurationError,
+    EmptyDataError,
+    ImageError,
+    LabelError,
+    NoSpaceError,
+    OutputExistsError,
+    PathNotFoundError,
+)
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.storage import Storage
+
+pytestmark = pytest.mark.spark
+
+SPEC = TileSpec(32, angles=[0, 40, 90, 130])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Twelve small micrographs of two classes, below a folder whose name has a space."""
+    rng = np.random.default_rng(5)
+    root = tmp_path / "raw images"
+    for label in ("a", "b"):
+        (root / label).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 256, (80, 100), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / label / f"{i}.png")
+    return root
+
+
+@pytest.fixture
+def settings(folder, tmp_path):
+    return TilingSettings(str(folder), str(tmp_path / "tiles"), SPEC, split="0.5:0.5")
+
+
+def left_behind(settings):
+    return sorted(path.name for path in Path(settings.output).parent.iterdir())
+
+
+def test_end_to_end(spark, settings, folder):
+    said = []
+    manifest = tile_images(settings, spark=spark, say=said.append)
+    assert left_behind(settings) == ["raw images", "tiles"]
+    frame = spark.read.parquet(settings.output)
+    rows = frame.collect()
+    assert len(rows) == manifest["tiles"] > 100
+
+    field = Field.from_metadata("image", frame.schema["image"].metadata)
+    assert field.shape == (32, 32, 1)
+    assert field.classes == ("a", "b")
+    expected = {
+        (f"{path.parent.name}/{path.name}", tile.angle, tile.x, tile.y): tile
+        for path in folder.glob("*/*.png")
+        for tile in iter_tiles(decode_image(path.read_bytes(), path.name), SPEC)
+    }
+    assert len(expected) == len(rows)
+    for row in rows:
+        tile = expected[row.source, row.angle, row.x, row.y]
+        assert bytes(row.image) == tile.pixels.tobytes()
+        assert (row.src_cx, row.src_cy) == (tile.src_cx, tile.src_cy)
+        assert (row.label, row.label_name) == ("ab".index(row.source[0]), row.source[0])
+    assert len({row.tile_id for row in rows}) == len(rows)
+
+    splits = {}
+    for row in rows:
+        assert splits.setdefault(row.source, row.split) == row.split
+    for label in "ab":
+        assert sorted(s for p, s in splits.items() if p[0] == label) == ["test"] * 3 + ["train"] * 3
+    assert any("12 images, 4 angles" in line and "free" in line for line in said)
+
+
+def test_manifest(spark, settings):
+    manifest = tile_images(settings, spark=spark)
+    written = json.loads((Path(settings.output) / "_dataset.json").read_text())
+    assert written == manifest
+    assert Field.from_metadata("image", written["image"]).nbytes == 1024
+    assert TileSpec.from_json(written["spec"]) == SPEC
+    assert written["classes"] == ["a", "b"]
+    counts = [n for by_class in written["counts"].values() for n in by_class.values()]
+    assert sum(counts) == written["tiles"] == sum(each["tiles"] for each in written["sources"])
+    assert {each["status"] for each in written["sources"]} == {"tiled"}
+    assert written["versions"]["pyspark"]
+
+
+def test_files_are_sorted_compressed_and_without_dictionary(spark, settings):
+    tile_images(settings, spark=spark)
+    files = sorted(Path(settings.output).glob("split=*/*.parquet"))
+    assert {path.parent.name for path in files} == {"split=train", "split=test"}
+    for path in files:
+        rows = pq.read_table(path, columns=["source", "angle", "y", "x"]).to_pylist()
+        keys = [(r["source"], r["angle"] % 90, r["angle"], r["y"], r["x"]) for r in rows]
+        assert keys == sorted(keys)
+        image = pq.ParquetFile(path).metadata.row_group(0).column(0)
+        assert (image.path_in_schema, image.compression) == ("image", "ZSTD")
+        assert not image.has_dictionary_page
+
+
+def test_metadata_survive_select_filter_and_parquet(spark, settings, tmp_path):
+    manifest = tile_images(settings, spark=spark)
+    frame = spark.read.parquet(settings.output).where("label = 1").select("label", "image")
+    assert frame.schema["image"].metadata == manifest["image"]
+    frame.limit(3).write.parquet(str(tmp_path / "again"))
+    again = spark.read.parquet(str(tmp_path / "again"))
+    assert again.schema["image"].metadata == manifest["image"]
+
+
+def test_jpeg_is_stored_as_pictures_with_paths(spark, settings):
+    settings = replace(settings, encoding="jpeg", quality=95)
+    tile_images(settings, spark=spark)
+    frame = spark.read.parquet(settings.output)
+    assert Field.from_metadata("image", frame.schema["image"].metadata).encoding == "jpeg"
+    row = frame.select("image.*", "tile_id").first()
+    assert row.path == f"{row.tile_id}.jpeg"
+    assert decode_image(bytes(row.bytes), "tile").shape == (32, 32, 1)
+
+
+def test_identical_files_are_one_source(spark, settings, folder):
+    original = folder / "a" / "0.png"
+    for name in ("7.png", "8.png"):
+        (folder / "a" / name).write_bytes(original.read_bytes())
+    manifest = tile_images(settings, spark=spark)
+    left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
+    assert left_out == {
+        "a/7.png": "the same bytes as a/0.png",
+        "a/8.png": "the same bytes as a/0.png",
+    }
+    assert spark.read.parquet(settings.output).select("source").distinct().count() == 12
+
+
+def test_groups_stay_together(spark, settings):
+    settings = replace(settings, group=r"(?P<group>[0-9])\.png")
+    tile_images(settings, spark=spark)
+    splits = {}
+    for row in spark.read.parquet(settings.output).select("source", "split").distinct().collect():
+        assert splits.setdefault(row.source[-5:], row.split) == row.split
+
+
+def test_labels_and_splits_from_a_table(spark, settings, folder, tmp_path):
+    lines = ["file,label,split"]
+    lines += [f"{p.parent.name}/{p.name},{int(p.stem) % 3},train" for p in folder.glob("*/*.png")]
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    manifest = tile_images(replace(settings, labels=str(tmp_path / "labels.csv")), spark=spark)
+    assert manifest["classes"] == ["0", "1", "2"]
+    assert set(manifest["counts"]) == {"train"}
+
+
+def test_16_bits_are_kept(spark, settings, folder):
+    rng = np.random.default_rng(1)
+    for path in folder.glob("*/*.png"):
+        Image.fromarray(rng.integers(0, 65536, (60, 60), dtype=np.uint16)).save(path)
+    manifest = tile_images(settings, spark=spark)
+    field = Field.from_metadata("image", manifest["image"])
+    assert (field.dtype, field.scale) == ("uint16", 1 / 65535)
+    row = spark.read.parquet(settings.output).where("angle = 0").first()
+    pixels = np.frombuffer(row.image, "<u2").reshape(field.shape)
+    source = decode_image((folder / row.source).read_bytes(), "")
+    np.testing.assert_array_equal(pixels, source[row.y : row.y + 32, row.x : row.x + 32])
+    with pytest.raises(ImageError, match=r"16 bits.*--encoding raw"):
+        tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
+
+
+def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
+    tile_images(settings, spark=spark)
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        tile_images(settings, spark=spark)
+    smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
+    manifest = tile_images(smaller, spark=spark)
+    assert spark.read.parquet(settings.output).count() == manifest["tiles"]
+    assert left_behind(settings) == ["raw images", "tiles"]
+
+
+def test_what_is_no_data_set_is_never_replaced(spark, settings, folder):
+    Path(settings.output).mkdir()
+    (Path(settings.output) / "thesis.txt").write_text("x")
+    with pytest.raises(OutputExistsError, match="no data set of tiles"):
+        tile_images(replace(settings, overwrite=True), spark=spark)
+    with pytest.raises(ConfigurationError, match="contains the input"):
+        tile_images(replace(settings, output=str(folder), overwrite=True), spark=spark)
+    with pytest.raises(ConfigurationError, match="contains the input"):
+        tile_images(replace(settings, output=str(folder.parent), overwrite=True), spark=spark)
+
+
+def test_bad_images_fail_before_anything_is_written_or_are_listed(spark, settings, folder):
+    (folder / "a" / "cut.png").write_bytes((folder / "a" / "0.png").read_bytes()[:500])
+    Image.new("L", (31, 200)).save(folder / "b" / "small.png")
+    with pytest.raises(ImageError, match=r"(?s)2 of 14.*cut\.png.*small\.png is 31x200, too small"):
+        tile_images(settings, spark=spark)
+    assert left_behind(settings) == ["raw images"]
+    manifest = tile_images(replace(settings, on_error="skip"), spark=spark)
+    left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
+    assert set(left_out) == {"a/cut.png", "b/small.png"}
+    assert "cannot be decoded" in left_out["a/cut.png"]
+
+
+def test_mixed_channels(spark, settings, folder):
+    colour = np.random.default_rng(2).integers(0, 256, (80, 100, 3), dtype=np.uint8)
+    Image.fromarray(colour).save(folder / "b" / "colour.png")
+    with pytest.raises(ImageError, match=r"12 with 1 channel .*1 with 3 channels .*--channels 1"):
+        tile_images(settings, spark=spark)
+    manifest = tile_images(replace(settings, channels="3"), spark=spark)
+    assert Field.from_metadata("image", manifest["image"]).shape == (32, 32, 3)
+
+
+def test_what_does_not_fit_is_refused(spark, settings, monkeypatch):
+    monkeypatch.setattr(Storage, "free_space", lambda *_: 1000)
+    said = []
+    with pytest.raises(NoSpaceError, match=r"1\.0 kB free"):
+        tile_images(settings, spark=spark, say=said.append)
+    assert any("1.0 kB free" in line for line in said)
+    assert left_behind(settings) == ["raw images"]
+
+
+def test_inputs_that_are_not_there(spark, settings, folder, tmp_path):
+    with pytest.raises(PathNotFoundError, match="nowhere"):
+        tile_images(replace(settings, input=str(tmp_path / "nowhere")), spark=spark)
+    with pytest.raises(EmptyDataError, match=r"\*\.gif"):
+        tile_images(replace(settings, glob="*.gif"), spark=spark)
+    with pytest.raises(LabelError, match="lies directly"):
+        tile_images(replace(settings, input=str(folder / "a")), spark=spark)
+    with pytest.raises(PathNotFoundError, match=r"labels\.csv"):
+        tile_images(replace(settings, labels=str(tmp_path / "labels.csv")), spark=spark)
+
+
+def test_nothing_stays_behind_when_a_task_fails(spark, settings, folder, monkeypatch):
+    """A source changes between the two passes."""
+    from data_prep import job
+
+    def change(*arguments):
+        Image.new("L", (90, 90)).save(folder / "b" / "3.png")
+        return tile_frame(*arguments)
+
+    tile_frame = job.tile_frame
+    monkeypatch.setattr(job, "tile_frame", change)
+    with pytest.raises(ImageError, match=r"3\.png has changed since the job began"):
+        tile_images(settings, spark=spark)
+    assert left_behind(settings) == ["raw images"]
+
+
+def test_settings_of_the_session_are_restored(spark, settings):
+    names = (
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.maxConcurrentOutputFileWriters",
+    )
+    before = [spark.conf.get(name) for name in names]
+    tile_images(settings, spark=spark)
+    assert [spark.conf.get(name) for name in names] == before

@@ -1,0 +1,33 @@
+import threading
+
+import pytest
+
+from data_prep.progress import TaskProgress
+
+pytestmark = pytest.mark.spark
+
+
+def test_says_how_far_the_tasks_are(spark, tmp_path):
+    gate = tmp_path / "gate"
+    lines = []
+    spoke = threading.Event()
+
+    def say(line):
+        lines.append(line)
+        if "1 of 2 tasks" in line:
+            spoke.set()
+            gate.touch()
+
+    def wait_at_the_gate(index, rows, gate=str(gate)):
+        import os
+        import time
+
+        deadline = time.monotonic() + 30
+        while index == 1 and not os.path.exists(gate) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return rows
+
+    with TaskProgress(spark, "waiting", say, interval=0.05):
+        spark.sparkContext.parallelize(range(2), 2).mapPartitionsWithIndex(wait_at_the_gate).count()
+    assert spoke.is_set()
+    assert lines[-1].startswith("  waiting: ")

@@ -1,0 +1,105 @@
+from dataclasses import replace
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.geometry import TileSpec
+from data_prep.schema import (
+    COLUMNS,
+    SourceRow,
+    encode,
+    image_field,
+    measure,
+    record_batch,
+    tile_id,
+)
+from data_prep.tiles import Tile, iter_tiles
+from distkeras_grid.errors import ConfigurationError
+
+SPEC = TileSpec(32, angles=[0, 30])
+SOURCE = SourceRow("a/1.png", "abc", 1, "b", "train")
+
+
+def some_tiles(channels=1, dtype=np.uint8):
+    shape = (80, 90, channels)
+    image = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, shape, dtype=dtype)
+    return list(iter_tiles(image, SPEC))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_raw_rows_hold_the_pixels(dtype):
+    tiles = some_tiles(3, dtype)
+    field = image_field(SPEC, 3, np.dtype(dtype).name, "raw", ("a", "b"))
+    batch = record_batch(tiles, SOURCE, SPEC, field, quality=90)
+    assert batch.schema.names == ["image", *(name for name, _, _ in COLUMNS)]
+    assert batch.num_rows == len(tiles)
+    for row, tile in zip(batch.to_pylist(), tiles, strict=True):
+        little_endian = np.dtype(dtype).newbyteorder("<")
+        pixels = np.frombuffer(row["image"], little_endian).reshape(field.shape)
+        np.testing.assert_array_equal(pixels, tile.pixels)
+        assert (row["x"], row["y"], row["angle"]) == (tile.x, tile.y, tile.angle)
+        assert (row["label"], row["label_name"], row["split"]) == (1, "b", "train")
+        assert (row["height"], row["width"], row["channels"]) == (32, 32, 3)
+        assert len(row["image"]) == field.nbytes
+    assert len(set(batch.column("tile_id").to_pylist())) == len(tiles)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_rows_are_pictures(channels):
+    tile = Tile(np.full((32, 32, channels), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
+    field = image_field(SPEC, channels, "uint8", "jpeg", ())
+    row = record_batch([tile], SOURCE, SPEC, field, quality=90).to_pylist()[0]
+    assert row["image"]["path"] == f"{row['tile_id']}.jpeg"
+    pixels = np.asarray(Image.open(BytesIO(row["image"]["bytes"])))
+    assert pixels.shape == ((32, 32) if channels == 1 else (32, 32, 3))
+    assert np.abs(pixels.astype(int) - 77).max() <= 1
+    with pytest.raises(ConfigurationError, match="uint16"):
+        image_field(SPEC, 1, "uint16", "jpeg", ())
+
+
+def test_quality_is_used():
+    tile = some_tiles()[0].pixels
+    assert len(encode(tile, "jpeg", 30)) < len(encode(tile, "jpeg", 95))
+
+
+def test_the_model_sees_values_from_0_to_1():
+    for dtype, highest in (("uint8", 255), ("uint16", 65535)):
+        field = image_field(SPEC, 1, dtype, "raw", ())
+        assert highest * field.scale + field.offset == 1
+
+
+def test_identity_is_of_pixels_and_how_they_were_cut():
+    tile = some_tiles()[0]
+    same = replace(tile, pixels=tile.pixels + 1)
+    assert tile_id("abc", SPEC, tile) == tile_id("abc", SPEC, same)
+    others = [
+        tile_id("abd", SPEC, tile),
+        tile_id("abc", replace(SPEC, overlap=0.25), tile),
+        tile_id("abc", replace(SPEC, interpolation="linear"), tile),
+        tile_id("abc", SPEC, replace(tile, x=tile.x + 1)),
+        tile_id("abc", SPEC, replace(tile, angle=30.0)),
+    ]
+    assert len({tile_id("abc", SPEC, tile), *others}) == 6
+
+
+@pytest.mark.parametrize("side", [16, 32, 100, 256])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_mean_and_deviation(side, channels, dtype):
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, np.iinfo(dtype).max, (side, side, channels), dtype=dtype)
+    flat, mean, std = measure(pixels)
+    assert flat == 0
+    assert mean == pytest.approx(pixels.mean(), rel=1e-4)
+    assert std == pytest.approx(pixels.std(), rel=1e-3)
+
+
+@pytest.mark.parametrize("background", [3, 250])
+def test_flat_part_whatever_its_brightness(background):
+    rng = np.random.default_rng(1)
+    pixels = np.full((64, 64, 1), background) + rng.integers(-2, 3, (64, 64, 1))
+    pixels[:32, :32] = rng.integers(0, 256, (32, 32, 1))
+    assert measure(pixels.astype(np.uint8))[0] == 0.75
+    assert measure(np.full((64, 64, 1), 7, np.uint8)) == (1.0, 7.0, 0.0)
