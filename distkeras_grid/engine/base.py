@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -93,7 +93,7 @@ class Engine(Protocol):
         """Return a copy of the model's weights as a flat vector."""
         ...
 
-    def run(self, before: Vector, blocks: Sequence[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
         """Train one window from the weights `before` and write the new ones into `after`.
 
         Parameters
@@ -101,7 +101,7 @@ class Engine(Protocol):
         before, after : ndarray
             Shape ``(layout.size,)``, ``float32``; distinct memory, aligned to 64 bytes if they are
             to be used without a copy (`aligned_empty`).
-        blocks : sequence of Block
+        blocks : iterable of Block
             The mini-batches in order.
         """
         ...

@@ -6,7 +6,7 @@ that loops over a window pays once a window, and takes and gives the flat weight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,7 +84,7 @@ class TensorFlowEngine:
         """Return a copy of the model's weights as a flat vector."""
         return self.layout.flatten([np.asarray(variable) for variable in self._variables])
 
-    def run(self, before: Vector, blocks: Sequence[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
         """Train one window from the weights `before` and write the new ones into `after`.
 
         Parameters
@@ -92,8 +92,8 @@ class TensorFlowEngine:
         before, after : ndarray
             Shape ``(layout.size,)``, ``float32``; `before` is read in place if `aligned_empty`
             made it.
-        blocks : sequence of Block
-            The mini-batches in order.
+        blocks : iterable of Block
+            The mini-batches in order; one block at a time is held.
 
         Returns
         -------
@@ -110,7 +110,9 @@ class TensorFlowEngine:
 
         flat = _to_tensor(before)
         logs: Mapping[str, Any] = {}
+        steps, samples = 0, 0
         for number, block in enumerate(blocks):
+            steps, samples = steps + block.steps, samples + block.samples
             function = self._function(block)
             flat, logs = function(flat, tf.constant(number == 0), *map(_to_tensor, block.arrays))
         # The buffer protocol spares the copy that Tensor.numpy() makes.
@@ -122,8 +124,8 @@ class TensorFlowEngine:
                 f"Received: {sorted(values)}"
             )
         return WindowResult(
-            steps=sum(block.steps for block in blocks),
-            samples=sum(block.samples for block in blocks),
+            steps=steps,
+            samples=samples,
             loss=values.pop("loss"),
             metrics=values,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.spool import Spool
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def train(
@@ -67,7 +69,7 @@ def train(
     samples = 0
     for window in windows:
         started, clock = time.time(), time.perf_counter()
-        result = engine.run(before, list(gather(spool, window, class_weight)), after)
+        result = engine.run(before, gather(spool, window, class_weight), after)
         if not math.isfinite(result.loss):
             raise NonFiniteLossError(
                 f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
@@ -134,5 +136,5 @@ def sample_weights(
     return factors if weights is None else factors * weights
 
 
-def _in_blocks(array: NDArray[np.generic], indices: NDArray[np.int64]) -> NDArray[np.generic]:
+def _in_blocks(array: NDArray[Scalar], indices: NDArray[np.int64]) -> NDArray[Scalar]:
     return array.reshape(*indices.shape, *array.shape[1:])

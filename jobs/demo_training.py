@@ -1,0 +1,148 @@
+"""The demo's net, trained by two workers, by one, and by plain ``fit``."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from distkeras_grid import ADAG, AccuracyEvaluator, ModelPredictor, SingleTrainer, read_tiles
+from distkeras_grid.inference.evaluator import confusion_matrix
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.trainers.base import Trainer
+
+BATCH = 32
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One way of training.
+
+    Parameters
+    ----------
+    name : str
+        With the cores it ran on.
+    seconds : float
+        From the first batch to the last update; for ``fit`` without its evaluations.
+    start_up : float
+        Before the first batch [s].
+    accuracy : float
+        On tiles of the held-out source images.
+    by_seconds, by_samples : list of (float, float)
+        Held-out accuracy over training time [s] and over samples.
+    """
+
+    name: str
+    seconds: float
+    start_up: float
+    accuracy: float
+    by_seconds: list[tuple[float, float]]
+    by_samples: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the report shows."""
+
+    results: list[Result]
+    distributed: Trainer
+    confusion: NDArray[np.int64]
+    tiles: DataFrame
+
+
+def texture_net(shape: tuple[int, int, int], classes: int) -> keras.Model:
+    """Return a small convolutional net for textures: what matters is not where it lies."""
+    keras.utils.set_random_seed(SEED)
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input(shape),
+            layers.Conv2D(16, 5, strides=2, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(48, 3, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(classes, activation="softmax"),
+        ]
+    )
+
+
+def compare(tiles: str, epochs: int) -> Comparison:
+    """Train the net three ways on the same tiles."""
+    train, test = read_tiles(tiles)
+    shape = train.schema["image"].metadata["distkeras_grid"]["shape"]
+    net = texture_net(
+        tuple(shape), len(train.schema["image"].metadata["distkeras_grid"]["classes"])
+    )
+    net.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    common = {"features_col": "image", "label_col": "label", "num_epoch": epochs}
+    print("\n1. Spark, two workers, batch 16 each (ADAG)")
+    two = ADAG(net, num_workers=2, batch_size=BATCH // 2, **common)
+    model = two.train(train, validation_data=test, seed=SEED)
+    print("\n2. Spark, one worker, batch 32 (SingleTrainer)")
+    one = SingleTrainer(net, batch_size=BATCH, **common)
+    one.train(train, validation_data=test, seed=SEED)
+    cores = os.cpu_count() or 1
+    print(f"\n3. Keras' fit in this process, batch 32, {cores} cores")
+    local = fit(net, train, test, epochs, cores)
+    # Written out, not looked at twice: each look would compute the predictions again.
+    predicted = ModelPredictor(model, "image").predict(test).select("label", "prediction").cache()
+    accuracy = AccuracyEvaluator().evaluate(predicted)
+    print(f"\nADAG on the held-out source images: accuracy {accuracy:.3f}")
+    results = [
+        spark_result("ADAG, 2 workers, 2 cores", two),
+        spark_result("SingleTrainer, 1 core", one),
+        local,
+    ]
+    return Comparison(results, two, confusion_matrix(predicted), train)
+
+
+def spark_result(name: str, trainer: Trainer) -> Result:
+    """Read a trainer's figures from its history."""
+    history = trainer.history
+    return Result(
+        name,
+        trainer.get_training_time(),
+        trainer.run["start_up_seconds"],
+        history.history["val_accuracy"][-1],
+        history.points("val_accuracy", "seconds"),
+        history.points("val_accuracy", "samples"),
+    )
+
+
+def fit(net: keras.Model, train: DataFrame, test: DataFrame, epochs: int, cores: int) -> Result:
+    """Train by ``fit``; its clock stands still while the held-out tiles are evaluated."""
+    started = time.perf_counter()
+    x, y = arrays(train)
+    held_out = arrays(test)
+    net.evaluate(x[:BATCH], y[:BATCH], verbose=0)  # compiled, as the workers are, before the clock
+    start_up = time.perf_counter() - started
+    seconds, by_seconds, by_samples = 0.0, [], []
+    for epoch in range(epochs):
+        clock = time.perf_counter()
+        net.fit(x, y, batch_size=BATCH, epochs=epoch + 1, initial_epoch=epoch, verbose=2)
+        seconds += time.perf_counter() - clock
+        accuracy = net.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
+        by_seconds.append((seconds, accuracy))
+        by_samples.append((len(x) * (epoch + 1.0), accuracy))
+    name = f"Keras fit, {cores} cores"
+    return Result(name, seconds, start_up, by_seconds[-1][1], by_seconds, by_samples)
+
+
+def arrays(tiles: DataFrame) -> tuple[Any, Any]:
+    """Bring tiles to the driver as arrays, scaled to 0..1, mixed once."""
+    table = tiles.select("image", "label").toArrow()
+    shape = tiles.schema["image"].metadata["distkeras_grid"]["shape"]
+    pixels = np.frombuffer(b"".join(table["image"].to_pylist()), np.uint8).reshape(-1, *shape)
+    order = np.random.default_rng(SEED).permutation(len(pixels))
+    return pixels[order].astype(np.float32) / 255, table["label"].to_numpy()[order]
