@@ -15,6 +15,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
@@ -104,17 +105,20 @@ def load_engine(
     model = model_from_bytes(archive, objects)
     compile_model(model, CompileSettings.from_json(settings or {}, objects), objects)
     options = {"scale": scale, "offset": offset, "block_shape": block_shape, "jit": jit}
+    build = partial(
+        TensorFlowEngine, model, scale=scale, offset=offset, block_shape=block_shape, jit=jit
+    )
+    if objects:
+        return build()
     key = _key(archive, settings, options)
-    if not objects and key in _engines:
-        _engines.move_to_end(key)
+    if key in _engines:
         _engines[key].adopt(model)
-        return _engines[key]
-    engine = TensorFlowEngine(model, scale=scale, offset=offset, block_shape=block_shape, jit=jit)
-    if not objects:
-        _engines[key] = engine
-        while len(_engines) > KEPT_ENGINES:
-            _engines.popitem(last=False)
-    return engine
+    else:
+        _engines[key] = build()
+    _engines.move_to_end(key)
+    if len(_engines) > KEPT_ENGINES:
+        _engines.popitem(last=False)
+    return _engines[key]
 
 
 def _key(archive: bytes, settings: Mapping[str, Any] | None, options: Mapping[str, Any]) -> str:
