@@ -209,7 +209,7 @@ class WorkerClient:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def ready(self, rows: int, timeout: float) -> Start:
+    def ready(self, rows: int, timeout: float, window_seconds: float = 0.0) -> Start:
         """Wait until every seat is ready, and receive the center into `vector`.
 
         Parameters
@@ -218,6 +218,8 @@ class WorkerClient:
             Rows of this seat.
         timeout : float
             Seconds to wait for the others.
+        window_seconds : float, default 0.0
+            Measured time of one window's batches, for the driver's check of the network.
 
         Raises
         ------
@@ -229,7 +231,7 @@ class WorkerClient:
             If a newer attempt has taken the seat.
         """
         deadline = time.monotonic() + timeout
-        answer = self._session.ask_until(Ready(rows), Start, deadline)
+        answer = self._session.ask_until(Ready(rows, window_seconds), Start, deadline)
         if isinstance(answer, Waiting):
             raise StartTimeoutError(
                 f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"

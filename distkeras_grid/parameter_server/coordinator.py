@@ -16,7 +16,7 @@ import numpy as np
 
 from distkeras_grid.errors import ParameterServerError, RefusedError
 from distkeras_grid.parameter_server import fold
-from distkeras_grid.parameter_server.messages import Exchanged, Start, Update
+from distkeras_grid.parameter_server.messages import Exchanged, Ready, Start, Update
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule, SynchronousRule
@@ -89,7 +89,7 @@ class Coordinator:
             self._drop(seat)
             return session
 
-    def ready(self, session: Session, rows: int, vector: Vector) -> Pending:
+    def ready(self, session: Session, message: Ready, vector: Vector) -> Pending:
         """Let a seat wait for the start; the center comes into `vector`.
 
         Raises
@@ -101,7 +101,7 @@ class Coordinator:
         """
         with self._changed:
             try:
-                self._state.ready(session, rows)
+                self._state.ready(session, message.rows, message.window_seconds)
             except RefusedError as error:
                 self._state.events.failure(
                     session.seat, session.attempt, type(error).__name__, str(error)

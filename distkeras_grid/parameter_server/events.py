@@ -51,9 +51,20 @@ class EventLog:
         """Note that the folded samples have reached the end of an epoch, at Unix time `at`."""
         self._add("epoch", epoch=epoch, version=version, samples=samples, at=at)
 
-    def worker(self, worker: int, attempt: int, status: str, rows: int | None) -> None:
-        """Note that a worker has joined, is ready, has finished, is lost or was fenced."""
-        self._add("worker", worker=worker, attempt=attempt, status=status, rows=rows)
+    def worker(
+        self,
+        worker: int,
+        attempt: int,
+        status: str,
+        rows: int | None,
+        window_seconds: float | None = None,
+    ) -> None:
+        """Note that a worker has joined, is ready, has finished, is lost or was fenced.
+
+        A ready one has measured how long the batches of a window take it.
+        """
+        measured = {} if window_seconds is None else {"window_seconds": window_seconds}
+        self._add("worker", worker=worker, attempt=attempt, status=status, rows=rows, **measured)
 
     def failure(self, worker: int, attempt: int, error: str, message: str) -> None:
         """Note a failure, with the class name of the error."""

@@ -129,10 +129,14 @@ class DriverWelcome(Message):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Message):
-    """The worker has its rows and could start."""
+    """The worker has its rows and could start.
+
+    `window_seconds` is how long the batches of a window take it, 0 where not measured.
+    """
 
     sender: ClassVar[Side] = Side.CLIENT
     rows: int
+    window_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

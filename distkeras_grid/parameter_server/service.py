@@ -186,7 +186,7 @@ class Service:
         """Answer one message; return whether the conversation goes on."""
         vector = channel.connection.vector
         if isinstance(message, Ready) and vector is not None:
-            return self._settle(channel, self._coordinator.ready(session, message.rows, vector))
+            return self._settle(channel, self._coordinator.ready(session, message, vector))
         if isinstance(message, WindowCommit) and vector is not None:
             arrival = Arrival(session, message, channel.connection.frame_size)
             try:

@@ -139,7 +139,7 @@ class ServerState:
         self._log_worker(number, "joined")
         return Session(number, attempt, seat.session)
 
-    def ready(self, session: Session, rows: int) -> None:
+    def ready(self, session: Session, rows: int, window_seconds: float = 0.0) -> None:
         """Note that a seat has its rows.
 
         Raises
@@ -165,7 +165,7 @@ class ServerState:
                 " count the rows of the same data that the workers read."
             )
         seat.status = "ready"
-        self._log_worker(session.seat, "ready")
+        self.events.worker(session.seat, seat.attempt, "ready", rows, window_seconds)
         self.started = self.started or self.present == len(self._seats)
 
     @property

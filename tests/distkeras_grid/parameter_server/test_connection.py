@@ -26,7 +26,7 @@ def examples():
         messages.Proof("3" * 64),
         messages.WorkerWelcome(),
         messages.DriverWelcome(),
-        messages.Ready(10),
+        messages.Ready(10, 0.25),
         messages.Waiting(1, 2),
         messages.Start(0, 0, 0, None, False),
         messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
