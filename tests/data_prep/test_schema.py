@@ -103,3 +103,9 @@ def test_flat_part_whatever_its_brightness(background):
     pixels[:32, :32] = rng.integers(0, 256, (32, 32, 1))
     assert measure(pixels.astype(np.uint8))[0] == 0.75
     assert measure(np.full((64, 64, 1), 7, np.uint8)) == (1.0, 7.0, 0.0)
+
+
+def test_texture_in_one_channel_is_no_background():
+    pixels = np.full((64, 64, 3), 200, np.uint8)
+    pixels[:, :, 1] = np.random.default_rng(1).integers(0, 256, (64, 64))
+    assert measure(pixels)[0] == 0
