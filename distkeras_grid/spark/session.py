@@ -118,6 +118,37 @@ def local_cores(master: str) -> int | None:
     return (os.cpu_count() or 1) if count == "*" else int(count)
 
 
+# Settings by which a user asks Spark to encrypt what passes between driver and executors.
+ENCRYPTION = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+)
+
+
+def check_plaintext(spark: SparkSession, *, allowed: bool) -> None:
+    """Refuse to send weights in the clear where Spark's own traffic is told to be encrypted.
+
+    Spark's own TorchDistributor refuses likewise. In local mode nothing leaves the host.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the setting and the argument that allows it.
+    """
+    context = spark.sparkContext
+    if allowed or local_cores(str(context.master)) is not None:
+        return
+    told = [name for name in ENCRYPTION if context.getConf().get(name, "false") == "true"]
+    if told:
+        raise ConfigurationError(
+            f"{told[0]} is on, but weights travel unencrypted between executors and the parameter "
+            "server (connections are authenticated). If the network is trusted, say so: "
+            "allow_plaintext=True."
+        )
+
+
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the installed version of each package, None where it is missing; imports nothing."""
     found: dict[str, str | None] = {}

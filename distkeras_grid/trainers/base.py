@@ -39,6 +39,7 @@ class CommonArguments(TypedDict, total=False):
     master_port: int
     start_timeout: float
     round_timeout: float
+    allow_plaintext: bool
     progress: bool
 
 
@@ -81,6 +82,8 @@ class Trainer(ABC):
         Seconds in which all workers must have started.
     round_timeout : float, default 600
         Seconds a synchronous round may wait for a worker.
+    allow_plaintext : bool, default False
+        Send weights unencrypted also where Spark's own traffic is told to be encrypted.
     progress : bool, default True
         Whether the progress line is shown.
 
@@ -125,6 +128,7 @@ class Trainer(ABC):
         master_port: int = 0,
         start_timeout: float = 300.0,
         round_timeout: float = 600.0,
+        allow_plaintext: bool = False,
         progress: bool = True,
         **unknown: Any,
     ) -> None:
@@ -147,6 +151,7 @@ class Trainer(ABC):
         self.master_port = master_port
         self.start_timeout = start_timeout
         self.round_timeout = round_timeout
+        self.allow_plaintext = allow_plaintext
         self.progress = progress
         self.history = History()
         self.run: dict[str, Any] = {}
