@@ -371,13 +371,14 @@ class DriverClient:
         """
         self._session.ask(Command(stop, learning_rate), Done)
 
-    def center(self, epoch: int | None = None) -> Vector:
+    def center(self, snapshot: int | None = None) -> Vector:
         """Fetch the center.
 
         Parameters
         ----------
-        epoch : int, optional
-            As it was at the end of this epoch, from 1; the server gives each snapshot once.
+        snapshot : int, optional
+            As it was when this snapshot was made, from 1; with one snapshot an epoch that is the
+            epoch. The server gives each snapshot once.
 
         Returns
         -------
@@ -390,7 +391,7 @@ class DriverClient:
             If there is no such snapshot.
         """
         center = self._session.channel.connection.vector = empty_vector(self._size)
-        self._session.ask(FetchCenter(epoch), Center)
+        self._session.ask(FetchCenter(snapshot), Center)
         return center
 
     def close(self) -> None:

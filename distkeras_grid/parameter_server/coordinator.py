@@ -229,8 +229,8 @@ class Coordinator:
             self._state.command(stop, learning_rate)
             self._open_gate()
 
-    def fetch_center(self, epoch: int | None) -> tuple[Vector, int]:
-        """Return a copy of the center and the version now, or the snapshot of an epoch's end.
+    def fetch_center(self, snapshot: int | None) -> tuple[Vector, int]:
+        """Return a copy of the center, or a snapshot of it, and the version now.
 
         A snapshot is given once.
 
@@ -240,14 +240,14 @@ class Coordinator:
             If there is no such snapshot.
         """
         with self._changed:
-            if epoch is None:
+            if snapshot is None:
                 return self._center.copy(), self._state.version
-            if epoch not in self._snapshots:
+            if snapshot not in self._snapshots:
                 raise RefusedError(
-                    f"There is no snapshot of epoch {epoch}: it has not ended, was fetched before"
-                    " or the run keeps none (snapshot_epochs)."
+                    f"There is no snapshot {snapshot}: it is not due yet, was fetched before or"
+                    f" the run keeps none ({self._settings.snapshots_per_epoch} an epoch)."
                 )
-            return self._snapshots.pop(epoch), self._state.version
+            return self._snapshots.pop(snapshot), self._state.version
 
     # All below is called with the lock held.
 
@@ -278,12 +278,11 @@ class Coordinator:
 
     def _count(self, entries: list[Pending]) -> None:
         arrivals = [entry.arrival for entry in entries if entry.arrival]
-        replies, epochs = self._state.fold(arrivals, time.time())
+        replies, due = self._state.fold(arrivals, time.time())
         for entry, reply in zip(entries, replies, strict=True):
             entry.answer = reply
-        if self._settings.snapshot_epochs:
-            for epoch in epochs:
-                self._snapshots[epoch] = self._center.copy()
+        for snapshot in due:
+            self._snapshots[snapshot] = self._center.copy()
 
     def _repeat(self, pending: Pending) -> None:
         if isinstance(self._rule, AsynchronousRule):

@@ -309,10 +309,10 @@ class Done(Message):
 
 @dataclass(frozen=True, slots=True)
 class FetchCenter(Message):
-    """The driver asks for the center, now or as it was at the end of an epoch."""
+    """The driver asks for the center, now or as it was when a snapshot was made."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    epoch: int | None
+    snapshot: int | None
 
 
 @dataclass(frozen=True, slots=True)

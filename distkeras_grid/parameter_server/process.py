@@ -120,10 +120,10 @@ class ServerProcess:
         except ServerUnreachableError as error:
             raise self._died(error) from error
 
-    def center(self, epoch: int | None = None) -> Vector:
-        """Fetch the center, now or as it was at an epoch's end; see `DriverClient.center`."""
+    def center(self, snapshot: int | None = None) -> Vector:
+        """Fetch the center, now or as a snapshot has it; see `DriverClient.center`."""
         try:
-            return self._connected().center(epoch)
+            return self._connected().center(snapshot)
         except ServerUnreachableError as error:
             raise self._died(error) from error
 

@@ -232,5 +232,5 @@ class Service:
             self._coordinator.command(message.stop, message.learning_rate)
             channel.send(Done())
         if isinstance(message, FetchCenter):
-            center, version = self._coordinator.fetch_center(message.epoch)
+            center, version = self._coordinator.fetch_center(message.snapshot)
             channel.send(Center(version), center)

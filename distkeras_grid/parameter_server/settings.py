@@ -28,8 +28,6 @@ class ServerSettings:
         Rows of all seats together; an epoch ends when so many samples more are folded.
     epochs : int
         Epochs of the run.
-    snapshot_epochs : bool
-        Keep a copy of the center at the end of each epoch until the driver fetches it.
     bind_host : str
         Address to listen on; workers on the same host use a Unix socket beside it.
     advertised_host : str
@@ -38,6 +36,9 @@ class ServerSettings:
         TCP port; 0 takes a free one.
     round_timeout : float, default 600
         Seconds that a synchronous round may stay incomplete.
+    snapshots_per_epoch : int, default 0
+        Copies of the center that are made while an epoch's samples are folded, the last one at its
+        end; each is kept until the driver fetches it.
     """
 
     run: str
@@ -47,11 +48,11 @@ class ServerSettings:
     statistics_size: int
     rows: int
     epochs: int
-    snapshot_epochs: bool
     bind_host: str
     advertised_host: str
     port: int = 0
     round_timeout: float = 600.0
+    snapshots_per_epoch: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < len(self.run) <= 200:
@@ -61,11 +62,13 @@ class ServerSettings:
                 raise ConfigurationError(
                     f"{name} must be positive, {getattr(self, name)!r} came in."
                 )
-        if self.statistics_size < 0 or not 0 <= self.port < 65536:
-            raise ConfigurationError(
-                "statistics_size must not be negative and port must lie in 0..65535,"
-                f" {self.statistics_size!r} and {self.port!r} came in."
-            )
+        for name in ("statistics_size", "snapshots_per_epoch"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(
+                    f"{name} must not be negative, {getattr(self, name)!r} came in."
+                )
+        if not 0 <= self.port < 65536:
+            raise ConfigurationError(f"port must lie in 0..65535, {self.port!r} came in.")
 
     @property
     def size(self) -> int:

@@ -291,7 +291,7 @@ class ServerState:
         staleness = self.version - self._seats[arrival.session.seat].base_version
         return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
-    def fold(self, arrivals: list[Arrival], now: float) -> tuple[list[Exchanged], list[int]]:
+    def fold(self, arrivals: list[Arrival], now: float) -> tuple[list[Exchanged], range]:
         """Count commits that are folded in one step: one commit, or all of a round.
 
         Parameters
@@ -305,10 +305,11 @@ class ServerState:
         -------
         list of Exchanged
             The reply to each.
-        list of int
-            Epochs, from 1, that end with them.
+        range
+            Snapshots, from 1, that are due with them.
         """
         infos = [self.info(arrival) for arrival in arrivals]
+        before = self._count_of(self._settings.snapshots_per_epoch)
         self.version += 1
         replies = []
         for arrival, info in zip(arrivals, infos, strict=True):
@@ -320,7 +321,8 @@ class ServerState:
             reply = self._reply(info.staleness)
             self._log_window(arrival, reply, now)
             replies.append(reply)
-        return replies, self._end_epochs(now)
+        self._end_epochs(now)
+        return replies, range(before + 1, self._count_of(self._settings.snapshots_per_epoch) + 1)
 
     def repeat(self, session: Session) -> Exchanged:
         """Answer a commit that was folded before; nothing is counted again."""
@@ -330,17 +332,15 @@ class ServerState:
     def _reply(self, staleness: int) -> Exchanged:
         return Exchanged(self.version, staleness, self.stop, self.learning_rate)
 
-    def _end_epochs(self, now: float) -> list[int]:
-        settings = self._settings
-        ended = []
-        while (
-            self._epochs_ended < settings.epochs
-            and self.samples_folded >= (self._epochs_ended + 1) * settings.rows
-        ):
+    def _end_epochs(self, now: float) -> None:
+        while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
-            ended.append(self._epochs_ended)
             self.events.epoch(self._epochs_ended, self.version, self.samples_folded, now)
-        return ended
+
+    def _count_of(self, parts: int) -> int:
+        """Return how many parts the folded samples have passed, where an epoch has `parts`."""
+        settings = self._settings
+        return min(self.samples_folded * parts // settings.rows, parts * settings.epochs)
 
     # The driver
 

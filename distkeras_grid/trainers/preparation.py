@@ -204,7 +204,7 @@ def prepare(trainer: Trainer, request: TrainRequest) -> PreparedRun:
         statistics_size=layout.statistics_size,
         rows=summary.rows,
         epochs=trainer.num_epoch,
-        snapshot_epochs=observer.needs_center,
+        snapshots_per_epoch=1 if observer.needs_center else 0,
         bind_host=bind,
         advertised_host=advertised,
         port=trainer.master_port,

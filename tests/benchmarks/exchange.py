@@ -72,7 +72,6 @@ def measure_exchanges(megabytes: int, clients: int, unix: bool) -> float:
         statistics_size=0,
         rows=1_000_000 * clients,
         epochs=1,
-        snapshot_epochs=False,
         bind_host="127.0.0.1",
         advertised_host="127.0.0.1",
     )

@@ -28,7 +28,6 @@ def make_settings(**changes) -> ServerSettings:
         "statistics_size": 0,
         "rows": 100,
         "epochs": 1,
-        "snapshot_epochs": False,
         "bind_host": "127.0.0.1",
         "advertised_host": "127.0.0.1",
     }

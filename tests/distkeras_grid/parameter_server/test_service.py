@@ -387,17 +387,20 @@ def test_a_round_that_takes_too_long_is_an_error_for_all(serve, tools, monkeypat
 # The driver
 
 
-def test_snapshots_are_the_center_at_the_epochs_end_and_given_once(serve, tools):
-    bench = serve(rows=2, epochs=2, snapshot_epochs=True)
-    client = bench.started(rows=2)
-    for sequence in range(4):
+@pytest.mark.parametrize(("per_epoch", "expected"), [(1, [4, 8]), (2, [2, 4, 6, 8])])
+def test_snapshots_are_the_center_when_they_are_due_and_given_once(
+    serve, tools, per_epoch, expected
+):
+    bench = serve(rows=4, epochs=2, snapshots_per_epoch=per_epoch)
+    client = bench.started(rows=4)
+    for sequence in range(8):
         tools.exchange(client, tools.commit(sequence))
     driver = bench.driver()
-    np.testing.assert_array_equal(driver.center(1), 2)
-    np.testing.assert_array_equal(driver.center(2), 4)
-    with pytest.raises(RefusedError, match="no snapshot of epoch 1"):
+    for snapshot, value in enumerate(expected, 1):
+        np.testing.assert_array_equal(driver.center(snapshot), value)
+    with pytest.raises(RefusedError, match=r"no snapshot 1: .* fetched before"):
         driver.center(1)
-    np.testing.assert_array_equal(driver.center(), 4)
+    np.testing.assert_array_equal(driver.center(), 8)
 
 
 def test_commands_reach_the_workers(serve, tools):

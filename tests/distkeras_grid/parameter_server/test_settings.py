@@ -17,7 +17,15 @@ def test_json_round_trip(tools):
 
 
 @pytest.mark.parametrize(
-    "change", [{"seats": 0}, {"rows": 0}, {"port": 65536}, {"run": ""}, {"statistics_size": -1}]
+    "change",
+    [
+        {"seats": 0},
+        {"rows": 0},
+        {"port": 65536},
+        {"run": ""},
+        {"statistics_size": -1},
+        {"snapshots_per_epoch": -1},
+    ],
 )
 def test_settings_out_of_range_are_refused(tools, change):
     with pytest.raises(ConfigurationError, match=next(iter(change))):

@@ -10,7 +10,7 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState
 
 
-def make(seats=1, rows=100, epochs=3, rule="downpour"):
+def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0):
     return ServerState(
         ServerSettings(
             run="test",
@@ -20,9 +20,9 @@ def make(seats=1, rows=100, epochs=3, rule="downpour"):
             statistics_size=0,
             rows=rows,
             epochs=epochs,
-            snapshot_epochs=False,
             bind_host="127.0.0.1",
             advertised_host="127.0.0.1",
+            snapshots_per_epoch=snapshots_per_epoch,
         )
     )
 
@@ -34,8 +34,8 @@ def arrive(session, sequence, samples=1, steps=1, loss=0.5):
 
 def fold(state, arrival):
     assert state.admit(arrival, finite=True)
-    replies, epochs = state.fold([arrival], now=1.0)
-    return replies[0], epochs
+    replies, snapshots = state.fold([arrival], now=1.0)
+    return replies[0], list(snapshots)
 
 
 def kinds(state, kind):
@@ -170,26 +170,35 @@ def test_a_repeated_sequence_counts_once():
 def test_an_epoch_ends_at_the_commit_that_completes_it():
     state = make(seats=2, rows=10, epochs=2)
     first, second = state.join(0, 0), state.join(1, 0)
-    ends = [
-        fold(state, arrive(session, sequence, samples=samples))[1]
-        for session, sequence, samples in [
-            (first, 0, 6),
-            (second, 0, 3),
-            (first, 1, 6),  # the fast seat is already in its next epoch
-            (second, 1, 4),
-            (second, 2, 1),
-        ]
-    ]
-    assert ends == [[], [], [1], [], [2]]
-    assert [(event["epoch"], event["samples"]) for event in kinds(state, "epoch")] == [
-        (1, 15),
-        (2, 20),
-    ]
+    for session, sequence, samples in [
+        (first, 0, 6),
+        (second, 0, 3),
+        (first, 1, 6),  # the fast seat is already in its next epoch
+        (second, 1, 4),
+        (second, 2, 1),
+    ]:
+        fold(state, arrive(session, sequence, samples=samples))
+    assert [
+        (event["epoch"], event["version"], event["samples"]) for event in kinds(state, "epoch")
+    ] == [(1, 3, 15), (2, 5, 20)]
 
 
 def test_one_commit_may_end_several_epochs_but_none_that_the_run_has_not():
     state = make(rows=2)
-    assert fold(state, arrive(state.join(0, 0), 0, samples=9))[1] == [1, 2, 3]
+    fold(state, arrive(state.join(0, 0), 0, samples=9))
+    assert [event["epoch"] for event in kinds(state, "epoch")] == [1, 2, 3]
+
+
+def test_snapshots_are_due_at_equal_shares_of_the_epochs_samples():
+    state = make(rows=10, epochs=2, snapshots_per_epoch=4)
+    session = state.join(0, 0)
+    due = [fold(state, arrive(session, number, samples=2))[1] for number in range(11)]
+    assert due == [[], [1], [2], [3], [4], [], [5], [6], [7], [8], []]
+
+
+def test_a_run_without_snapshots_is_due_none():
+    state = make(rows=2)
+    assert fold(state, arrive(state.join(0, 0), 0, samples=9))[1] == []
 
 
 @given(st.lists(st.integers(0, 4), max_size=60))
