@@ -67,7 +67,7 @@ def format_confusion(matrix: NDArray[np.int64]) -> str:
     --------
     >>> import numpy as np
     >>> print(format_confusion(np.array([[5, 1], [0, 12]])))
-    label \\ predicted   0   1
+    label \ predicted   0   1
                     0   5   1
                     1   0  12
     """

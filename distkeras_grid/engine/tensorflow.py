@@ -6,6 +6,7 @@ that loops over a window pays once a window, and takes and gives the flat weight
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -130,20 +131,29 @@ class TensorFlowEngine:
             metrics=values,
         )
 
-    def warm_up(self, block: Block) -> None:
+    def warm_up(self, block: Block) -> float:
         """Compile what windows of such blocks need, and leave the state as it was.
 
         Parameters
         ----------
         block : Block
             A block as the windows will hold them.
+
+        Returns
+        -------
+        float
+            How long the block takes once compiled [s].
         """
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
         last = Block(*(array[-1:] for array in block.arrays))
         self.run(before, [block, last], after)
+        clock = time.perf_counter()
+        self.run(before, [block], after)
+        seconds = time.perf_counter() - clock
         for variable, value in state:
             variable.assign(value)
+        return seconds
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on.

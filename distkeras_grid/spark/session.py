@@ -255,7 +255,7 @@ def compare_interpreters(driver: dict[str, Any], executor: dict[str, Any]) -> li
     []
     >>> executor["packages"] = {"keras": None}
     >>> compare_interpreters(driver, executor)[0][:60]
-    'Executors on w run /b/python, which lacks keras; the driver r'
+    'Executors on w run /b/python, which lacks keras; the driver '
     """
     here, there = driver["executable"], executor["executable"]
     where = f"Executors on {executor['host']} run {there}"

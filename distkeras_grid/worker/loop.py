@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from distkeras_grid.engine.base import Block, Engine
+from distkeras_grid.engine.base import Block, Engine, aligned_empty
 from distkeras_grid.errors import NonFiniteLossError
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
@@ -64,8 +64,9 @@ def train(
         If the loss of a window is NaN or infinite; the window is not sent.
     """
     size = engine.layout.trainable_size
-    before = np.array(client.vector)
-    after, payload, reply = (np.empty_like(before) for _ in range(3))
+    # Aligned memory is handed to TensorFlow without a copy.
+    before, after, payload, reply = (aligned_empty(engine.layout.size) for _ in range(4))
+    np.copyto(before, client.vector)
     samples = 0
     for window in windows:
         started, clock = time.time(), time.perf_counter()

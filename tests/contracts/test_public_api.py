@@ -1,0 +1,81 @@
+"""What the package promises as a whole."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import data_prep
+import distkeras_grid
+from distkeras_grid import errors
+
+# Importing these costs seconds (Keras, with TensorFlow behind it).
+HEAVY = ("distkeras_grid.trainers",)
+
+
+def modules():
+    for package in (distkeras_grid, data_prep):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield found.name
+
+
+def light(name):
+    return not name.startswith(HEAVY)
+
+
+def run_doctests(name):
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(filter(light, modules())))
+def test_examples_in_docstrings_run(name):
+    run_doctests(name)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", sorted(name for name in modules() if not light(name)))
+def test_examples_in_trainers_docstrings_run(name):
+    run_doctests(name)
+
+
+@pytest.mark.tensorflow
+def test_every_public_name_is_there_and_documented():
+    for name in distkeras_grid.__all__:
+        thing = getattr(distkeras_grid, name)
+        assert inspect.getdoc(thing), name
+    assert set(dir(distkeras_grid)) == {*distkeras_grid.__all__, "__version__"}
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="Trainer3000"):
+        _ = distkeras_grid.Trainer3000
+
+
+def test_importing_the_package_imports_no_framework():
+    code = (
+        "import distkeras_grid, data_prep, distkeras_grid.cli.main, sys;"
+        "heavy = {'tensorflow', 'keras', 'pyspark', 'matplotlib', 'pandas'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_exception_is_drawn_in_the_tree():
+    kinds = [
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.GridError)
+    ]
+    missing = [name for name in kinds if name not in (errors.__doc__ or "")]
+    assert missing == []
