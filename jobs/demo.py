@@ -22,7 +22,7 @@ from distkeras_grid import build_session
 from distkeras_grid.cli.exit_codes import guarded
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data_prep" / "samples"
-SPEC = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 30))
+SPEC = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 45))
 
 
 def run(folder: Path, epochs: int) -> None:
@@ -42,6 +42,6 @@ def run(folder: Path, epochs: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("demo-report"), help="(demo-report)")
-    parser.add_argument("--epochs", type=int, default=6, help="passes over the tiles (6)")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the tiles (5)")
     flags = parser.parse_args()
     sys.exit(guarded(lambda: run(flags.output.resolve(), flags.epochs)))

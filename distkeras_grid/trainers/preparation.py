@@ -34,6 +34,7 @@ from distkeras_grid.spark.session import (
     TRAINING_PACKAGES,
     active_session,
     check_executors,
+    check_plaintext,
     local_cores,
     package_versions,
     task_slots,
@@ -160,6 +161,7 @@ def prepare(trainer: Trainer, request: TrainRequest) -> PreparedRun:
     columns = resolve_columns(
         frame, trainer.features_col, trainer.label_col, request.sample_weight_col
     )
+    check_plaintext(spark, allowed=trainer.allow_plaintext)
     check_executors(spark)
     model, compile_settings = _compiled_copy(trainer)
     check_features(columns.features, tuple(model.input_shape))
