@@ -9,7 +9,7 @@ READY := .venv/.ready
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test test-core test-spark test-notebooks check lint types layers quick fmt bench clean
+.PHONY: help setup demo test test-faults check lint types layers quick fmt bench clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,6 +30,9 @@ demo: setup ## tile the sample images, train by two workers, write a report with
 
 test: setup ## every test of this machine: quick ones, Spark, a standalone cluster, notebooks
 	@$(BIN)/python -m pytest -q
+
+test-faults: setup ## kill workers, executors, server and driver of runs on a standalone cluster, minutes
+	@$(BIN)/python -m pytest -q -m faults tests/faults
 
 check: lint types layers quick ## the gate before a commit
 

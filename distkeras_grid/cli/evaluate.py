@@ -8,10 +8,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.errors import OutputExistsError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+EPILOG = """\
+examples:
+  distkeras-grid evaluate --data predictions
+  spark-submit --master yarn jobs/evaluate.py --data hdfs:///predictions \\
+      --output hdfs:///figures.json
+"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -19,14 +28,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="distkeras-grid evaluate",
         description="Compare a prediction column with a label column: accuracy and confusion.",
-        epilog=exit_codes_help(),
+        epilog=EPILOG + "\n" + exit_codes_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set with both columns")
     add("--prediction", default="prediction", metavar="COLUMN", help="(prediction)")
     add("--label", default="label", metavar="COLUMN", help="(label)")
-    add("--output", metavar="URI", help="also write the figures there, as JSON")
+    add("--output", metavar="URI", help="also write the figures to this file, as JSON")
+    add("--overwrite", action="store_true", help="replace the file in --output")
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     return parser
 
@@ -45,6 +55,11 @@ def evaluate(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.storage import Storage
 
     spark = build_session("distkeras-grid evaluate", master=flags.master)
+    storage = Storage(spark)
+    if flags.output and not flags.overwrite and storage.exists(flags.output):
+        raise OutputExistsError(
+            f"--output {flags.output!r} exists; choose another, or add --overwrite."
+        )
     frame = read_parquet(spark, flags.data)
     accuracy = AccuracyEvaluator(flags.prediction, flags.label).evaluate(frame)
     matrix = confusion_matrix(frame, flags.prediction, flags.label)
@@ -56,7 +71,8 @@ def evaluate(flags: argparse.Namespace) -> None:
     print(f"accuracy {accuracy:.4f} on {figures['rows']} rows")
     print(format_confusion(matrix))
     if flags.output:
-        Storage(spark).write_text(flags.output, json.dumps(figures) + "\n", overwrite=True)
+        text = json.dumps(figures) + "\n"
+        storage.write_text(flags.output, text, overwrite=flags.overwrite)
         print(f"wrote {flags.output}")
 
 

@@ -73,7 +73,7 @@ def exit_codes_help() -> str:
 
 
 def guarded(command: Callable[[], object]) -> int:
-    """Run a command; turn an exception that is ours into one line and its exit code.
+    """Run a command; turn an exception of ours or of Spark into one line and its exit code.
 
     Any other exception is a defect and passes with its traceback.
     """
@@ -82,7 +82,27 @@ def guarded(command: Callable[[], object]) -> int:
     except KeyboardInterrupt as interrupt:
         print("interrupted", file=sys.stderr)
         return exit_code(interrupt)
-    except GridError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return exit_code(error)
+    except Exception as error:
+        known = error if isinstance(error, GridError) else _error_of_spark(error)
+        if known is None:
+            raise
+        print(f"{type(known).__name__}: {known}", file=sys.stderr)
+        return exit_code(known)
     return ExitCode.OK
+
+
+def _error_of_spark(error: Exception) -> GridError | None:
+    """Return ours for an error that Spark raised, None for any other."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from distkeras_grid.spark.launch import job_error, spark_reason
+
+    if not isinstance(error, Py4JJavaError | PySparkException):
+        return None
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return ClusterError(f"Spark does not start: {spark_reason(error)}")
+    context = session.sparkContext
+    return job_error(str(context.appName), spark_reason(error), str(context.master))

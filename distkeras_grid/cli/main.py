@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -45,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.OK
     verb, *rest = arguments
     if verb not in commands:
-        print(f"distkeras-grid: no verb {verb!r}. Known: {', '.join(verbs)}.", file=sys.stderr)
+        near = difflib.get_close_matches(verb, verbs, n=1)
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        known = ", ".join(verbs)
+        print(f"distkeras-grid: no verb {verb!r}{meant}. Known: {known}.", file=sys.stderr)
         return ExitCode.USAGE
     return int(commands[verb].load()(rest))

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import OutputExistsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.spark.storage import Storage
+
+
+EPILOG = """\
+examples:
+  distkeras-grid predict --data tiles --split test --model runs/first --features image \\
+      --output predictions
+  spark-submit --master yarn jobs/predict.py --data hdfs:///tiles --model hdfs:///best.keras \\
+      --features image --drop image --output hdfs:///predictions
+"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -14,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="distkeras-grid predict",
         description="Write a data set again with the model's predictions in a new column.",
-        epilog=exit_codes_help(),
+        epilog=EPILOG + "\n" + exit_codes_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -46,10 +62,9 @@ def predict(flags: argparse.Namespace) -> None:
 
     spark = build_session("distkeras-grid predict", master=flags.master)
     storage = Storage(spark)
-    if not flags.overwrite and storage.exists(flags.output):
-        raise OutputExistsError(
-            f"--output {flags.output!r} exists; choose another, or add --overwrite."
-        )
+    output = flags.output.rstrip("/")
+    if not flags.overwrite and storage.exists(output):
+        raise OutputExistsError(f"--output {output!r} exists; choose another, or add --overwrite.")
     frame = read_parquet(spark, flags.data)
     if flags.split is not None:
         frame = read_tiles(flags.data, splits=(flags.split,))[0]
@@ -58,9 +73,36 @@ def predict(flags: argparse.Namespace) -> None:
     check_executors(spark)
     predictor = ModelPredictor(model, flags.features, flags.prediction)
     predicted = predictor.predict(frame).drop(*flags.drop)
-    # Written beside and renamed, so that a job that dies leaves no half data set behind.
-    temporary = f"{flags.output}.writing"
-    predicted.write.mode("overwrite").option("compression", "zstd").parquet(temporary)
-    storage.rename(temporary, flags.output, overwrite=flags.overwrite)
-    rows = spark.read.parquet(flags.output).count()
-    print(f"predicted {rows} rows; wrote {flags.output}")
+    write_parquet(storage, predicted, output, overwrite=flags.overwrite)
+    rows = spark.read.parquet(output).count()
+    print(f"predicted {rows} rows; wrote {output}")
+
+
+def write_parquet(storage: Storage, frame: DataFrame, output: str, *, overwrite: bool) -> None:
+    """Write a data set that appears whole or not at all.
+
+    Parameters
+    ----------
+    storage : Storage
+        Of the session.
+    frame : DataFrame
+        Computed here.
+    output : str
+        Folder, without a slash at its end.
+    overwrite : bool
+        Whether to replace a folder of that name, once the new one is complete.
+    """
+    folder, _, name = storage.resolve(output).rpartition("/")
+    # Spark and Hadoop skip such names when they read the folder above.
+    hidden = f"{folder}/_{name}.{uuid.uuid4().hex}"
+    temporary, replaced = f"{hidden}.tmp", f"{hidden}.old"
+    try:
+        # A path that cannot be written is told before anything is computed.
+        storage.make_dirs(temporary)
+        frame.write.mode("overwrite").option("compression", "zstd").parquet(temporary)
+        if overwrite and storage.exists(output):
+            storage.rename(output, replaced)
+        storage.rename(temporary, output)
+        storage.delete(replaced)
+    finally:
+        storage.delete(temporary)

@@ -16,9 +16,20 @@ from distkeras_grid.errors import ConfigurationError, OutputExistsError
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.feeding.schema import Field
+    from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.base import Trainer
 
 TRAINERS = ("SingleTrainer", "DOWNPOUR", "AEASGD", "ADAG", "AveragingTrainer")
+
+# Arguments of the trainer that have a flag of their own.
+FLAGS = {
+    "features_col": "features",
+    "label_col": "label",
+    "num_workers": "workers",
+    "batch_size": "batch_size",
+    "num_epoch": "epochs",
+}
 
 EPILOG = """\
 examples:
@@ -49,12 +60,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("--split", help="train on this split of a tile data set (default: all rows)")
     add("--validation-split", metavar="SPLIT", help="split of --data evaluated at each epoch's end")
     add("--validation-data", metavar="URI", help="another data set evaluated at each epoch's end")
-    add("--features", default="features", metavar="COLUMN", help="feature column (features)")
-    add("--label", default="label", metavar="COLUMN", help="label column (label)")
+    add("--features", metavar="COLUMN", help="feature column (features)")
+    add("--label", metavar="COLUMN", help="label column (label)")
     add("--sample-weight", metavar="COLUMN", help="column of sample weights")
     add("--workers", type=int, help="workers (default: all task slots)")
-    add("--batch-size", type=int, default=32, help="rows in a batch of one worker (32)")
-    add("--epochs", type=int, default=1, help="passes over the data (1)")
+    add("--batch-size", type=int, help="rows in a batch of one worker (32)")
+    add("--epochs", type=int, help="passes over the data (1)")
     add("--seed", type=int, help="seed of mixing and random layers (default: fresh)")
     add("--keep-order", action="store_true", help="train in the order of the data, unmixed")
     add("--overwrite", action="store_true", help="replace a run that is in --output")
@@ -90,6 +101,27 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
+def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
+    """Return the trainer's arguments, from flags and ``--set``; what nobody gave is left out.
+
+    Raises
+    ------
+    ConfigurationError
+        If one is given in both ways.
+    """
+    arguments = parse_settings(flags.settings)
+    for name, flag in FLAGS.items():
+        value = getattr(flags, flag)
+        if value is None:
+            continue
+        if name in arguments:
+            raise ConfigurationError(
+                f"--{flag.replace('_', '-')} and --set {name}=... mean the same. Give one of them."
+            )
+        arguments[name] = value
+    return arguments
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
@@ -98,17 +130,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(flags: argparse.Namespace) -> Trainer:
     """Train as the flags say, and write the run."""
-    from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+    import distkeras_grid
+    from distkeras_grid.spark.dataframes import read_parquet, read_tiles, resolve_features
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
-    arguments = parse_settings(flags.settings)
+    arguments = trainer_arguments(flags)
     spark = build_session("distkeras-grid train", master=flags.master)
     storage = Storage(spark)
-    if not flags.overwrite and storage.exists(f"{flags.output}/run.json"):
-        raise OutputExistsError(
-            f"--output {flags.output!r} holds a run already; choose another, or add --overwrite."
-        )
+    check_output(storage, flags.output, overwrite=flags.overwrite)
     if flags.split is None:
         data = read_parquet(spark, flags.data)
     else:
@@ -116,22 +146,9 @@ def train(flags: argparse.Namespace) -> Trainer:
     validation = flags.validation_data
     if flags.validation_split is not None:
         validation = read_tiles(flags.data, splits=(flags.validation_split,))[0]
-    model = load_model(
-        flags.model,
-        storage,
-        data.schema[flags.features].metadata if flags.features in data.columns else {},
-    )
-    import distkeras_grid
-
-    trainer: Trainer = getattr(distkeras_grid, flags.trainer)(
-        model,
-        features_col=flags.features,
-        label_col=flags.label,
-        batch_size=flags.batch_size,
-        num_epoch=flags.epochs,
-        **({} if flags.workers is None else {"num_workers": flags.workers}),
-        **arguments,
-    )
+    features = resolve_features(data, arguments.get("features_col", "features"))
+    model = load_model(flags.model, storage, features)
+    trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     trainer.train(
         data,
         shuffle=not flags.keep_order,
@@ -144,7 +161,27 @@ def train(flags: argparse.Namespace) -> Trainer:
     return trainer
 
 
-def load_model(source: str, storage: Any, metadata: dict[str, Any]) -> keras.Model:
+def check_output(storage: Storage, uri: str, *, overwrite: bool) -> None:
+    """Refuse a folder that cannot be written before anything is trained.
+
+    Raises
+    ------
+    OutputExistsError
+        If it holds a run.
+    StorageError
+        If the file system refuses.
+    """
+    if not overwrite and storage.exists(f"{uri}/run.json"):
+        raise OutputExistsError(
+            f"--output {uri!r} holds a run already; choose another, or add --overwrite."
+        )
+    new = not storage.exists(uri)
+    probe = f"{uri}/_writable"
+    storage.write_text(probe, "", overwrite=True)
+    storage.delete(uri if new else probe)
+
+
+def load_model(source: str, storage: Storage, features: Field) -> keras.Model:
     """Return the model of a ``.keras`` file or of ``module:function``.
 
     Raises
@@ -167,22 +204,44 @@ def load_model(source: str, storage: Any, metadata: dict[str, Any]) -> keras.Mod
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"--model {source!r} cannot be found: {error}.") from error
-    return call_model_function(function, metadata)
+    return call_model_function(source, function, features)
 
 
-def call_model_function(function: Any, metadata: dict[str, Any]) -> keras.Model:
-    """Call a model function with the data's shape and number of classes, if it takes them."""
+def call_model_function(source: str, function: Any, features: Field) -> keras.Model:
+    """Call a model function with the data's shape and number of classes, if it takes them.
+
+    Parameters
+    ----------
+    source : str
+        What ``--model`` said.
+    function : callable
+        What it names.
+    features : Field
+        The feature column.
+
+    Raises
+    ------
+    ConfigurationError
+        If it takes what is not known of the data.
+    """
     import inspect
 
-    from distkeras_grid.feeding.schema import METADATA_KEY
-
-    described = metadata.get(METADATA_KEY, {})
-    offered = {
-        "shape": tuple(described.get("shape", ())),
-        "classes": len(described.get("classes", ())),
-    }
+    offered: dict[str, Any] = {"shape": features.shape}
+    if features.classes:
+        offered["classes"] = len(features.classes)
     taken = inspect.signature(function).parameters
-    return function(**{name: value for name, value in offered.items() if name in taken and value})
+    required = [
+        name
+        for name, parameter in taken.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if unknown := [name for name in required if name not in offered]:
+        raise ConfigurationError(
+            f"--model {source!r} needs {', '.join(unknown)}; known of column {features.name!r} "
+            f"are {offered}. Give the parameter a default."
+        )
+    return function(**{name: value for name, value in offered.items() if name in taken})
 
 
 def summary(trainer: Trainer, output: str) -> str:

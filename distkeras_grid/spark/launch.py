@@ -6,15 +6,26 @@ while of ordinary tasks the one that died runs again alone.
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import ClusterError
+from distkeras_grid import errors
+from distkeras_grid.errors import ClusterError, GridError, NoSpaceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row
+
+DIED = (
+    "A worker's Python process died without a word, as it does when the system kills it for lack "
+    "of memory: look at the executor's log, give executors more memory, or use fewer of them."
+)
+
+# Spark drops a job in less than 0.2 s; a driver that is busy gets some more.
+CANCEL_SECONDS = 5.0
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -61,21 +72,24 @@ class Launch:
 
     def cancel(self) -> None:
         """Stop the job's tasks; Spark kills their Python processes within about 4 s."""
-        if not self.done:
+        deadline = time.monotonic() + CANCEL_SECONDS
+        # Again and again: one query is several jobs, and the next may not be submitted yet.
+        while not self.done and time.monotonic() < deadline:
             self._context.cancelJobsWithTag(self._tag)
+            self.wait(0.1)
 
     def result(self) -> list[Row]:
         """Return what the tasks yielded.
 
         Raises
         ------
-        ClusterError
-            If the job failed; ends with Spark's own reason.
+        GridError
+            If the job failed: the error of ours that a task raised, else a `ClusterError` that
+            ends with Spark's own reason.
         """
         if self.error is not None:
-            raise ClusterError(
-                f"Spark gave up on the job {self._tag!r}: {spark_reason(self.error)}"
-            ) from self.error
+            master = str(self._context.master)
+            raise job_error(self._tag, spark_reason(self.error), master) from self.error
         return self.rows
 
     def _collect(self, frame: DataFrame, task: Task, schema: str) -> None:
@@ -90,6 +104,41 @@ class Launch:
             self._done.set()
 
 
+def job_error(name: str, reason: str, master: str) -> GridError:
+    """Build the error for a job that Spark gave up.
+
+    Parameters
+    ----------
+    name : str
+        Of the job.
+    reason : str
+        What `spark_reason` found.
+    master : str
+        Spark's master, which decides whether tasks are tried again.
+
+    Examples
+    --------
+    >>> job_error("run", "distkeras_grid.errors.RefusedError: 3 rows", "yarn")
+    RefusedError('3 rows')
+    >>> print(str(job_error("run", "It died.", "local[2]"))[:42], "...")
+    Spark gave up on the job 'run': It died. W ...
+    """
+    kind, _, message = reason.partition(": ")
+    ours = getattr(errors, kind.removeprefix("distkeras_grid.errors."), None)
+    if isinstance(ours, type) and issubclass(ours, GridError):
+        return ours(message)
+    if "No space left on device" in reason:
+        return NoSpaceError(f"The job {name!r} found a disk full: {reason} Free some space.")
+    once = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    advice = ""
+    if once is not None:
+        advice = (
+            f" With the master {master!r} no task is tried again; "
+            f"'local[{once.group(1) or 1},4]' does so."
+        )
+    return ClusterError(f"Spark gave up on the job {name!r}: {reason}{advice}")
+
+
 def spark_reason(error: BaseException) -> str:
     r"""Return the line of a Spark error that tells the cause, without the JVM's stack.
 
@@ -99,6 +148,8 @@ def spark_reason(error: BaseException) -> str:
     >>> spark_reason(RuntimeError(text))
     'ValueError: no labels'
     """
+    if "Python worker exited unexpectedly" in str(error):
+        return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]

@@ -10,6 +10,12 @@ NETWORK_BYTES_PER_SECOND = 1.25e9
 LOOPBACK_BYTES_PER_SECOND = 2.5e9
 
 
+def link_speed(bind_host: str) -> float:
+    """Return what can pass the driver one way [bytes/s], by the address the server listens on."""
+    loopback = bind_host == "localhost" or bind_host.startswith("127.")
+    return LOOPBACK_BYTES_PER_SECOND if loopback else NETWORK_BYTES_PER_SECOND
+
+
 @dataclass(frozen=True)
 class NetworkNeed:
     """Traffic of one run at the parameter server.

@@ -40,6 +40,7 @@ from distkeras_grid.spark.session import (
     task_slots,
 )
 from distkeras_grid.trainers.callbacks import EpochObserver
+from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.labels import check_features, check_labels
 from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.run import Run, RunLimits
@@ -227,6 +228,13 @@ def prepare(trainer: Trainer, request: TrainRequest) -> PreparedRun:
             epochs=trainer.num_epoch,
             start_timeout=trainer.start_timeout,
             shows_center=observer.needs_center,
+            network=partial(
+                NetworkNeed,
+                vector_bytes=4 * layout.size,
+                workers=workers,
+                window=window.batches or -(-largest // trainer.batch_size),
+                available=link_speed(bind),
+            ),
         ),
         history=history,
         description=description,

@@ -28,21 +28,19 @@ from distkeras_grid.trainers.progress import TRAINING, ProgressLine
 if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.spark.launch import Launch
+    from distkeras_grid.trainers.capacity import NetworkNeed
     from distkeras_grid.weights import Vector
 
 # How often the driver asks the server for news. A request costs the server well under a
 # millisecond, and the last commit is noticed within this time.
 POLL_SECONDS = 0.1
 
-# Workers that have finished return their summary at once; a task that still has to be re-run
-# because its executor died in this moment needs Spark's own patience.
-FINISH_SECONDS = 120.0
+# Tasks whose workers have finished end at once. The run is complete by then: nobody waits longer
+# for a task that Spark has to run again because its executor died in this moment.
+FINISH_SECONDS = 10.0
 
 # What a seat's worker does while it counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
-
-# Failures that another attempt may not meet: the connection or the seat was lost.
-RETRIED = ("ServerUnreachableError", "FencedError", "ProtocolError", "RemoteProtocolError")
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,11 @@ class RunLimits:
     workers, rows, epochs : int
         Seats, rows of the data, passes over them.
     start_timeout : float
-        Seconds until all workers must have started.
+        Seconds until all workers must have started, and those that died must have been replaced.
     shows_center : bool
         Whether the observer looks at the center at each epoch's end.
+    network : callable
+        Gives the `NetworkNeed` for the measured ``window_seconds``.
     """
 
     workers: int
@@ -76,6 +76,7 @@ class RunLimits:
     epochs: int
     start_timeout: float
     shows_center: bool
+    network: Callable[..., NetworkNeed]
 
 
 class Run:
@@ -112,9 +113,9 @@ class Run:
         self._history = history
         self._progress = progress
         self._observer = observer
-        self._failure: GridError | None = None
-        self._started = False
+        self._window_seconds: dict[int, float] = {}
         self._stopped = False
+        self._complete = 0.0
 
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
         """Run to the end; return the center and what each worker reported of itself.
@@ -124,12 +125,10 @@ class Run:
         GridError
             What ended the run; the workers' tasks are cancelled before it is raised.
         """
-        deadline = time.monotonic() + self._limits.start_timeout
-        self._launch.start()
+        self._complete = time.monotonic()
         try:
+            self._launch.start()
             while not self._advance():
-                if not self._started and time.monotonic() > deadline:
-                    raise self._start_timeout()
                 self._launch.wait(POLL_SECONDS)
             center = self._server.center()
             summaries = self._finish_job()
@@ -145,13 +144,12 @@ class Run:
         for event in update.events:
             self._take(event)
         self._show(update)
-        if not self._started:
-            self._started = all(seat.rows is not None for seat in update.seats)
         if all(seat.status == "finished" for seat in update.seats):
             self._check_samples(update)
             return True
         if ended:
             self._launch_failed(update)
+        self._check_presence(update)
         return False
 
     def _take(self, event: Mapping[str, Any]) -> None:
@@ -162,12 +160,20 @@ class Run:
             self._end_epoch(event)
         else:
             self._history.add_worker(event)
+            self._check_network(event)
             if kind == "failure":
-                self._failure = failure_of(event)
-                if event["error"] not in RETRIED and isinstance(
-                    getattr(errors, event["error"], None), type
-                ):
-                    raise self._failure
+                # Workers report only what another attempt would meet again.
+                raise failure_of(event)
+
+    def _check_network(self, event: Mapping[str, Any]) -> None:
+        """Say what the run asks of the network, once all workers have measured their window."""
+        complete = len(self._window_seconds) == self._limits.workers
+        if complete or not event.get("window_seconds"):
+            return
+        self._window_seconds[event["worker"]] = event["window_seconds"]
+        if len(self._window_seconds) == self._limits.workers:
+            seconds = sum(self._window_seconds.values()) / self._limits.workers
+            self._progress.note(self._limits.network(window_seconds=seconds).sentence())
 
     def _end_epoch(self, event: Mapping[str, Any]) -> None:
         center = self._server.center(event["epoch"]) if self._limits.shows_center else None
@@ -184,7 +190,7 @@ class Run:
         samples = sum(record.samples for record in recent)
         working = sum(seat.status in WORKING for seat in update.seats)
         if not recent:
-            phase = "workers read their rows" if self._launch_has_begun(update) else None
+            phase = "workers get ready" if self._launch_has_begun(update) else None
             self._progress.update(phase=phase, active=working)
             return
         self._progress.update(
@@ -207,11 +213,26 @@ class Run:
                 f"epochs of {self._limits.rows} rows are {expected}."
             )
 
-    def _start_timeout(self) -> StartTimeoutError:
-        present = sum(1 for worker in self._history.workers if worker.status == "joined")
-        wanted = self._limits.workers
+    def _check_presence(self, update: Update) -> None:
+        """Refuse to wait longer than allowed for workers that are not there."""
+        missing = [seat for seat in update.seats if seat.status not in (*WORKING, "finished")]
+        now = time.monotonic()
+        if not missing:
+            self._complete = now
+        elif now - self._complete > self._limits.start_timeout:
+            raise self._start_timeout(update)
+
+    def _start_timeout(self, update: Update) -> StartTimeoutError:
+        wanted, limit = self._limits.workers, f"{self._limits.start_timeout:.0f} s"
+        started = sum(seat.status not in ("absent", "lost") for seat in update.seats)
+        if started == wanted:
+            reading = sum(seat.status == "joined" for seat in update.seats)
+            return StartTimeoutError(
+                f"{reading} of {wanted} workers still read their rows or compile the model after "
+                f"{limit}: raise start_timeout."
+            )
         return StartTimeoutError(
-            f"Only {present} of {wanted} workers started in {self._limits.start_timeout:.0f} s. "
+            f"Only {started} of {wanted} workers started in {limit}. "
             f"Each needs a task slot of its own for the whole run: give Spark {wanted} slots "
             "(spark.executor.instances x spark.executor.cores / spark.task.cpus, or local[N,4]), "
             "lower num_workers, or raise start_timeout if executors are still on their way."
@@ -219,21 +240,20 @@ class Run:
 
     def _launch_failed(self, update: Update) -> None:
         """Raise what ended the job before its workers had finished."""
-        try:
-            self._launch.result()
-        except ClusterError as error:
-            if self._failure is not None:
-                raise self._failure from error
-            raise
+        self._launch.result()
         states = ", ".join(f"{seat.worker}: {seat.status}" for seat in update.seats)
         raise ClusterError(f"Spark's job ended before the workers had finished ({states}).")
 
     def _finish_job(self) -> list[dict[str, Any]]:
-        if not self._launch.wait(FINISH_SECONDS):
-            raise ClusterError(
-                f"All workers finished, but Spark's job did not end in {FINISH_SECONDS:.0f} s."
-            )
-        return [row.asDict() for row in self._launch.result()]
+        """Return the workers' summaries; the center is complete, with or without them."""
+        problem = f"it did not end in {FINISH_SECONDS:.0f} s"
+        if self._launch.wait(FINISH_SECONDS):
+            try:
+                return [row.asDict() for row in self._launch.result()]
+            except GridError as error:
+                problem = str(error)
+        self._progress.note(f"All is trained, but the workers' job did not end well: {problem}")
+        return []
 
 
 def failure_of(event: Mapping[str, Any]) -> GridError:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from distkeras_grid.errors import FencedError, GridError
+from distkeras_grid.errors import (
+    FencedError,
+    GridError,
+    RemoteProtocolError,
+    ServerUnreachableError,
+)
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -25,6 +32,13 @@ SUMMARY_SCHEMA = (
     "worker int, attempt long, host string, rows long, samples long, "
     "import_seconds double, read_seconds double, compile_seconds double"
 )
+
+# A server that is there answers at once; a blocked port shall be told before the run's own
+# start_timeout ends, Spark's four attempts included.
+CONNECT_SECONDS = 30.0
+
+# What another attempt may not meet: a broken connection, or a newer attempt on the seat.
+MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError)
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class WorkerPlan:
     threads : int
         Cores of a task.
     timeout : float
-        Seconds to wait for the server and for the other workers.
+        Seconds to wait for the other workers.
     """
 
     run: str
@@ -110,63 +124,95 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     import pyarrow as pa
     from pyspark import TaskContext
 
+    from distkeras_grid.feeding.spool import Spool
+
     context = TaskContext.get()
     if context is None:
         raise GridError("run_worker runs inside a Spark task only.")
     seat, attempt = context.partitionId(), context.taskAttemptId()
+    deadline = min(CONNECT_SECONDS, plan.timeout)
     client = WorkerClient.connect(
-        plan.address, plan.key, plan.run, seat, attempt, plan.size, plan.timeout
+        plan.address, plan.key, plan.run, seat, attempt, plan.size, deadline
     )
-    with client:
-        try:
-            summary = {**_train_seat(plan, client, batches), "attempt": attempt}
-        except FencedError:
-            # A newer attempt has the seat and goes on; this one ends without a word to the run.
-            raise
-        except Exception as error:
-            # The driver learns the cause at once, while Spark would only tell it after retries.
-            client.fail(type(error).__name__, str(error))
-            raise
-        client.finish()
+    clock = time.perf_counter()
+    with client, Spool(plan.features) as spool:
+        # Rows that do not arrive are Spark's to bring again: such an error ends this attempt only.
+        for batch in batches:
+            with _reported(client):
+                spool.append(batch)
+        with _reported(client):
+            spool.seal()
+            summary = {
+                "worker": seat,
+                "attempt": attempt,
+                "rows": spool.rows,
+                "read_seconds": time.perf_counter() - clock,
+                **_train_seat(plan, client, spool),
+            }
+            client.finish()
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
 
-def _train_seat(
-    plan: WorkerPlan, client: WorkerClient, batches: Iterator[pa.RecordBatch]
-) -> dict[str, Any]:
+@contextmanager
+def _reported(client: WorkerClient) -> Iterator[None]:
+    """Tell the run of an error that would come again, which ends it at once.
+
+    Spark alone would train in vain until its last attempt. Of an error that may heal the run
+    hears nothing; if no attempt gets on, Spark names the cause.
+    """
+    try:
+        yield
+    except MAY_HEAL:
+        raise
+    except Exception as error:
+        client.fail(type(error).__name__, str(error))
+        raise
+
+
+def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[str, Any]:
     import platform
 
     from distkeras_grid.engine.loading import prepare_process
-    from distkeras_grid.feeding.spool import Spool
     from distkeras_grid.worker.loop import train
 
     clock = time.perf_counter()
-    with Spool(plan.features) as spool:
-        for batch in batches:
-            spool.append(batch)
-        spool.seal()
-        read = time.perf_counter()
-        prepare_process(plan.threads)
-        imported = time.perf_counter()
-        engine = _engine(plan, client.seat)
-        _warm_up(plan, engine, spool, client.seat)
-        compiled = time.perf_counter()
-        start = client.ready(spool.rows, plan.timeout)
-        if start.learning_rate is not None:
-            engine.set_learning_rate(start.learning_rate)
-        samples = 0
-        if not start.stop:
-            remaining = _windows(plan, spool.rows, client.seat, start.next_sequence)
-            samples = train(engine, plan.rule, client, spool, remaining, plan.class_weight)
-        return {
-            "worker": client.seat,
-            "host": platform.node(),
-            "rows": spool.rows,
-            "samples": samples,
-            "import_seconds": imported - read,
-            "read_seconds": read - clock,
-            "compile_seconds": compiled - imported,
-        }
+    prepare_process(plan.threads)
+    imported = time.perf_counter()
+    engine = _engine(plan, client.seat)
+    window_seconds = _warm_up(plan, engine, spool, client.seat)
+    compiled = time.perf_counter()
+    start = client.ready(spool.rows, plan.timeout, window_seconds)
+    if start.learning_rate is not None:
+        engine.set_learning_rate(start.learning_rate)
+    samples = 0
+    if not start.stop:
+        # A schedule of the learning rate goes on where the attempt before has left it.
+        done = steps_before(start.next_sequence, spool.rows, plan.batch_size, plan.window)
+        engine.model.optimizer.iterations.assign_add(done)
+        remaining = _windows(plan, spool.rows, client.seat, start.next_sequence)
+        samples = train(engine, plan.rule, client, spool, remaining, plan.class_weight)
+    return {
+        "host": platform.node(),
+        "samples": samples,
+        "import_seconds": imported - clock,
+        "compile_seconds": compiled - imported,
+    }
+
+
+def steps_before(sequence: int, rows: int, batch_size: int, window: int | None) -> int:
+    """Return the steps that a seat has trained before the window of this number.
+
+    Examples
+    --------
+    >>> [steps_before(sequence, rows=50, batch_size=10, window=2) for sequence in range(5)]
+    [0, 2, 4, 5, 7]
+    """
+    if rows == 0:
+        return 0
+    steps = math.ceil(rows / batch_size)
+    length = steps if window is None else window
+    epochs, windows = divmod(sequence, math.ceil(steps / length))
+    return epochs * steps + windows * length
 
 
 def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
@@ -204,17 +250,15 @@ def _windows(plan: WorkerPlan, rows: int, seat: int, start: int = 0) -> Iterator
 
 
 def _warm_up(plan: WorkerPlan, engine: TensorFlowEngine, spool: Spool, seat: int) -> float:
-    """Compile before the run's clock starts; return how long a compiled window takes [s]."""
+    """Compile before the run's clock starts; return how long a window will take [s]."""
     from distkeras_grid.worker.loop import gather
 
     first = next(_windows(plan, spool.rows, seat), None)
     if first is None:
         return 0.0
     block = next(gather(spool, first, plan.class_weight))
-    engine.warm_up(block)
-    clock = time.perf_counter()
-    engine.warm_up(block)
-    return time.perf_counter() - clock
+    steps = sum(len(indices) for indices in first.blocks)
+    return engine.warm_up(block) * steps / block.steps
 
 
 def _summary_type(pa: Any) -> Any:

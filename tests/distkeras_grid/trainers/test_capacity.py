@@ -1,0 +1,31 @@
+"""What a run asks of the network."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
+
+
+def test_the_need_is_both_ways_of_all_workers():
+    need = NetworkNeed(19_200_000, 20, 12, 0.24)
+    assert need.bytes_per_second == pytest.approx(3.2e9)
+    assert not need.fits
+    assert "raise communication_window" in need.sentence()
+
+
+def test_a_small_need_is_said_without_advice():
+    need = NetworkNeed(1_000_000, 2, 10, 1.0)
+    assert need.fits
+    assert need.sentence() == "1 MB x 2 workers every 10 batches needs 4 MB/s on the driver"
+
+
+def test_the_window_that_is_named_is_enough():
+    need = NetworkNeed(19_200_000, 20, 12, 0.24)
+    enough = int(need.sentence().split("communication_window to ")[1].split()[0])
+    assert NetworkNeed(19_200_000, 20, enough, 0.24 * enough / 12).fits
+    assert not NetworkNeed(19_200_000, 20, enough - 1, 0.24 * (enough - 1) / 12).fits
+
+
+def test_loopback_is_faster_than_a_network():
+    assert link_speed("127.0.0.1") > link_speed("10.0.0.5")
