@@ -1,0 +1,91 @@
+"""What a command ends with, and what it says then."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from distkeras_grid import errors
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code, exit_codes_help, guarded
+
+EXPECTED = {
+    errors.GridError: 1,
+    errors.ConfigurationError: 2,
+    errors.UnknownArgumentError: 2,
+    errors.DataError: 3,
+    errors.SchemaError: 3,
+    errors.LabelError: 3,
+    errors.EmptyDataError: 3,
+    errors.SplitLeakError: 3,
+    errors.ImageError: 3,
+    errors.StorageError: 4,
+    errors.PathNotFoundError: 4,
+    errors.OutputExistsError: 4,
+    errors.NoSpaceError: 4,
+    errors.EnvironmentMismatchError: 5,
+    errors.ClusterError: 5,
+    errors.NotEnoughSlotsError: 5,
+    errors.StartTimeoutError: 5,
+    errors.ParameterServerError: 5,
+    errors.ServerUnreachableError: 5,
+    errors.ProtocolError: 5,
+    errors.LocalProtocolError: 5,
+    errors.RemoteProtocolError: 5,
+    errors.AuthenticationError: 5,
+    errors.RefusedError: 5,
+    errors.FencedError: 5,
+    errors.TrainingError: 6,
+    errors.NonFiniteLossError: 6,
+    errors.WorkerFailedError: 6,
+}
+
+
+def raising(error):
+    def command():
+        raise error
+
+    return command
+
+
+def test_the_table_names_every_exception():
+    classes = {kind for _, kind in inspect.getmembers(errors, inspect.isclass)}
+    assert {kind for kind in classes if issubclass(kind, errors.GridError)} == set(EXPECTED)
+
+
+@pytest.mark.parametrize(("kind", "code"), EXPECTED.items())
+def test_each_exception_has_its_code_and_one_line(kind, code, capsys):
+    assert guarded(raising(kind("what came in"))) == code
+    told = capsys.readouterr()
+    assert told.err == f"{kind.__name__}: what came in\n"
+    assert not told.out
+
+
+def test_success_and_interrupt(capsys):
+    assert guarded(lambda: None) == 0
+    assert guarded(raising(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert exit_code(KeyboardInterrupt()) is ExitCode.INTERRUPTED
+
+
+def test_a_defect_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        guarded(raising(ZeroDivisionError("a defect")))
+
+
+def test_an_error_of_spark_is_one_line_with_its_cause(capsys):
+    from pyspark.errors import PySparkException
+
+    raised = PySparkException(
+        "Job aborted: Task 0 failed\n\tat java.Thread\nValueError: no stone\n"
+    )
+    assert guarded(raising(raised)) == ExitCode.CLUSTER
+    told = capsys.readouterr().err
+    assert "ValueError: no stone" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_the_help_lists_every_code():
+    lines = exit_codes_help().splitlines()[1:]
+    assert [int(line.split()[0]) for line in lines] == [int(code) for code in ExitCode]
+    assert set(HELP) == set(ExitCode)

@@ -1,0 +1,196 @@
+"""Flags of ``train`` and the model they name, and bad input to it on real Spark."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from distkeras_grid.cli.train import (
+    build_parser,
+    call_model_function,
+    load_model,
+    main,
+    parse_settings,
+    trainer_arguments,
+)
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.schema import Field
+
+PIXELS = Field("image", (8, 8, 3), classes=("basalt", "granite"))
+MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "run"]
+
+
+def arguments_of(*flags):
+    return trainer_arguments(build_parser().parse_args([*MINIMUM, *flags]))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("n=8", 8),
+        ("n=1e-3", 0.001),
+        ("n=True", True),
+        ("n=None", None),
+        ("n=('accuracy', 'mae')", ("accuracy", "mae")),
+        ("n=sgd", "sgd"),
+        ("n='sgd'", "sgd"),
+        ("n=a=b", "a=b"),
+        ("n=", ""),
+    ],
+)
+def test_settings_are_python_literals_or_text(text, value):
+    assert parse_settings([text]) == {"n": value}
+
+
+@pytest.mark.parametrize("text", ["n", "=8", "two words=8", "--n=8", ""])
+def test_a_setting_without_a_name_is_refused(text):
+    with pytest.raises(ConfigurationError, match="name=value"):
+        parse_settings([text])
+
+
+def test_what_nobody_gave_is_left_to_the_trainer():
+    assert arguments_of() == {}
+
+
+def test_flags_and_settings_together():
+    assert arguments_of(
+        *("--features", "image", "--workers", "3", "--epochs", "2"),
+        *("--set", "loss=mse", "--set", "batch_size=4"),
+    ) == {"features_col": "image", "num_workers": 3, "num_epoch": 2, "loss": "mse", "batch_size": 4}
+
+
+def test_the_same_argument_as_flag_and_as_setting_is_refused():
+    with pytest.raises(ConfigurationError, match=r"--batch-size and --set batch_size=\.\.\."):
+        arguments_of("--batch-size", "4", "--set", "batch_size=8")
+
+
+def test_a_model_function_gets_what_it_takes_of_shape_and_classes():
+    seen = []
+
+    def build(classes, shape, width=7):
+        seen.append((classes, shape, width))
+
+    call_model_function("m:build", build, PIXELS)
+    call_model_function("m:build", lambda: seen.append("nothing"), PIXELS)
+    call_model_function("m:build", lambda **rest: seen.append(rest), PIXELS)
+    assert seen == [(2, (8, 8, 3), 7), "nothing", {}]
+
+
+def test_a_model_function_that_needs_more_is_refused():
+    def build(shape, classes, width):
+        raise AssertionError(shape, classes, width)
+
+    with pytest.raises(ConfigurationError, match=r"needs classes, width; known of column 'x' are"):
+        call_model_function("m:build", build, Field("x", (4,)))
+    with pytest.raises(ConfigurationError, match="needs width; known of column 'image'"):
+        call_model_function("m:build", build, PIXELS)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("model.h5", "takes FILE.keras or module:function"),
+        ("no_such_module:build", "No module named 'no_such_module'"),
+        ("json:no_such_function", "has no attribute 'no_such_function'"),
+    ],
+)
+def test_a_model_that_is_nowhere(source, told):
+    with pytest.raises(ConfigurationError, match=told):
+        load_model(source, None, PIXELS)
+
+
+def test_a_model_function_is_found_beside_the_user(tmp_path, monkeypatch):
+    (tmp_path / "stones_of_mine.py").write_text("def build(shape):\n    return ('model', shape)\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_model("stones_of_mine:build", None, PIXELS) == ("model", (8, 8, 3))
+
+
+@pytest.mark.tensorflow
+def test_a_file_that_is_no_model():
+    files = SimpleNamespace(read_bytes={"hdfs:///m.keras": b"PK, but no archive"}.get)
+    with pytest.raises(ConfigurationError, match="Keras cannot load the model"):
+        load_model("hdfs:///m.keras", files, PIXELS)
+
+
+# -- on Spark -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(spark, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("cli") / "data")
+    frame = spark.range(40).selectExpr(
+        "transform(sequence(0, 3), i -> cast((id * 7 + i) % 5 as float)) as features",
+        "cast(id % 2 as int) as label",
+        "if(id < 30, 'train', 'test') as split",
+    )
+    frame.write.partitionBy("split").parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    import keras
+
+    keras.utils.set_random_seed(1)
+    net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, activation="softmax")])
+    net.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    net.save(path)
+    return str(path)
+
+
+def train(*flags, data, model, output):
+    return main(
+        ["--data", data, "--model", model, "--output", str(output), "--workers", "1", *flags]
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys):
+    output = tmp_path / "run"
+    flags = ("--split", "train", "--set", "progress=False", "--epochs", "2", "--seed", "1")
+    assert train(*flags, data=data, model=model, output=output) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("trained 60 samples in ")
+    assert told.endswith(f"wrote {output}\n")
+    written = {path.name for path in output.iterdir() if not path.name.startswith(".")}
+    assert written == {"model.keras", "history.jsonl", "run.json"}
+    assert json.loads((output / "run.json").read_text())["seed"] == 1
+    before = (output / "model.keras").stat().st_mtime_ns
+
+    assert train(*flags, data=data, model=model, output=output) == 4
+    assert "--overwrite" in capsys.readouterr().err
+    assert (output / "model.keras").stat().st_mtime_ns == before
+    assert train(*flags, "--overwrite", data=data, model=model, output=output) == 0
+    assert (output / "model.keras").stat().st_mtime_ns > before
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--features", "feature"], 3, "Did you mean 'features'?"),
+        (["--split", "train", "--label", "lable"], 3, "Did you mean 'label'?"),
+        (["--split", "tset"], 3, "has no split 'tset'; it has test, train"),
+        ([], 3, "rows of the splits test, train"),
+        (["--split", "train", "--set", "batchsize=3"], 2, "did you mean 'batch_size'"),
+        (["--split", "train", "--batch-size", "0"], 2, "batch_size must be a whole number"),
+        (["--model", "json:loads"], 2, "needs s;"),
+        (["--model", "platform:node"], 2, "must be a Keras 3 model"),
+        (["--model", "/no/such/model.keras"], 4, "/no/such/model.keras"),
+        (["--data", "/no/such/data"], 4, "/no/such/data"),
+        (["--output", "hdfs://no.such.host.invalid/run"], 4, "no.such.host.invalid"),
+        (["--output", "/proc/version/run"], 4, "/proc/version/run"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(data, model, tmp_path, capsys, flags, code, told):
+    output = tmp_path / "run"
+    assert train(*flags, data=data, model=model, output=output) == code
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error.strip().splitlines()) == 1
+    assert not output.exists()

@@ -1,0 +1,269 @@
+"""The worker's loop between a real spool and a real server; the engine counts visits of rows."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distkeras_grid.engine.base import WindowResult
+from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
+from distkeras_grid.feeding.batches import Window, windows
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.spool import Spool
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.service import Service
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.rules import build_rule
+from distkeras_grid.weights import Variable, WeightLayout
+from distkeras_grid.worker.loop import gather, sample_weights, train
+
+ROWS, EPOCHS = 7, 3
+FIELD = Field("x", (1,), dtype="float32")
+
+
+class CountingEngine:
+    """One weight per row; a step adds each sample's weight to the weights of its rows.
+
+    It also says what it was asked to do, and which loss to report.
+    """
+
+    def __init__(self, loss=0.5):
+        self.layout = WeightLayout((Variable("counts", (ROWS,)),), ())
+        self.learning_rate = 1.0
+        self.loss = loss
+        self.windows = 0
+
+    def weights(self):
+        return np.zeros(ROWS, np.float32)
+
+    def run(self, before, blocks, after):
+        np.copyto(after, before)
+        steps = samples = 0
+        for block in blocks:
+            weight = np.ones(block.x.shape[:2]) if block.weight is None else block.weight
+            np.add.at(after, block.x[..., 0].astype(int), weight * self.learning_rate)
+            steps, samples = steps + block.steps, samples + block.samples
+        self.windows += 1
+        loss = self.loss if isinstance(self.loss, float) else self.loss[self.windows - 1]
+        return WindowResult(steps, samples, loss, {"accuracy": 0.25})
+
+    def set_learning_rate(self, value):
+        self.learning_rate = value
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def spool(stack, tmp_path):
+    return filled(stack.enter_context(Spool(FIELD, tmp_path)))
+
+
+def filled(spool, weights=None):
+    """Rows 0 to 6 with their number as feature and labels 0, 1, 0, 1, ..., in another order."""
+    order = np.array([3, 0, 6, 1, 5, 2, 4])
+    columns = {
+        "row": pa.array(order),
+        "features": pa.array([[float(row)] for row in order], pa.list_(pa.float32())),
+        "label": pa.array(order % 2),
+    }
+    if weights is not None:
+        columns["weight"] = pa.array(np.asarray(weights, np.float32)[order])
+    spool.append(pa.record_batch(columns))
+    spool.seal()
+    return spool
+
+
+class Server:
+    """A server of one seat, in this process."""
+
+    def __init__(self, stack, rule="downpour", **parameters):
+        self.rule = build_rule(rule, parameters)
+        self.key = new_key()
+        settings = ServerSettings(
+            run="test",
+            seats=1,
+            rule={"name": rule, "parameters": parameters},
+            trainable_size=ROWS,
+            statistics_size=0,
+            rows=ROWS,
+            epochs=EPOCHS,
+            bind_host="127.0.0.1",
+            advertised_host="127.0.0.1",
+        )
+        self._stack = stack
+        self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
+        stack.callback(self._service.close)
+        self.driver = DriverClient.connect(self._service.address, self.key, "test", ROWS, 5)
+        stack.callback(self.driver.close)
+
+    def worker(self, attempt=0):
+        client = WorkerClient.connect(
+            self._service.address, self.key, "test", 0, attempt, ROWS, deadline=5
+        )
+        self._stack.callback(client.close)
+        return client
+
+    def train(self, engine, spool, *, attempt=0, class_weight=None, plan=None):
+        client = self.worker(attempt)
+        start = client.ready(ROWS, timeout=5)
+        plan = plan or planned(start.next_sequence)
+        return train(engine, self.rule, client, spool, plan, class_weight)
+
+    def window_events(self):
+        return [event for event in self.driver.poll(5).events if event["kind"] == "window"]
+
+
+def planned(start=0, window=2):
+    return windows(ROWS, 2, window, EPOCHS, seed=1, seat=0, shuffle=True, start_sequence=start)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, None])
+def test_every_row_of_every_epoch_reaches_the_center_once(stack, spool, window):
+    server = Server(stack)
+    assert server.train(CountingEngine(), spool, plan=planned(window=window)) == ROWS * EPOCHS
+    np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
+
+
+def test_each_commit_says_what_its_window_was(stack, spool):
+    server = Server(stack)
+    server.train(CountingEngine(), spool)
+    events = server.window_events()
+    keys = ("epoch", "window", "steps", "samples")
+    found = [tuple(event[key] for key in keys) for event in events]
+    # 7 rows are batches of 2, 2 | 2, 1.
+    assert found == [(e, w, 2, n) for e in (1, 2, 3) for w, n in ((0, 4), (1, 3))]
+    assert {event["loss"] for event in events} == {0.5}
+    assert all(event["metrics"] == {"accuracy": 0.25} for event in events)
+    assert all(event["seconds"] >= 0 for event in events)
+    assert [event["started"] for event in events] == sorted(e["started"] for e in events)
+
+
+def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):
+    server = Server(stack)
+    first = [*planned()][:3]
+    assert server.train(CountingEngine(), spool, plan=first) == 4 + 3 + 4
+    assert server.train(CountingEngine(), spool, attempt=1) == 3 + 4 + 3
+    np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
+
+
+def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
+    server = Server(stack)
+    engine = CountingEngine()
+    client = server.worker(attempt=1)
+    client.ready(ROWS, timeout=5)
+    server.worker(attempt=2)
+    with pytest.raises(FencedError, match="taken over"):
+        train(engine, server.rule, client, spool, planned())
+    assert engine.windows == 1
+    assert not server.window_events()
+
+
+def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
+    server = Server(stack)
+    client = server.worker()
+    client.ready(ROWS, timeout=5)
+    server.driver.command(stop=True)
+    engine = CountingEngine()
+    assert train(engine, server.rule, client, spool, planned()) == 4
+    assert engine.windows == 1
+
+
+def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
+    server = Server(stack)
+    client = server.worker()
+    client.ready(ROWS, timeout=5)
+    server.driver.command(learning_rate=10.0)
+    train(CountingEngine(), server.rule, client, spool, [*planned()][:2])
+    assert sorted(server.driver.center()) == [1, 1, 1, 1, 10, 10, 10]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_names_its_place_and_is_not_sent(stack, spool, loss):
+    server = Server(stack)
+    engine = CountingEngine(loss=[0.5, 0.5, 0.5, loss])
+    with pytest.raises(NonFiniteLossError, match=r"epoch 2, window 1 of worker 0: lower"):
+        server.train(engine, spool)
+    assert len(server.window_events()) == 3
+
+
+def test_weights_that_are_not_finite_are_refused(stack, spool):
+    server = Server(stack)
+    engine = CountingEngine()
+    engine.learning_rate = math.inf
+    with pytest.raises(RefusedError, match="NaN or infinity"):
+        server.train(engine, spool)
+    np.testing.assert_array_equal(server.driver.center(), np.zeros(ROWS))
+
+
+def test_class_weights_weigh_the_samples(stack, spool):
+    server = Server(stack)
+    server.train(CountingEngine(), spool, class_weight={1: 10.0})
+    np.testing.assert_array_equal(
+        server.driver.center(), EPOCHS * np.array([1, 10, 1, 10, 1, 10, 1])
+    )
+
+
+def test_an_elastic_worker_moves_towards_the_center(stack, spool):
+    """With alpha 1/2 both meet halfway, after each window."""
+    server = Server(stack, "elastic", alpha=0.5)
+    server.train(CountingEngine(), spool, plan=[*planned()][:2])
+    assert sorted(server.driver.center()) == [0.5] * 7
+
+
+# -- gathering ----------------------------------------------------------------------------------
+
+
+def test_blocks_have_the_windows_order_and_shape(spool):
+    places = (np.array([[6, 0], [2, 4]]), np.array([[5]]))
+    whole, rest = gather(spool, Window(0, 1, 0, places), None)
+    np.testing.assert_array_equal(whole.x, [[[6.0], [0.0]], [[2.0], [4.0]]])
+    np.testing.assert_array_equal(whole.y, [[0, 0], [0, 0]])
+    np.testing.assert_array_equal(rest.x, [[[5.0]]])
+    np.testing.assert_array_equal(rest.y, [[1]])
+    assert whole.weight is None
+
+
+def test_blocks_are_read_one_at_a_time(spool):
+    """A window of a whole epoch does not fit the memory."""
+    blocks = gather(spool, Window(0, 1, 0, (np.array([[0]]), np.array([[99]]))), None)
+    assert next(blocks).samples == 1
+    with pytest.raises(IndexError):
+        next(blocks)
+
+
+def test_sample_weights_travel_with_their_rows(stack, tmp_path):
+    spool = filled(stack.enter_context(Spool(FIELD, tmp_path)), weights=[0, 1, 2, 3, 4, 5, 6])
+    places = (np.array([[6, 1], [3, 0]]),)
+    (block,) = gather(spool, Window(0, 1, 0, places), None)
+    np.testing.assert_array_equal(block.weight, [[6, 1], [3, 0]])
+    (block,) = gather(spool, Window(0, 1, 0, places), {0: 0.5})
+    np.testing.assert_array_equal(block.weight, [[3, 1], [3, 0]])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0, 1, 2], np.int64),
+        np.array([0.0, 1.0, 2.0]),
+        np.eye(3, dtype=np.float32),
+    ],
+)
+def test_class_weights_of_labels_of_all_kinds(labels):
+    found = sample_weights(labels, None, {0: 2.0, 2: 0.25})
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [2.0, 1.0, 0.25])
+
+
+def test_without_class_weights_the_sample_weights_stay():
+    weights = np.array([1.0, 2.0], np.float32)
+    assert sample_weights(np.array([0, 1]), weights, None) is weights
+    assert sample_weights(np.array([0, 1]), None, None) is None
