@@ -1,0 +1,102 @@
+"""A model that counts: whatever dies meanwhile, each weight tells how often its row was trained.
+
+An embedding with one weight per row, loss the negative sum, SGD with rate 1: each visit of a row
+adds exactly 1 to its weight. Under `DOWNPOUR` the center adds up all visits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+
+def counting_model(rows: int, loss: Callable[..., object]):
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((1,)), keras.layers.Embedding(rows, 1, embeddings_initializer="zeros")]
+    )
+    model.compile(keras.optimizers.SGD(1.0), loss=loss)
+    return model
+
+
+def negative_sum(folder: Path) -> Callable[..., object]:
+    """Return the loss; each worker that traces it notes its process in `folder`.
+
+    A function in a function: it travels by value, for executors cannot import tests.
+    """
+    folder = Path(folder)
+
+    def loss(_, predicted):
+        import os
+
+        import keras
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None:
+            name = f"{context.partitionId()}-{context.taskAttemptId()}"
+            (folder / name).write_text(str(os.getpid()))
+        # The sum over the batch: Keras divides by its size, which is multiplied back.
+        ones = keras.ops.ones_like(predicted[:, 0, 0])
+        return ones * -keras.ops.sum(predicted)
+
+    return loss
+
+
+def counting_data(spark, rows: int):
+    return spark.range(rows, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
+
+
+def attempts(folder: Path, seat: int) -> list[int]:
+    """Attempts on a seat that have come as far as tracing, oldest first."""
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob(f"{seat}-*"))
+
+
+def worker_pid(folder: Path, seat: int) -> int:
+    """Process of the newest attempt on a seat."""
+    return int((folder / f"{seat}-{attempts(folder, seat)[-1]}").read_text())
+
+
+def parent_pid(pid: int) -> int:
+    return int(subprocess.check_output(["ps", "-o", "ppid=", "-p", str(pid)], text=True))
+
+
+def executor_pid(folder: Path, seat: int) -> int:
+    """The executor's JVM: the parent of the daemon that forks Python workers."""
+    return parent_pid(parent_pid(worker_pid(folder, seat)))
+
+
+def server_pid() -> int:
+    """The parameter server that this process has started."""
+    table = subprocess.check_output(["ps", "-eo", "pid=,ppid=,args="], text=True)
+    for line in table.splitlines():
+        pid, parent, command = line.split(None, 2)
+        if int(parent) == os.getpid() and "distkeras_grid.parameter_server" in command:
+            return int(pid)
+    raise LookupError("no parameter server")
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that is dead but not yet waited for does not."""
+    command = ["ps", "-o", "stat=", "-p", str(pid)]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    return bool(found.stdout.strip()) and not found.stdout.startswith("Z")
+
+
+def at_epoch(number: int, act: Callable[[], object]):
+    """Return a callback that acts once, when an epoch ends; workers go on meanwhile."""
+    import keras
+
+    def on_epoch_end(epoch, _):
+        if epoch + 1 == number:
+            act()
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,152 @@
+"""What may die in the middle of a run, died, on real executors (make test-faults).
+
+Each run is a driver of its own on a standalone cluster; the driver kills when an epoch ends, and
+writes what came out.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.cluster import driver_environment
+from tests.faults.counting import attempts, lives, worker_pid
+
+pytestmark = [pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
+
+ROWS, EPOCHS = 600, 40
+TIMEOUT = 240.0
+
+
+def start(cluster, project, folder, **settings):
+    command = [sys.executable, "-m", "tests.faults.train_job", cluster.url, str(folder)]
+    return subprocess.Popen(
+        [*command, json.dumps({"rows": ROWS, "epochs": EPOCHS, **settings})],
+        cwd=project,
+        env=driver_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(cluster, project, folder, **settings):
+    """Run a driver to its end; return what it wrote of its run."""
+    process = start(cluster, project, folder, **settings)
+    try:
+        told, _ = process.communicate(timeout=TIMEOUT)
+    finally:
+        process.kill()
+    assert process.returncode == 0, told
+    found = json.loads((folder / "result.json").read_text())
+    result = found["disturbed"]
+    # Whatever happened, no job goes on and the session can be used.
+    assert result["active_jobs"] == []
+    assert result["rows_of_another_job"] == 100
+    if "undisturbed" in found:
+        result["expected"] = found["undisturbed"]["weights"]
+    return result
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        threading.Event().wait(0.1)
+
+
+def attempts_of(result, seat):
+    """Attempts on a seat whose windows were folded, in the order of the folds."""
+    return list(dict.fromkeys(attempt for worker, attempt in result["seats"] if worker == seat))
+
+
+@pytest.mark.parametrize("fault", ["worker", "executor"])
+def test_one_seat_is_taken_again_and_every_sample_counts_once(cluster, project, tmp_path, fault):
+    result = run(cluster, project, tmp_path, fault=fault)
+    assert result["error"] is None
+    assert result["samples"] == ROWS * EPOCHS
+    assert result["weights"] == [EPOCHS] * ROWS
+    first, second = attempts_of(result, 0)
+    assert first < second
+    if fault == "worker":
+        assert len(attempts_of(result, 1)) == 1
+
+
+def test_all_workers_at_once(cluster, project, tmp_path):
+    result = run(cluster, project, tmp_path, fault="workers")
+    assert result["error"] is None
+    assert result["weights"] == [EPOCHS] * ROWS
+    assert [len(attempts_of(result, seat)) for seat in (0, 1)] == [2, 2]
+
+
+@pytest.mark.parametrize("fault", ["worker", "executor"])
+def test_a_synchronous_run_ends_with_the_weights_of_an_undisturbed_one(
+    cluster, project, tmp_path, fault
+):
+    """Plain SGD has no state of its own, so the second attempt repeats the lost windows."""
+    result = run(cluster, project, tmp_path, fault=fault, trainer="AveragingTrainer")
+    assert result["error"] is None
+    assert result["samples"] == ROWS * EPOCHS
+    assert result["weights"] == result["expected"]
+    assert len(attempts_of(result, 0)) == 2
+
+
+def test_a_synchronous_run_does_not_wait_for_ever_for_a_worker_that_hangs(
+    cluster, project, tmp_path
+):
+    arguments = {"round_timeout": 5.0}
+    result = run(
+        cluster,
+        project,
+        tmp_path,
+        fault="stopped worker",
+        trainer="AveragingTrainer",
+        arguments=arguments,
+    )
+    kind, message = result["error"]
+    assert kind == "RefusedError"
+    assert "no commit from worker 0" in message
+    assert result["seconds_after"] < 15
+    wait_until(lambda: not lives(worker_pid(tmp_path / "disturbed", 0)), 15)
+
+
+def test_a_worker_that_dies_each_time_is_one_clear_error(cluster, project, tmp_path):
+    result = run(cluster, project, tmp_path, fault="each worker")
+    kind, message = result["error"]
+    assert kind == "ClusterError"
+    assert "Python process died" in message
+    assert len(attempts(tmp_path / "disturbed", 0)) == 4
+
+
+def test_a_dead_server_is_one_clear_error(cluster, project, tmp_path):
+    result = run(cluster, project, tmp_path, fault="server", epochs=10_000)
+    kind, message = result["error"]
+    assert kind == "ServerUnreachableError"
+    assert "exit code -9" in message
+    assert result["seconds_after"] < 10
+
+
+def test_an_interrupt_ends_the_executors_work(cluster, project, tmp_path):
+    result = run(cluster, project, tmp_path, fault="interrupt", epochs=10_000)
+    assert result["error"] == ["KeyboardInterrupt", ""]
+    assert result["seconds_after"] < 10
+
+
+def test_a_dead_driver_leaves_nothing_behind(cluster, project, tmp_path):
+    process = start(cluster, project, tmp_path, fault="driver", epochs=10_000)
+    told, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == -9, told
+    workers = [worker_pid(tmp_path / "disturbed", seat) for seat in (0, 1)]
+    wait_until(lambda: not any(map(lives, workers)), 15)
+    table = subprocess.check_output(["ps", "-eo", "ppid=,args="], text=True)
+    orphans = [line.split(None, 1) for line in table.splitlines()]
+    assert not [
+        command
+        for parent, command in orphans
+        if parent == "1" and "-m distkeras_grid.parameter_server" in command
+    ]

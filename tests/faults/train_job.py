@@ -1,0 +1,119 @@
+"""A driver of its own: trains the counting model on a cluster while something is killed.
+
+``python -m tests.faults.train_job MASTER FOLDER SETTINGS`` with the settings as JSON; what came out
+is written to ``FOLDER/result.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.faults import counting
+
+DEFAULTS = {
+    "trainer": "DOWNPOUR",
+    "rows": 600,
+    "epochs": 40,
+    "arguments": {},
+    # What dies: nothing, worker, workers, stopped worker, executor, server, driver, interrupt,
+    # each worker.
+    "fault": "nothing",
+    "at_epoch": 3,
+}
+DRIVER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+}
+
+
+def fault(name: str, folder: Path):
+    """Return the function that does the harm."""
+    faults = {
+        "nothing": lambda: None,
+        "worker": lambda: counting.kill(counting.worker_pid(folder, 0)),
+        "workers": lambda: [counting.kill(counting.worker_pid(folder, seat)) for seat in (0, 1)],
+        "stopped worker": lambda: os.kill(counting.worker_pid(folder, 0), signal.SIGSTOP),
+        "executor": lambda: counting.kill(counting.executor_pid(folder, 0)),
+        "server": lambda: counting.kill(counting.server_pid()),
+        "driver": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
+        "each worker": lambda: None,
+    }
+    return faults[name]
+
+
+def kill_each_attempt(folder: Path) -> None:
+    """Kill every worker of seat 0 as soon as it has traced its model."""
+    killed: set[int] = set()
+    while True:
+        for attempt in set(counting.attempts(folder, 0)) - killed:
+            if text := (folder / f"0-{attempt}").read_text():
+                counting.kill(int(text))
+                killed.add(attempt)
+        time.sleep(0.02)
+
+
+def run(spark, folder: Path, settings) -> dict:
+    import distkeras_grid
+
+    folder.mkdir()
+    loss = counting.negative_sum(folder)
+    trainer = getattr(distkeras_grid, settings["trainer"])(
+        counting.counting_model(settings["rows"], loss),
+        features_col="x",
+        custom_objects={"loss": loss},
+        **{
+            "num_workers": 2,
+            "batch_size": 4,
+            "num_epoch": settings["epochs"],
+            "communication_window": 2,
+            **settings["arguments"],
+        },
+    )
+    moment: list[float] = []
+
+    def harm():
+        moment.append(time.monotonic())
+        fault(settings["fault"], folder)()
+
+    if settings["fault"] == "each worker":
+        threading.Thread(target=kill_each_attempt, args=(folder,), daemon=True).start()
+    callbacks = [counting.at_epoch(settings["at_epoch"], harm)]
+    error = None
+    try:
+        trainer.train(counting.counting_data(spark, settings["rows"]), seed=1, callbacks=callbacks)
+    except (distkeras_grid.errors.GridError, KeyboardInterrupt) as raised:
+        error = [type(raised).__name__, str(raised)]
+    return {
+        "error": error,
+        "seconds_after": time.monotonic() - moment[0] if moment else None,
+        "samples": trainer.history.samples,
+        "seats": [[r.worker, r.attempt] for r in trainer.history.records],
+        "weights": [] if error else trainer.model.get_weights()[0].ravel().tolist(),
+        "active_jobs": list(spark.sparkContext.statusTracker().getActiveJobsIds()),
+        "rows_of_another_job": spark.range(100).count(),
+    }
+
+
+def main(master: str, folder: str, text: str) -> None:
+    from distkeras_grid.spark.session import build_session
+
+    settings = {**DEFAULTS, **json.loads(text)}
+    spark = build_session("faults", master=master, settings=DRIVER)
+    home = Path(folder)
+    results = {}
+    if settings["trainer"] == "AveragingTrainer":
+        results["undisturbed"] = run(spark, home / "undisturbed", {**settings, "fault": "nothing"})
+    results["disturbed"] = run(spark, home / "disturbed", settings)
+    (home / "result.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
