@@ -88,7 +88,7 @@ class Channel:
         """
         payload = memoryview(b"") if vector is None else vector.data.cast("B")
         parts = [memoryview(self.connection.send(message, len(payload))), payload]
-        self._stream.settimeout(STALL_SECONDS)
+        self._set_timeout(STALL_SECONDS)
         while parts:
             sent = self._stream.sendmsg(parts)
             while parts and sent >= len(parts[0]):
@@ -117,7 +117,7 @@ class Channel:
         OSError
             If the connection breaks; TimeoutError if nothing comes in time.
         """
-        self._stream.settimeout(seconds)
+        self._set_timeout(seconds)
         message = None
         while message is None:
             count = self._stream.recv_into(self.connection.wanted())
@@ -125,7 +125,7 @@ class Channel:
                 self.connection.end_of_stream()
                 return None
             message = self.connection.received(count)
-            self._stream.settimeout(STALL_SECONDS)
+            self._set_timeout(STALL_SECONDS)
         return message
 
     def receive_by(self, deadline: float) -> Message | None:
@@ -157,6 +157,11 @@ class Channel:
     def close(self) -> None:
         """Close the connection."""
         self._stream.close()
+
+    def _set_timeout(self, seconds: float | None) -> None:
+        # Each setting is a system call, and a vector comes in ten pieces or more.
+        if self._stream.gettimeout() != seconds:
+            self._stream.settimeout(seconds)
 
     def close_after_goodbye(self, seconds: float) -> None:
         """Close once the peer has had time to read the last message.

@@ -65,7 +65,7 @@ def train(
     """
     size = engine.layout.trainable_size
     # Aligned memory is handed to TensorFlow without a copy.
-    before, after, payload, reply = (aligned_empty(engine.layout.size) for _ in range(4))
+    before, after, payload = (aligned_empty(engine.layout.size) for _ in range(3))
     np.copyto(before, client.vector)
     samples = 0
     for window in windows:
@@ -89,8 +89,9 @@ def train(
             started=started,
             seconds=time.perf_counter() - clock,
         )
-        exchanged = client.exchange(commit, payload, reply)
-        adopt_vector(rule, size, after, reply, before)
+        # The reply lands where the next window starts: for most rules it is that already.
+        exchanged = client.exchange(commit, payload, reply=before)
+        adopt_vector(rule, size, after, before, out=before)
         samples += result.samples
         if exchanged.stop:
             break
