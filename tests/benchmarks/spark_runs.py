@@ -1,0 +1,216 @@
+"""Training by two workers on two cores under Spark, and what its history tells."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from statistics import mean
+from typing import Any, Self
+
+import distkeras_grid
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.spark.launch import Launch
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.trainers.preparation import PreparedRun, TrainRequest, prepare
+from distkeras_grid.trainers.progress import ProgressLine
+from distkeras_grid.trainers.run import Run
+from distkeras_grid.weights import Vector
+from distkeras_grid.worker.task import SUMMARY_SCHEMA, run_worker
+from tests.benchmarks import fashion
+from tests.benchmarks.local import Point
+from tests.benchmarks.nets import NETS
+
+WORKERS = 2
+MASTER = f"local[{WORKERS},4]"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A trainer and its settings.
+
+    Parameters
+    ----------
+    trainer : str
+        Name of its class.
+    batch : int
+        Rows in a batch of each worker.
+    arguments : dict
+        Further ones of the trainer; its own defaults hold for all others.
+    """
+
+    trainer: str
+    batch: int
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, net: str, seed: int, epochs: int) -> Any:
+        """Return the trainer of a new model."""
+        return getattr(distkeras_grid, self.trainer)(
+            NETS[net].build(seed),
+            batch_size=self.batch,
+            num_epoch=epochs,
+            features_col=Field("image", NETS[net].shape, scale=1 / 255),
+            progress=False,
+            **self.arguments,
+        )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one run took [s].
+
+    Parameters
+    ----------
+    window : int
+        Batches between two exchanges, as the trainer chose.
+    epoch_seconds : float
+        First batch to last fold, divided by the epochs.
+    start_seconds : float
+        From the call to the first batch.
+    return_seconds : float
+        From the last fold until the call returned.
+    exchange_share : float
+        Part of a worker's time between its first batch and its last fold in which it computed
+        nothing: exchanges and waiting in them.
+    compile_seconds : float
+        Of the slower worker, a part of `start_seconds`: its model and its compiled window.
+    points : list
+        The center at each mark.
+    """
+
+    window: int
+    epoch_seconds: float
+    start_seconds: float
+    return_seconds: float
+    exchange_share: float
+    compile_seconds: float
+    points: list[Point] = field(default_factory=list, repr=False)
+
+
+class Cluster:
+    """A local Spark session and the training rows as Parquet; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.start_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._scratch = tempfile.TemporaryDirectory(prefix="dkg-bench-")
+        self._data = Path(self._scratch.name) / "train"
+        fashion.write_parquet(fashion.read(self._folder, "train"), self._data)
+        began = time.perf_counter()
+        self._session = build_session("benchmark", master=MASTER)
+        self.start_seconds = time.perf_counter() - began
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._session.stop()
+        self._scratch.cleanup()
+
+    def train(self, choice: Choice, net: str, *, epochs: int = 1, seed: int = 0) -> Trained:
+        """Run ``train()`` as a user does."""
+        trainer = choice.build(net, seed, epochs)
+        began = time.time()
+        trainer.train(str(self._data), seed=seed)
+        return _trained(trainer.history, trainer.run, began, time.time(), epochs)
+
+    def curve(self, choice: Choice, net: str, *, epochs: int, seed: int, marks: int) -> Trained:
+        """Run with `marks` snapshots of the center in each epoch."""
+        trainer = choice.build(net, seed, epochs)
+        began = time.time()
+        request = TrainRequest(str(self._data), True, None, (), None, None, seed)
+        prepared = prepare(trainer, request)
+        prepared.settings = replace(prepared.settings, snapshots_per_epoch=marks)
+        centers = _execute(prepared)
+        ended = time.time()
+        trained = _trained(prepared.history, prepared.description, began, ended, epochs)
+        rows = prepared.settings.rows
+        due = [-(-rows * number // marks) for number in range(1, len(centers) + 1)]
+        times = _times_of(prepared.history, due)
+        points = [(*time, center) for time, center in zip(times, centers, strict=True)]
+        return replace(trained, points=points)
+
+
+class SnapshotServer(ServerProcess):
+    """Fetches each snapshot when the driver's loop asks for news.
+
+    Attributes
+    ----------
+    centers : list of ndarray
+        The snapshots, in order.
+    """
+
+    def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
+        super().__init__(settings, center, key)
+        self._marks = settings.snapshots_per_epoch
+        self._rows = settings.rows
+        self.centers: list[Vector] = []
+
+    def poll(self, timeout: float) -> Update:
+        """Return the news, after the snapshots that they tell of."""
+        update = super().poll(timeout)
+        while len(self.centers) < update.samples_folded * self._marks // self._rows:
+            self.centers.append(self.center(len(self.centers) + 1))
+        return update
+
+
+def _execute(prepared: PreparedRun) -> list[Vector]:
+    """Do what `PreparedRun.execute` does, with a server that keeps its snapshots."""
+    key = new_key()
+    limits = prepared.limits
+    with SnapshotServer(prepared.settings, prepared.center, key) as server:
+        plan = prepared.plan(address=server.address, key=key)
+        task = partial(run_worker, plan)
+        launch = Launch(prepared.dealt, task, SUMMARY_SCHEMA, prepared.settings.run)
+        silent = ProgressLine(limits.rows, limits.epochs, limits.workers, stream=io.StringIO())
+        _, summaries = Run(
+            server, launch, limits, prepared.history, silent, prepared.observer
+        ).execute()
+        prepared.description["workers"] = summaries
+        return server.centers
+
+
+def _trained(
+    history: History, run: dict[str, Any], began: float, ended: float, epochs: int
+) -> Trained:
+    first = min(record.started for record in history.records)
+    last = max(record.folded_at for record in history.records)
+    return Trained(
+        window=run["communication_window"],
+        epoch_seconds=(last - first) / epochs,
+        start_seconds=first - began,
+        return_seconds=ended - last,
+        exchange_share=mean(_exchange_share(history, worker) for worker in _workers(history)),
+        compile_seconds=max(summary["compile_seconds"] for summary in run["workers"]),
+    )
+
+
+def _workers(history: History) -> set[int]:
+    return {record.worker for record in history.records}
+
+
+def _exchange_share(history: History, worker: int) -> float:
+    records = history.select(worker=worker)
+    computing = sum(record.seconds for record in records)
+    return 1 - computing / (records[-1].folded_at - records[0].started)
+
+
+def _times_of(history: History, marks: list[int]) -> list[tuple[int, float]]:
+    """Return samples and seconds of the commits that reached each mark."""
+    first = min(record.started for record in history.records)
+    records = history.records
+    folded = list(accumulate(record.samples for record in records))
+    found = []
+    for mark in marks:
+        place = next(place for place, samples in enumerate(folded) if samples >= mark)
+        found.append((folded[place], records[place].folded_at - first))
+    return found
