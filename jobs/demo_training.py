@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BATCH = 32
 SEED = 1
+SILENCE = 4.0  # s
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,48 @@ def fit(net: keras.Model, train: DataFrame, test: DataFrame, epochs: int, cores:
     started = time.perf_counter()
     x, y = arrays(train)
     held_out = arrays(test)
-    net.evaluate(x[:BATCH], y[:BATCH], verbose=0)  # compiled, as the workers are, before the clock
+    compile_once(net, x[:BATCH], y[:BATCH])
     start_up = time.perf_counter() - started
     seconds, by_seconds, by_samples = 0.0, [], []
     for epoch in range(epochs):
         clock = time.perf_counter()
-        net.fit(x, y, batch_size=BATCH, epochs=epoch + 1, initial_epoch=epoch, verbose=2)
+        net.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[Lines(epoch + 1, epochs)])
         seconds += time.perf_counter() - clock
         accuracy = net.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
+        print(
+            f"epoch {epoch + 1}/{epochs} ended after {seconds:.1f} s: val_accuracy {accuracy:.4g}"
+        )
         by_seconds.append((seconds, accuracy))
         by_samples.append((len(x) * (epoch + 1.0), accuracy))
     name = f"Keras fit, {cores} cores"
     return Result(name, seconds, start_up, by_seconds[-1][1], by_seconds, by_samples)
+
+
+def compile_once(net: keras.Model, x: Any, y: Any) -> None:
+    """Let Keras trace its functions before the clock runs, as workers do, and undo the training."""
+    net.optimizer.build(net.trainable_variables)
+    state = [(v, v.numpy()) for v in (*net.variables, *net.optimizer.variables)]
+    net.fit(x, y, batch_size=BATCH, verbose=0)
+    net.evaluate(x, y, verbose=0)
+    for variable, value in state:
+        variable.assign(value)
+
+
+class Lines(keras.callbacks.Callback):
+    """Prints a line every few seconds, so that a slow epoch is not silent."""
+
+    def __init__(self, epoch: int, epochs: int) -> None:
+        super().__init__()
+        self._title = f"epoch {epoch}/{epochs}"
+        self._printed = time.monotonic()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Print where the epoch is, if nothing was printed of late."""
+        if time.monotonic() - self._printed < SILENCE:
+            return
+        self._printed = time.monotonic()
+        loss = (logs or {}).get("loss", float("nan"))
+        print(f"{self._title}  batch {batch + 1} of {self.params['steps']}  loss {loss:.4g}")
 
 
 def arrays(tiles: DataFrame) -> tuple[Any, Any]:

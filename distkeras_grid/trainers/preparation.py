@@ -338,11 +338,14 @@ def _notes(
     """Return what is said before the run, so that no default is a surprise."""
     every = "once an epoch" if window is None else f"every {window} batches"
     batch = trainer.batch_size
-    together = f", {batch * settings.seats} together" if settings.seats > 1 else ""
+    workers = f"{settings.seats} workers" if settings.seats > 1 else "1 worker"
+    batches = f"batch {batch}"
+    if settings.seats > 1:
+        batches += f" each, {batch * settings.seats} together"
     parameters = "".join(f", {k} {v:g}" for k, v in settings.rule["parameters"].items())
     lines = [
-        f"{type(trainer).__name__}: {settings.rows} rows, {settings.seats} workers, "
-        f"batch {batch} each{together}, exchange {every} "
+        f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
+        f"exchange {every} "
         f"({settings.size * 4 / 1e6:.3g} MB each way){parameters}"
     ]
     if reason:

@@ -48,6 +48,8 @@ class Progress:
         Of late [samples/s]; 0 where not yet known.
     seconds : float, default 0.0
         In this phase so far [s].
+    busy_with : str, default ""
+        What the driver does beside the training, in words; the rate is not known meanwhile.
     """
 
     workers: int
@@ -61,6 +63,7 @@ class Progress:
     staleness: float | None = None
     rate: float = 0.0
     seconds: float = 0.0
+    busy_with: str = ""
 
 
 def format_progress(progress: Progress, width: int = MAX_WIDTH) -> str:
@@ -81,8 +84,8 @@ def format_progress(progress: Progress, width: int = MAX_WIDTH) -> str:
     Examples
     --------
     >>> started = Progress(workers=4, epochs=2, total_samples=1000)
-    >>> format_progress(replace(started, phase="waiting for workers", active=2, seconds=7.2))
-    'waiting for workers  2 of 4  7 s'
+    >>> format_progress(replace(started, phase="getting ready", active=2, seconds=7.2))
+    'getting ready  2 of 4 workers  7 s'
     >>> format_progress(replace(started, phase=TRAINING, samples=250, active=4, rate=50.0,
     ...                         loss=0.51234, staleness=2.96))
     'epoch 1/2  25%  0:15 left  50 samples/s  loss 0.5123  workers 4 of 4  staleness 3.0'
@@ -101,7 +104,9 @@ def _training_parts(progress: Progress) -> list[str]:
     if progress.total_samples:
         # Rounded down: 100% is said when all is folded.
         parts.append(f"{min(100, 100 * progress.samples // progress.total_samples)}%")
-    if progress.rate:
+    if progress.busy_with:
+        parts.append(progress.busy_with)
+    elif progress.rate:
         left = max(0, progress.total_samples - progress.samples) / progress.rate
         parts += [f"{_format_seconds(left)} left", f"{progress.rate:,.0f} samples/s"]
     if progress.loss is not None:
@@ -115,7 +120,7 @@ def _training_parts(progress: Progress) -> list[str]:
 def _other_parts(progress: Progress) -> list[str]:
     return [
         progress.phase,
-        f"{progress.active} of {progress.workers}",
+        f"{progress.active} of {progress.workers} workers",
         f"{progress.seconds:.0f} s",
     ]
 
@@ -144,10 +149,10 @@ class ProgressLine:
     Examples
     --------
     >>> with ProgressLine(total_samples=1000, epochs=2, workers=4, stream=sys.stdout) as line:
-    ...     line.update(phase="waiting for workers")
+    ...     line.update(phase="getting ready")
     ...     line.update(phase=TRAINING, samples=250, active=4, loss=0.5)
-    starting  0 of 4  0 s
-    waiting for workers  0 of 4  0 s
+    starting  0 of 4 workers  0 s
+    getting ready  0 of 4 workers  0 s
     epoch 1/2  25%  loss 0.5  workers 4 of 4
     """
 
@@ -204,6 +209,7 @@ class ProgressLine:
         active: int | None = None,
         loss: float | None = None,
         staleness: float | None = None,
+        busy_with: str | None = None,
     ) -> None:
         """Tell what has changed; the line is written when it is due.
 
@@ -211,7 +217,7 @@ class ProgressLine:
 
         Parameters
         ----------
-        phase, epoch, samples, active, loss, staleness : optional
+        phase, epoch, samples, active, loss, staleness, busy_with : optional
             As in `Progress`; what is not given stays.
         """
         given: dict[str, Any] = {
@@ -221,6 +227,7 @@ class ProgressLine:
             "active": active,
             "loss": loss,
             "staleness": staleness,
+            "busy_with": busy_with,
         }
         with self._lock:
             before = self._progress

@@ -179,7 +179,10 @@ class Run:
         center = self._server.center(event["epoch"]) if self._limits.shows_center else None
         if self._stopped:
             return
+        if center is not None:
+            self._progress.update(busy_with=f"evaluating epoch {event['epoch']}")
         record, steering = self._observer(event, center)
+        self._progress.update(busy_with="")
         self._progress.note(epoch_line(record, self._limits.epochs))
         if steering.stop or steering.learning_rate is not None:
             self._server.command(stop=steering.stop, learning_rate=steering.learning_rate)
@@ -190,7 +193,7 @@ class Run:
         samples = sum(record.samples for record in recent)
         working = sum(seat.status in WORKING for seat in update.seats)
         if not recent:
-            phase = "workers get ready" if self._launch_has_begun(update) else None
+            phase = "getting ready" if self._launch_has_begun(update) else None
             self._progress.update(phase=phase, active=working)
             return
         self._progress.update(
