@@ -50,8 +50,12 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_paths(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("where").add_argument
     add("--input", required=True, metavar="URI", help="folder of images, with all below it")
-    add("--output", required=True, metavar="URI", help="folder to write; must not exist")
-    add("--overwrite", action="store_true", help="replace a data set that exists, at the end")
+    add("--output", required=True, metavar="URI", help="folder to write, new or empty")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace tiles that are in --output, at the end; nothing else is replaced",
+    )
     add("--glob", metavar="PATTERN", help="file names to take (all PNG, JPEG, TIFF and BMP)")
     add(
         "--on-error",
@@ -116,7 +120,8 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "--split",
         default="0.8:0.1:0.1",
         metavar="SHARES",
-        help="train:validation:test, or train:test (0.8:0.1:0.1)",
+        help="train:validation:test, train:test, or 1 for train alone; not used where FILE.csv has "
+        "a column split (0.8:0.1:0.1)",
     )
     add("--seed", type=int, default=0, help="of the split (0)")
     add(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,15 +21,14 @@ from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, wri
 from data_prep.tiles import group_by_base
 from distkeras_grid import errors
 from distkeras_grid.errors import (
-    ConfigurationError,
     EmptyDataError,
     ImageError,
     NoSpaceError,
-    OutputExistsError,
     PathNotFoundError,
     StorageError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import (
     TILING_PACKAGES,
     build_session,
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MANIFEST = "_dataset.json"
+TILES = OutputKind("data set of tiles", marker=MANIFEST, others=("_SUCCESS", "split=*"))
 # Of many unreadable images so many are named in one error.
 SHOWN_ERRORS = 5
 
@@ -57,7 +56,8 @@ def tile_images(
     """Cut all images below a folder into a data set of tiles.
 
     The data set appears whole at the end, under its name: Parquet files in one folder a split
-    (``split=train`` ...) and ``_dataset.json``. After an error nothing is left behind.
+    (``split=train`` ...) and ``_dataset.json``. After an error nothing is left behind, but for a
+    complete data set that could not be given its name: a note of the error tells where it is.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def tile_images(
 
     Raises
     ------
-    PathNotFoundError, OutputExistsError, NoSpaceError
+    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
         Before anything is written.
     EmptyDataError, ImageError, LabelError, SplitLeakError
         If the images are not fit for it.
@@ -87,14 +87,17 @@ def tile_images(
     session = spark or build_session("distkeras_grid tiling")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
-    _check_paths(storage, settings)
+    if not storage.exists(settings.input):
+        raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
+    output = Output(storage, settings.output, TILES, overwrite=settings.overwrite)
+    output.check(settings.input)
     images = _images(session, settings)
     plan, field = make_plan(session, storage, images, settings, say)
     free = storage.free_space(settings.output)
     for line in plan.describe(free):
         say(line)
     plan.check_space(free, settings.output)
-    with _published(storage, settings) as temporary, _executor_errors(settings.output):
+    with output.writing() as temporary, _executor_errors(settings.output):
         units = plan_units(
             plan, [angles for _, angles in group_by_base(settings.spec.angles)], task_slots(session)
         )
@@ -205,28 +208,6 @@ def _planned(
     )
 
 
-def _check_paths(storage: Storage, settings: TilingSettings) -> None:
-    if not storage.exists(settings.input):
-        raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
-    source, target = (storage.resolve(path) + "/" for path in (settings.input, settings.output))
-    if source.startswith(target):
-        raise ConfigurationError(
-            f"the output {settings.output} is or contains the input {settings.input}; choose "
-            "another"
-        )
-    if not storage.exists(settings.output):
-        return
-    if not settings.overwrite:
-        raise OutputExistsError(
-            f"{settings.output} exists; choose another output, or replace it by --overwrite"
-        )
-    if not storage.exists(f"{settings.output}/{MANIFEST}"):
-        raise OutputExistsError(
-            f"{settings.output} exists and is no data set of tiles, so it is not replaced; choose "
-            "another output"
-        )
-
-
 def _images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
     return (
         spark.read.format("binaryFile")
@@ -261,22 +242,6 @@ def _common_format(found: dict[str, Inspected]) -> tuple[int, str]:
             else "Convert them to one kind, or tile them apart by --glob."
         )
     )
-
-
-@contextmanager
-def _published(storage: Storage, settings: TilingSettings) -> Iterator[str]:
-    """Yield a hidden folder; give it the output's name at the end, delete it after an error."""
-    output = storage.resolve(settings.output).rstrip("/")
-    parent, _, name = output.rpartition("/")
-    temporary = f"{parent}/_{name}.{uuid.uuid4().hex}.tmp"
-    try:
-        yield temporary
-        if settings.overwrite:
-            storage.delete(output)
-        storage.rename(temporary, output)
-    except BaseException:
-        storage.delete(temporary)
-        raise
 
 
 @contextmanager

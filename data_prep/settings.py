@@ -57,7 +57,7 @@ class TilingSettings:
     glob : str, optional
         File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
-        Replace an output that exists, once the new one is complete.
+        Replace a data set of tiles that is the output already, once the new one is complete.
 
     Raises
     ------

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up messages help nobody
 
-from demo_report import write_report
+from demo_report import new_folder, write_report
 from demo_training import Comparison, compare
 
 from data_prep import TileSpec, TilingSettings, tile_images
@@ -27,8 +26,7 @@ SPEC = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 45))
 
 def run(folder: Path, epochs: int) -> None:
     """Tile, train and report into a folder that is made anew."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    new_folder(folder)
     spark = build_session("distkeras_grid demo", master="local[2,4]")
     tiles = str(folder / "tiles")
     settings = TilingSettings(str(SAMPLES), tiles, SPEC, split="0.8:0.2", seed=1)
@@ -41,7 +39,12 @@ def run(folder: Path, epochs: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("demo-report"), help="(demo-report)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("demo-report"),
+        help="folder of the report; one that the demo wrote is replaced (demo-report)",
+    )
     parser.add_argument("--epochs", type=int, default=5, help="passes over the tiles (5)")
     flags = parser.parse_args()
     sys.exit(guarded(lambda: run(flags.output.resolve(), flags.epochs)))

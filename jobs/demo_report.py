@@ -1,8 +1,9 @@
-"""The demo's pictures, and the page that shows them."""
+"""The demo's folder, its pictures, and the page that shows them."""
 
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from PIL import Image
 
 from data_prep import TileSpec, iter_tiles
 from distkeras_grid import plots
+from distkeras_grid.errors import OutputExistsError, StorageError
 from distkeras_grid.pages import Section, write_page
 
 if TYPE_CHECKING:
@@ -19,6 +21,37 @@ if TYPE_CHECKING:
 
 SHOWN_ANGLES = (0.0, 30.0, 60.0)
 TILES_PER_ANGLE = 4
+# Written first: by it a folder is known as one that the demo may delete.
+MARKER = ".distkeras_grid-demo"
+
+
+def new_folder(folder: Path) -> None:
+    """Make the report's folder, in place of one that the demo wrote.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        Missing, empty, or written by the demo.
+
+    Raises
+    ------
+    OutputExistsError
+        If anything else is there; it is not touched.
+    StorageError
+        If the folder cannot be made.
+    """
+    try:
+        if (folder / MARKER).is_file():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OutputExistsError(
+                f"{folder} is not empty and no report of the demo, so it is not replaced; choose "
+                "another folder by --output"
+            )
+        (folder / MARKER).write_text("The demo deletes this folder to replace it.\n")
+    except OSError as error:
+        raise StorageError(f"the demo cannot write to {folder}: {error}") from error
 
 
 def write_report(

@@ -75,20 +75,27 @@ def exit_codes_help() -> str:
 def guarded(command: Callable[[], object]) -> int:
     """Run a command; turn an exception of ours or of Spark into one line and its exit code.
 
-    Any other exception is a defect and passes with its traceback.
+    The exception's notes stand in that line, too. Any other exception is a defect and passes with
+    its traceback.
     """
     try:
         command()
     except KeyboardInterrupt as interrupt:
-        print("interrupted", file=sys.stderr)
+        _tell("interrupted", interrupt)
         return exit_code(interrupt)
     except Exception as error:
         known = error if isinstance(error, GridError) else _error_of_spark(error)
         if known is None:
             raise
-        print(f"{type(known).__name__}: {known}", file=sys.stderr)
+        _tell(f"{type(known).__name__}: {known}", error)
         return exit_code(known)
     return ExitCode.OK
+
+
+def _tell(message: str, error: BaseException) -> None:
+    notes: list[str] = getattr(error, "__notes__", [])
+    told = "; ".join([message.removesuffix("."), *notes]) if notes else message
+    print(told, file=sys.stderr)
 
 
 def _error_of_spark(error: Exception) -> GridError | None:

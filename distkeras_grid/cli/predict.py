@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import uuid
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import Any
 
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.spark.outputs import Output, OutputKind
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+VERSION = 1
+# Spark skips names that begin with "_" when it reads the folder.
+MANIFEST = "_predictions.json"
+PREDICTIONS = OutputKind("set of predictions", marker=MANIFEST, others=("_SUCCESS", "part-*"))
+PACKAGES = ("distkeras_grid", "pyspark", "tensorflow", "keras")
 
-    from distkeras_grid.spark.storage import Storage
-
-
+DESCRIPTION = """\
+Write a data set again with the model's predictions in a new column: Parquet files, and
+_predictions.json, which says what was done. The output appears complete or not at all.
+"""
 EPILOG = """\
 examples:
   distkeras-grid predict --data tiles --split test --model runs/first --features image \\
@@ -29,19 +34,23 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="distkeras-grid predict",
-        description="Write a data set again with the model's predictions in a new column.",
+        description=DESCRIPTION,
         epilog=EPILOG + "\n" + exit_codes_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set")
     add("--model", required=True, help="FILE.keras, or the folder of a run, on any Hadoop path")
-    add("--output", required=True, metavar="URI", help="folder for the Parquet files")
+    add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add("--split", help="predict this split of a tile data set (default: all rows)")
     add("--features", default="features", metavar="COLUMN", help="feature column (features)")
     add("--prediction", default="prediction", metavar="COLUMN", help="new column (prediction)")
     add("--drop", action="append", default=[], metavar="COLUMN", help="leave a column out; repeat")
-    add("--overwrite", action="store_true", help="replace what is in --output")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace predictions that are in --output, at the end; nothing else is replaced",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     return parser
 
@@ -57,52 +66,44 @@ def predict(flags: argparse.Namespace) -> None:
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
-    from distkeras_grid.spark.session import build_session, check_executors
+    from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
     spark = build_session("distkeras-grid predict", master=flags.master)
     storage = Storage(spark)
-    output = flags.output.rstrip("/")
-    if not flags.overwrite and storage.exists(output):
-        raise OutputExistsError(f"--output {output!r} exists; choose another, or add --overwrite.")
-    frame = read_parquet(spark, flags.data)
-    if flags.split is not None:
+    output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
+    output.check(flags.data)
+    if flags.split is None:
+        frame = read_parquet(spark, flags.data)
+    else:
         frame = read_tiles(flags.data, splits=(flags.split,))[0]
     source = flags.model if flags.model.endswith(".keras") else f"{flags.model}/model.keras"
     model = model_from_bytes(storage.read_bytes(source))
-    check_executors(spark)
-    predictor = ModelPredictor(model, flags.features, flags.prediction)
-    predicted = predictor.predict(frame).drop(*flags.drop)
-    write_parquet(storage, predicted, output, overwrite=flags.overwrite)
-    rows = spark.read.parquet(output).count()
-    print(f"predicted {rows} rows; wrote {output}")
+    predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
+    with output.writing() as folder:
+        predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
+        rows = spark.read.parquet(folder).count()
+        storage.write_text(f"{folder}/{MANIFEST}", json.dumps(manifest(flags, rows), indent=1))
+    print(f"predicted {rows} rows; wrote {flags.output}")
 
 
-def write_parquet(storage: Storage, frame: DataFrame, output: str, *, overwrite: bool) -> None:
-    """Write a data set that appears whole or not at all.
+def manifest(flags: argparse.Namespace, rows: int) -> dict[str, Any]:
+    """Return the content of ``_predictions.json``.
 
     Parameters
     ----------
-    storage : Storage
-        Of the session.
-    frame : DataFrame
-        Computed here.
-    output : str
-        Folder, without a slash at its end.
-    overwrite : bool
-        Whether to replace a folder of that name, once the new one is complete.
+    flags : argparse.Namespace
+        What the command was told.
+    rows : int
+        Rows written.
     """
-    folder, _, name = storage.resolve(output).rpartition("/")
-    # Spark and Hadoop skip such names when they read the folder above.
-    hidden = f"{folder}/_{name}.{uuid.uuid4().hex}"
-    temporary, replaced = f"{hidden}.tmp", f"{hidden}.old"
-    try:
-        # A path that cannot be written is told before anything is computed.
-        storage.make_dirs(temporary)
-        frame.write.mode("overwrite").option("compression", "zstd").parquet(temporary)
-        if overwrite and storage.exists(output):
-            storage.rename(output, replaced)
-        storage.rename(temporary, output)
-        storage.delete(replaced)
-    finally:
-        storage.delete(temporary)
+    from distkeras_grid.spark.session import package_versions
+
+    told = ("data", "split", "model", "features", "prediction", "drop")
+    return {
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{name: getattr(flags, name) for name in told},
+        "rows": rows,
+        "versions": package_versions(PACKAGES),
+    }

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import math
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.errors import ConfigurationError, OutputExistsError
+from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
 
 if TYPE_CHECKING:
     import keras
+    from pyspark.sql import DataFrame, SparkSession
 
     from distkeras_grid.feeding.schema import Field
     from distkeras_grid.spark.storage import Storage
@@ -31,16 +35,25 @@ FLAGS = {
     "num_epoch": "epochs",
 }
 
+# Numbers that are saved for one weight: itself, and two of an optimizer such as Adam.
+SAVED_PER_WEIGHT = 3
+
+DESCRIPTION = """\
+Train a Keras model on Spark workers and write model.keras, history.jsonl and run.json. They appear
+together at the end; if they cannot be written there, they are kept in a local folder that the
+error names.
+"""
 EPILOG = """\
 examples:
   distkeras-grid train --data tiles --split train --model model.keras --trainer ADAG \\
-      --features image --epochs 5 --batch-size 16 --set num_workers=4 --output runs/first
+      --features image --epochs 5 --batch-size 16 --workers 4 --output runs/first
   spark-submit --master yarn jobs/train.py --data hdfs:///tiles --split train \\
       --validation-split test --model my_models:texture_net --trainer AveragingTrainer \\
-      --features image --set worker_optimizer='"adam"' --output hdfs:///runs/first
+      --features image --set worker_optimizer=adam --output hdfs:///runs/first
 
 A model is a .keras file (any Hadoop path), or module:function that returns a Keras model; the
-function is called with shape=(h, w, c) and classes=N if it takes them.
+function is called with shape, such as (128, 128, 3), and classes, such as 5, if it takes them and
+the data tell them.
 """
 
 
@@ -48,27 +61,36 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="distkeras-grid train",
-        description="Train a Keras model on Spark workers and write model, history and run.json.",
+        description=DESCRIPTION,
         epilog=EPILOG + "\n" + exit_codes_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set to train on")
     add("--model", required=True, help="FILE.keras on any Hadoop path, or module:function")
-    add("--output", required=True, metavar="URI", help="folder for model, history and run.json")
+    add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add("--trainer", default="ADAG", choices=TRAINERS, help="algorithm (default: ADAG)")
     add("--split", help="train on this split of a tile data set (default: all rows)")
-    add("--validation-split", metavar="SPLIT", help="split of --data evaluated at each epoch's end")
-    add("--validation-data", metavar="URI", help="another data set evaluated at each epoch's end")
+    validation = parser.add_mutually_exclusive_group().add_argument
+    validation(
+        "--validation-split", metavar="SPLIT", help="split of --data evaluated at each epoch's end"
+    )
+    validation(
+        "--validation-data", metavar="URI", help="another data set evaluated at each epoch's end"
+    )
     add("--features", metavar="COLUMN", help="feature column (features)")
     add("--label", metavar="COLUMN", help="label column (label)")
     add("--sample-weight", metavar="COLUMN", help="column of sample weights")
-    add("--workers", type=int, help="workers (default: all task slots)")
+    add("--workers", type=int, help="workers (all task slots; SingleTrainer: 1)")
     add("--batch-size", type=int, help="rows in a batch of one worker (32)")
     add("--epochs", type=int, help="passes over the data (1)")
     add("--seed", type=int, help="seed of mixing and random layers (default: fresh)")
     add("--keep-order", action="store_true", help="train in the order of the data, unmixed")
-    add("--overwrite", action="store_true", help="replace a run that is in --output")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace a run that is in --output, at the end; nothing else is replaced",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     add(
         "--set",
@@ -131,24 +153,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(flags: argparse.Namespace) -> Trainer:
     """Train as the flags say, and write the run."""
     import distkeras_grid
-    from distkeras_grid.spark.dataframes import read_parquet, read_tiles, resolve_features
+    from distkeras_grid.spark.dataframes import resolve_features
+    from distkeras_grid.spark.outputs import Output
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
+    from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     arguments = trainer_arguments(flags)
     spark = build_session("distkeras-grid train", master=flags.master)
     storage = Storage(spark)
-    check_output(storage, flags.output, overwrite=flags.overwrite)
-    if flags.split is None:
-        data = read_parquet(spark, flags.data)
-    else:
-        data = read_tiles(flags.data, splits=(flags.split,))[0]
-    validation = flags.validation_data
-    if flags.validation_split is not None:
-        validation = read_tiles(flags.data, splits=(flags.validation_split,))[0]
+    inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
+    Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
+    data, validation = read_data(spark, flags)
     features = resolve_features(data, arguments.get("features_col", "features"))
     model = load_model(flags.model, storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
+    check_space(storage, flags.output, model)
     trainer.train(
         data,
         shuffle=not flags.keep_order,
@@ -156,29 +176,79 @@ def train(flags: argparse.Namespace) -> Trainer:
         sample_weight_col=flags.sample_weight,
         seed=flags.seed,
     )
-    trainer.save(flags.output, overwrite=flags.overwrite)
+    save(trainer, flags)
     print(summary(trainer, flags.output))
     return trainer
 
 
-def check_output(storage: Storage, uri: str, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be written before anything is trained.
+def read_data(
+    spark: SparkSession, flags: argparse.Namespace
+) -> tuple[DataFrame, DataFrame | str | None]:
+    """Return the rows to train on, and those, or their path, to evaluate each epoch on.
 
     Raises
     ------
-    OutputExistsError
-        If it holds a run.
-    StorageError
-        If the file system refuses.
+    PathNotFoundError
+        If there are no data.
+    SchemaError
+        If a split is not there.
     """
-    if not overwrite and storage.exists(f"{uri}/run.json"):
-        raise OutputExistsError(
-            f"--output {uri!r} holds a run already; choose another, or add --overwrite."
-        )
-    new = not storage.exists(uri)
-    probe = f"{uri}/_writable"
-    storage.write_text(probe, "", overwrite=True)
-    storage.delete(uri if new else probe)
+    from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+
+    # Together, for a look at the splits costs a job.
+    splits = tuple(name for name in (flags.split, flags.validation_split) if name is not None)
+    frames = dict(zip(splits, read_tiles(flags.data, splits=splits) if splits else (), strict=True))
+    data = read_parquet(spark, flags.data) if flags.split is None else frames[flags.split]
+    return data, frames.get(flags.validation_split, flags.validation_data)
+
+
+def check_space(storage: Storage, output: str, model: keras.Model) -> None:
+    """Refuse to train a model that could not be saved.
+
+    Parameters
+    ----------
+    storage : Storage
+        Of the session.
+    output : str
+        Where it will be saved.
+    model : keras.Model
+        The model.
+
+    Raises
+    ------
+    NoSpaceError
+        If the output, or this machine's directory of temporary files, in which Keras packs the
+        model, has less space than the largest file the model may need.
+    """
+    weights = sum(math.prod(variable.shape) for variable in model.variables)
+    needed = SAVED_PER_WEIGHT * 4 * weights
+    local = tempfile.gettempdir()
+    places = {
+        f"--output {output}": storage.free_space(output),
+        f"the directory of temporary files {local} (TMPDIR)": shutil.disk_usage(local).free,
+    }
+    for place, free in places.items():
+        if free < needed:
+            raise NoSpaceError(
+                f"the trained model needs up to {needed / 1e6:.3g} MB, and {place} has "
+                f"{free / 1e6:.3g} MB free; free some space there, or choose another"
+            )
+
+
+def save(trainer: Trainer, flags: argparse.Namespace) -> None:
+    """Save the run; if that fails, keep it on this machine and say where in the error."""
+    from distkeras_grid.trainers.saved_run import keep_copy
+
+    try:
+        trainer.save(flags.output, overwrite=flags.overwrite)
+    except BaseException as error:
+        # Hours of work. An interrupt counts, too: it often ends the wait for a dead file system.
+        try:
+            folder = keep_copy(trainer.model, trainer.history, trainer.run)
+            error.add_note(f"the run is kept on this machine in {folder}; copy it from there")
+        except GridError as second:
+            error.add_note(f"no copy of the run could be kept on this machine: {second}")
+        raise
 
 
 def load_model(source: str, storage: Storage, features: Field) -> keras.Model:

@@ -7,14 +7,18 @@ engine is kept; its state never is.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import json
 import logging
 import os
+import re
 import sys
+import tempfile
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -23,6 +27,9 @@ from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
 logger = logging.getLogger(__name__)
+
+# A line of TensorFlow's log that tells nothing but a fact.
+NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 
 # Each holds a model and its compiled functions; two serve whoever alternates between two models.
 KEPT_ENGINES = 2
@@ -51,6 +58,8 @@ def prepare_process(threads: int) -> int:
         # By its own choice TensorFlow takes the oneDNN kernels with AVX-512 only; with AVX2 they
         # make convolutions 1.5 times faster (measured on Zen 3).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+        with _without_notices():
+            importlib.import_module("tensorflow")
     import tensorflow as tf
 
     threading = tf.config.threading
@@ -67,6 +76,30 @@ def prepare_process(threads: int) -> int:
         )
         return in_force
     return threads
+
+
+@contextmanager
+def _without_notices() -> Iterator[None]:
+    """Hold back notices on standard error, and hand on all else.
+
+    TensorFlow tells at import that it uses oneDNN, before it has read TF_CPP_MIN_LOG_LEVEL.
+    """
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0":
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            kept = [line for line in held if not NOTICE.match(line)]
+            os.write(2, b"".join(kept))
 
 
 def load_engine(

@@ -13,11 +13,15 @@ import numpy.typing as npt
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SchemaError
 from distkeras_grid.metrics import NO_CLASS, THRESHOLD, confusion_from_counts
-from distkeras_grid.spark.dataframes import is_vector, quoted
+from distkeras_grid.spark.dataframes import (
+    is_number,
+    is_number_array,
+    is_vector,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 
 class AccuracyEvaluator:
@@ -194,7 +198,6 @@ def _first_largest(column: Column) -> Column:
 def _numbers(df: DataFrame, name: str) -> tuple[Column, bool]:
     """Return a column as double or array of double, and whether it is an array."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType
 
     column = F.col(quoted(name))
     kind = df.schema[name].dataType
@@ -202,17 +205,11 @@ def _numbers(df: DataFrame, name: str) -> tuple[Column, bool]:
         from pyspark.ml.functions import vector_to_array
 
         return vector_to_array(column), True
-    if _is_number(kind):
+    if is_number(kind):
         return column.cast("double"), False
-    if isinstance(kind, ArrayType) and _is_number(kind.elementType):
+    if is_number_array(kind):
         return column.cast("array<double>"), True
     raise SchemaError(
         f"column {name!r} must hold numbers, arrays of numbers or vectors, got "
         f"{kind.simpleString()}"
     )
-
-
-def _is_number(kind: DataType) -> bool:
-    from pyspark.sql.types import BooleanType, NumericType
-
-    return isinstance(kind, NumericType | BooleanType)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.shapes import check_fit
 
 if TYPE_CHECKING:
     import keras
@@ -37,7 +38,7 @@ class ModelPredictor:
     Parameters
     ----------
     keras_model : keras.Model
-        Built, with one input and one output.
+        Built, with one input and one output; any model that Keras can save.
     features_col : str or Field, default "features"
         The feature column, as in training: a name where the column's metadata or type describe
         it, else a `Field`. The model sees the values scaled as in training.
@@ -243,44 +244,6 @@ def as_lists(outputs: Any, rows: int) -> pa.ListArray:
     flat = np.ascontiguousarray(outputs, dtype=np.float32).reshape(rows, -1)
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(flat.shape[1])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.ravel()))
-
-
-def check_fit(model: Any, field: Field) -> None:
-    """Refuse a feature column whose values are not of the shape that the model takes.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model; one that does not know its shapes is not checked.
-    field : Field
-        The feature column.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model has several inputs or outputs.
-    SchemaError
-        If the shapes differ.
-    """
-    for what in ("inputs", "outputs"):
-        count = len(getattr(model, what, None) or [None])
-        if count != 1:
-            raise ConfigurationError(
-                f"model {model.name!r} has {count} {what}; predictions of one column need one"
-            )
-    # A model without layers of known shape raises AttributeError here, by Keras' own design.
-    expected = getattr(model, "input_shape", None)
-    if not isinstance(expected, tuple):
-        return
-    wanted = expected[1:]
-    fits = len(wanted) == len(field.shape) and all(
-        size in (None, given) for size, given in zip(wanted, field.shape, strict=True)
-    )
-    if not fits:
-        raise SchemaError(
-            f"column {field.name!r} holds values of shape {field.shape}, model {model.name!r} "
-            f"takes {wanted}; build the model for the data, or describe the column with Field(...)"
-        )
 
 
 def _with_features(df: DataFrame, field: Field) -> tuple[DataFrame, int, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -12,6 +13,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     RefusedError,
     RemoteProtocolError,
+    ServerUnreachableError,
     StartTimeoutError,
 )
 from distkeras_grid.parameter_server.auth import new_nonce, prove, verify
@@ -46,6 +48,8 @@ from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, c
 from distkeras_grid.weights import Vector, empty_vector
 
 _Answer = TypeVar("_Answer", bound=Message)
+#: Seconds allowed for a new connection after one that broke between two windows.
+_RECONNECT_SECONDS = 10.0
 #: Characters of a failure's message; a frame's JSON ends at 64 KiB.
 _LONGEST_FAILURE = 4000
 
@@ -152,11 +156,14 @@ class WorkerClient:
         Number of the worker.
     """
 
-    def __init__(self, session: _Session, seat: int, size: int) -> None:
+    def __init__(
+        self, join: Callable[[float], _Session], seat: int, size: int, deadline: float
+    ) -> None:
         self.seat = seat
         self.vector = empty_vector(size)
-        self._session = session
-        session.channel.connection.vector = self.vector
+        self._join = join
+        self._rows = 0
+        self._open(deadline)
 
     @classmethod
     def connect(
@@ -199,9 +206,12 @@ class WorkerClient:
         FencedError
             If a newer attempt has the seat.
         """
-        hello = WorkerHello(run, seat, attempt, size, new_nonce())
-        session = _Session.open(address, key, hello, WorkerWelcome, deadline)
-        return cls(session, seat, size)
+
+        def join(seconds: float) -> _Session:
+            hello = WorkerHello(run, seat, attempt, size, new_nonce())
+            return _Session.open(address, key, hello, WorkerWelcome, seconds)
+
+        return cls(join, seat, size, deadline)
 
     def __enter__(self) -> Self:
         return self
@@ -230,6 +240,7 @@ class WorkerClient:
         FencedError
             If a newer attempt has taken the seat.
         """
+        self._rows = rows
         deadline = time.monotonic() + timeout
         answer = self._session.ask_until(Ready(rows, window_seconds), Start, deadline)
         if isinstance(answer, Waiting):
@@ -242,6 +253,9 @@ class WorkerClient:
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         """Send a window's commit and receive the rule's reply.
+
+        A connection that breaks is opened anew, once, and the commit sent again; the server folds
+        it only if it has not yet.
 
         Parameters
         ----------
@@ -260,9 +274,8 @@ class WorkerClient:
         FencedError
             If a newer attempt has taken the seat.
         ServerUnreachableError
-            If the connection broke; the same commit may then be sent again over a new one.
+            If the connection broke and there is no new one.
         """
-        connection = self._session.channel.connection
         for vector in (payload, reply):
             if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
                 not vector.flags.c_contiguous
@@ -271,8 +284,13 @@ class WorkerClient:
                     f"Vectors here are contiguous float32 of shape {self.vector.shape},"
                     f" {vector.dtype} of shape {vector.shape} came in."
                 )
-        connection.vector = reply
-        return self._session.ask(commit, Exchanged, payload)
+        try:
+            return self._exchange(commit, payload, reply)
+        except ServerUnreachableError:
+            self.close()
+            self._open(_RECONNECT_SECONDS)
+            self.ready(self._rows, _RECONNECT_SECONDS)
+            return self._exchange(commit, payload, reply)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
@@ -305,6 +323,14 @@ class WorkerClient:
     def close(self) -> None:
         """Close the connection; without `finish` or `fail` before, the server counts it lost."""
         self._session.channel.close()
+
+    def _open(self, seconds: float) -> None:
+        self._session = self._join(seconds)
+        self._session.channel.connection.vector = self.vector
+
+    def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
+        self._session.channel.connection.vector = reply
+        return self._session.ask(commit, Exchanged, payload)
 
 
 class DriverClient:

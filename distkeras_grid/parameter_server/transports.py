@@ -222,6 +222,9 @@ class Listener:
     def close(self) -> None:
         """Stop listening and remove the Unix socket."""
         for listening in self.sockets:
+            # Closing alone leaves a thread that waits in accept() to take one more connection.
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
             listening.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.spark.storage import _translated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,6 +50,8 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
         For an RDD, an array, a pandas frame or a Spark Connect frame; says what to do instead.
     PathNotFoundError
         If there is nothing under the path.
+    StorageError
+        If the path cannot be read.
     """
     from pyspark.sql import DataFrame
 
@@ -78,16 +81,19 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     ------
     PathNotFoundError
         If the path does not exist or holds no Parquet file.
+    StorageError
+        If it cannot be read: an unknown host, no answer, no permission.
     """
     from pyspark.errors import AnalysisException
 
-    try:
-        return spark.read.parquet(path)
-    except AnalysisException as error:
-        raise PathNotFoundError(
-            f"No Parquet data set can be read from {path!r}: {str(error).splitlines()[0]} "
-            "Check scheme, host and path."
-        ) from error
+    with _translated("read", path):
+        try:
+            return spark.read.parquet(path)
+        except AnalysisException as error:
+            raise PathNotFoundError(
+                f"No Parquet data set can be read from {path!r}: {str(error).splitlines()[0]} "
+                "Check scheme, host and path."
+            ) from error
 
 
 def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> list[DataFrame]:
@@ -147,7 +153,7 @@ def resolve_columns(
     label_size, integer_labels = _label_kind(frame, label_col, label_type)
     if weight_col is not None:
         kind = _column_type(frame, weight_col, "sample_weight_col")
-        if not _is_number(kind):
+        if not is_number(kind):
             raise SchemaError(
                 f"sample_weight_col {weight_col!r} must be a number, it is {kind.simpleString()}."
             )
@@ -177,9 +183,9 @@ def resolve_features(frame: DataFrame, features_col: str | Field) -> Field:
             f'Describe it: features_col=Field("{name}", shape=(height, width, channels), '
             f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
         )
-    if _is_number(kind):
+    if is_number(kind):
         return Field(name, shape=(1,), dtype="float32")
-    if is_vector(kind) or _is_number_array(kind):
+    if is_vector(kind) or is_number_array(kind):
         return Field(name, shape=(_first_length(frame, name),), dtype="float32")
     raise SchemaError(
         f"features_col {name!r} is {kind.simpleString()}; usable are binary, array of numbers, "
@@ -199,7 +205,7 @@ def feature_expression(frame: DataFrame, field: Field) -> Column:
         return vector_to_array(column, "float32")
     if is_binary(kind):
         return F.col(f"{quoted(field.name)}.bytes") if kind.typeName() == "struct" else column
-    if _is_number(kind):
+    if is_number(kind):
         return F.array(column.cast("float"))
     return column.cast("array<float>")
 
@@ -223,16 +229,18 @@ def is_vector(kind: DataType) -> bool:
     return type(kind).__name__ == "VectorUDT"
 
 
-def _is_number(kind: DataType) -> bool:
+def is_number(kind: DataType) -> bool:
+    """Whether the type is a number; booleans count as 0 and 1."""
     from pyspark.sql.types import BooleanType, NumericType
 
     return isinstance(kind, NumericType | BooleanType)
 
 
-def _is_number_array(kind: DataType) -> bool:
+def is_number_array(kind: DataType) -> bool:
+    """Whether the type is an array of numbers."""
     from pyspark.sql.types import ArrayType
 
-    return isinstance(kind, ArrayType) and _is_number(kind.elementType)
+    return isinstance(kind, ArrayType) and is_number(kind.elementType)
 
 
 def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
@@ -251,9 +259,9 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
 def _label_kind(frame: DataFrame, name: str, kind: DataType) -> tuple[int | None, bool]:
     from pyspark.sql.types import BooleanType, IntegralType
 
-    if _is_number(kind):
+    if is_number(kind):
         return None, isinstance(kind, IntegralType | BooleanType)
-    if _is_number_array(kind) or is_vector(kind):
+    if is_number_array(kind) or is_vector(kind):
         return _first_length(frame, name), False
     raise SchemaError(
         f"label_col {name!r} is {kind.simpleString()}; usable are an integer or float column, or "

@@ -78,6 +78,18 @@ class Launch:
             self._context.cancelJobsWithTag(self._tag)
             self.wait(0.1)
 
+    def restart(self, attempt: int) -> None:
+        """Kill one task attempt, which Spark then starts again on any executor.
+
+        Parameters
+        ----------
+        attempt : int
+            Its ``taskAttemptId``; nothing happens if it has ended.
+        """
+        # Only the JVM's SparkContext can; a killed attempt does not count as a failed one.
+        jvm_context: Any = self._context._jsc.sc()
+        jvm_context.killTaskAttempt(attempt, True, "the worker is silent")
+
     def result(self) -> list[Row]:
         """Return what the tasks yielded.
 

@@ -7,6 +7,8 @@ and the server's high-water mark tells it exactly where to go on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 # Names of the columns that travel to the workers.
 ROW, FEATURES, LABEL, WEIGHT = "row", "features", "label", "weight"
 _SEAT = "seat"
+
+CHANGED = (
+    "The data have changed since their rows were counted, or Spark reads them in other partitions: "
+    "write them to Parquet and train from there."
+)
 
 # monotonically_increasing_id() is (partition << 33) + the row's place in the partition.
 _PARTITION_SHIFT = 33
@@ -116,33 +123,62 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
     )
 
 
-def seat_rows(rows: int, seats: int, seat: int, *, shuffle: bool) -> int:
-    """Return how many of `rows` rows seat number `seat` gets; seats differ by one at most.
+def largest_seat(rows: int, seats: int) -> int:
+    """Return the rows of the largest of `seats` seats; seats differ by one row at most.
 
     Examples
     --------
-    >>> [seat_rows(7, 3, seat, shuffle=True) for seat in range(3)]
-    [3, 2, 2]
-    >>> [seat_rows(7, 3, seat, shuffle=False) for seat in range(3)]
-    [3, 2, 2]
+    >>> largest_seat(7, 3)
+    3
     """
-    if shuffle:
-        return (rows - seat + seats - 1) // seats
-    return _first_row(rows, seats, seat + 1) - _first_row(rows, seats, seat)
+    return -(-rows // seats)
 
 
-def _first_row(rows: int, seats: int, seat: int) -> int:
-    """Return the first row r with floor(r * seats / rows) = seat."""
-    return -(-seat * rows // seats)
+@contextmanager
+def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
+    """Yield the data in partitions that stay as they are, however often they are read.
+
+    Rows get their numbers from their partitions. Of files each read sees the same ones; behind a
+    sort, a join or a group, Spark plans partitions anew for each query, so the columns of the run
+    are computed once and kept on the executors' disks, to the end of the context.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The user's data.
+    columns : Columns
+        What the run reads of them.
+    """
+    from pyspark import StorageLevel
+
+    plan: Any = frame._jdf
+    if "Exchange" not in plan.queryExecution().executedPlan().toString():
+        yield frame
+        return
+    names = [columns.features.name, columns.label, columns.weight, SPLIT_COLUMN]
+    chosen = [quoted(name) for name in frame.columns if name in names]
+    kept = frame.select(*chosen).persist(StorageLevel.DISK_ONLY)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
 
 
 def deal(
-    frame: DataFrame, columns: Columns, summary: DataSummary, seats: int, *, shuffle: bool
+    frame: DataFrame,
+    columns: Columns,
+    summary: DataSummary,
+    seats: int,
+    *,
+    shuffle: bool,
+    seed: int = 0,
 ) -> DataFrame:
     """Return the rows dealt to `seats` partitions, partition i for worker i.
 
     With `shuffle` neighbouring rows go to different seats, so that each has tiles of every
-    source; without, seats hold consecutive ranges in the data's order.
+    source: of each `seats` rows in a row one goes to each seat, beginning with a seat that `seed`
+    decides, or data that alternate between two classes would give two workers one class each.
+    Without, seats hold consecutive ranges in the data's order.
 
     Returns
     -------
@@ -160,7 +196,11 @@ def deal(
     if columns.weight is not None:
         chosen.append(F.col(quoted(columns.weight)).cast("float").alias(WEIGHT))
     row = F.col(ROW)
-    seat = row % seats if shuffle else F.floor(row * seats / F.lit(summary.rows))
+    if shuffle:
+        first = F.pmod(F.xxhash64(F.lit(seed), F.floor(row / seats)), F.lit(seats))
+        seat = F.pmod(row + first, F.lit(seats))
+    else:
+        seat = F.floor(row * seats / F.lit(summary.rows))
     numbered = frame.select(*chosen)
     dealt = numbered.withColumn(_SEAT, seat.cast("int"))
     return dealt.repartitionById(seats, F.col(_SEAT)).drop(_SEAT)
@@ -169,8 +209,8 @@ def deal(
 def _row_number(summary: DataSummary) -> Column:
     """Return the row's number: its place in the partition, behind all earlier partitions' rows.
 
-    Where the plan is cut into other partitions than `summarize` saw (adaptive execution may do
-    so), numbers are still distinct within a partition and each row goes to one seat.
+    A row beyond the rows that `summarize` counted in its partition is an error: other numbers
+    would be given twice, and a task that runs again would not find its place.
     """
     from pyspark.sql import functions as F
 
@@ -179,9 +219,10 @@ def _row_number(summary: DataSummary) -> Column:
     place = identity.bitwiseAND(F.lit((1 << _PARTITION_SHIFT) - 1))
     last = summary.partition_rows[-1][0]
     rows = dict(summary.partition_rows)
-    starts = [0, *accumulate(rows.get(number, 0) for number in range(last))]
-    start = F.get(F.lit(starts), partition)
-    return place + F.coalesce(start, F.lit(0)).cast("long")
+    counts = [rows.get(number, 0) for number in range(last + 1)]
+    count = F.coalesce(F.get(F.lit(counts), partition), F.lit(0))
+    start = F.get(F.lit([0, *accumulate(counts[:-1])]), partition).cast("long")
+    return F.when(place < count, place + start).otherwise(F.raise_error(CHANGED).cast("long"))
 
 
 def label_expression(frame: DataFrame, columns: Columns) -> Column:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
+from distkeras_grid.spark.launch import spark_reason
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # What a training task imports; the versions must be those of the driver, or weights would be
@@ -28,13 +30,17 @@ ALIASES = {
 }
 
 
+# spark-submit leaves the port of its JVM here, for the Python that it starts.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
+
 def build_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the running session, or build one whose executors use this interpreter.
+    """Return the running session, or build one.
 
-    Under ``spark-submit`` master and settings are those of the submission; they are only set
-    here where nobody else did.
+    Under ``spark-submit`` all is as the submission says, interpreter and master included. Else
+    Spark starts on this machine, and executors use the interpreter that runs this.
 
     Parameters
     ----------
@@ -42,33 +48,41 @@ def build_session(
         The application's name in Spark's pages.
     master : str, optional
         Spark master; default ``local[*,4]``: all cores, and failed tasks are tried again, which
-        ``local[*]`` never does.
+        ``local[*]`` never does. Not used under ``spark-submit``.
     settings : mapping of str to str, optional
-        Further Spark settings.
+        Further Spark settings, where the submission does not have them.
     """
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    submitted = SparkConf()
-    ours = {
+    ours = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(settings or {})}
+    builder = SparkSession.builder
+    if _SUBMITTED in os.environ:
+        # Until something has asked for the submission's JVM, SparkConf() is empty, and what is
+        # set on the builder would replace what the submission says.
+        SparkContext.getSystemProperty("spark.master")
+        submitted = SparkConf()
+        ours = {key: value for key, value in ours.items() if not submitted.contains(key)}
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    else:
+        # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        ours = {**_local_settings(name, master), **ours}
+    for key, value in ours.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _local_settings(name: str, master: str | None) -> dict[str, str]:
+    return {
         "spark.app.name": name,
         "spark.master": master or "local[*,4]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.driver.memory": "2g",
-        **(settings or {}),
     }
-    # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
-    if not submitted.contains("spark.pyspark.python"):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder
-    for key, value in ours.items():
-        if not submitted.contains(key):
-            builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def active_session() -> SparkSession:
@@ -86,6 +100,40 @@ def active_session() -> SparkSession:
         raise ConfigurationError("This runs on the driver only; it was called inside a Spark task.")
     session = SparkSession.getActiveSession()
     return session if session is not None else build_session("distkeras_grid")
+
+
+# So long Spark's own schedulers wait for the first executors
+# (spark.scheduler.maxRegisteredResourcesWaitingTime).
+REGISTRATION_SECONDS = 30.0
+# Executors of one application register within a second or two of each other.
+SETTLED_SECONDS = 3.0
+
+
+def settled_slots(spark: SparkSession, wanted: int | None) -> int:
+    """Return `task_slots`, once no more executors are to be expected.
+
+    Executors register for some seconds after a session has started; a run that counts at once
+    would take the first of them for the whole cluster.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    wanted : int, optional
+        Slots that are enough; by default their number must have stood still for a while.
+    """
+    context = spark.sparkContext
+    slots = task_slots(spark)
+    changed = time.monotonic()
+    while local_cores(str(context.master)) is None and slots < (wanted or sys.maxsize):
+        age = time.time() - context.startTime / 1000
+        still = time.monotonic() - changed
+        if age > REGISTRATION_SECONDS or (wanted is None and still > SETTLED_SECONDS):
+            break
+        time.sleep(0.2)
+        if (now := task_slots(spark)) != slots:
+            slots, changed = now, time.monotonic()
+    return slots
 
 
 def task_slots(spark: SparkSession) -> int:
@@ -197,9 +245,20 @@ def check_executors(spark: SparkSession, names: tuple[str, ...] = TRAINING_PACKA
             f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}; install "
             f"them: pip install 'distkeras_grid[tensorflow]'."
         )
+    mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
     slots = max(1, min(task_slots(spark), 64))
-    frame = spark.range(slots, numPartitions=slots).mapInArrow(_probe(names), "answer string")
-    answers = {row.answer for row in frame.collect()}
+    # Rows of text and no Arrow: executors that lack pyarrow shall answer, too.
+    tasks = spark.sparkContext.parallelize(range(slots), slots)
+    try:
+        answers = set(tasks.mapPartitions(_probe(names)).collect())
+    except Exception as error:
+        raise EnvironmentMismatchError(
+            f"Executors cannot run the Python code of this driver, whose interpreter is "
+            f"{sys.executable} (Python {mine['python']}), with theirs, "
+            f"{os.environ.get('PYSPARK_PYTHON', 'python3')}: {spark_reason(error)} "
+            "Set spark.pyspark.python (PYSPARK_PYTHON) to an interpreter of the same version "
+            "with the same packages."
+        ) from error
     problems = [p for text in sorted(answers) for p in compare_interpreters(mine, json.loads(text))]
     if problems:
         raise EnvironmentMismatchError(" ".join(dict.fromkeys(problems)))
@@ -210,17 +269,14 @@ def _probe(names: tuple[str, ...]) -> Any:
     """Return the probe, self-contained: nothing of the project is imported to unpickle it."""
     aliases = {name: ALIASES.get(name, (name,)) for name in names}
 
-    def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import importlib.util
+    def probe(_rows: Iterator[int]) -> Iterator[str]:
+        import importlib
         import json
         import platform
         import sys
+        from contextlib import suppress
         from importlib import metadata
 
-        import pyarrow as pa
-
-        for _ in batches:
-            pass
         packages: dict[str, str | None] = {}
         for name, choices in aliases.items():
             packages[name] = None
@@ -230,15 +286,17 @@ def _probe(names: tuple[str, ...]) -> Any:
                     break
                 except metadata.PackageNotFoundError:
                     continue
-        spec = importlib.util.find_spec("distkeras_grid")
-        packages["distkeras_grid"] = "installed" if spec else None
+        packages["distkeras_grid"] = None
+        with suppress(ImportError):
+            # It may have come as an archive (--py-files), without metadata.
+            packages["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
         answer = {
             "executable": sys.executable,
             "host": platform.node(),
             "python": ".".join(platform.python_version_tuple()[:2]),
             "packages": packages,
         }
-        yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
+        yield json.dumps(answer)
 
     probe.__module__ = "__main__"  # cloudpickle ships functions of __main__ by value
     return probe

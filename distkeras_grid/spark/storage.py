@@ -10,11 +10,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,46 +20,33 @@ if TYPE_CHECKING:
 # Py4J sends bytes as one line of base64: pieces keep the memory of both sides small.
 CHUNK_BYTES = 8 << 20
 
+# Parts of what file systems say, and what they mean.
 HINTS = {
     "UnknownHostException": "check the host name in the path",
     "ConnectException": "check host and port in the path, and that the name node runs",
     "AccessControlException": "the user of this Spark session lacks the permission",
+    "Permission denied": "the user of this Spark session lacks the permission",
     "UnsupportedFileSystemException": "Spark has no driver for this kind of path",
-    "DSQuotaExceededException": "the directory's quota of bytes is used up",
-    "NSQuotaExceededException": "the directory's quota of names is used up",
     "FileAlreadyExistsException": "something of that name exists already",
     "ParentNotDirectoryException": "a part of the path is a file",
+    "could only be written to 0 of": "the data nodes are full, or cannot be reached from here",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FileStatus:
-    """One entry of a directory.
-
-    Parameters
-    ----------
-    uri : str
-        The whole path, with its scheme.
-    is_directory : bool
-    size : int
-        Bytes; 0 for a directory.
-    """
-
-    uri: str
-    is_directory: bool
-    size: int
-
-    @property
-    def name(self) -> str:
-        """Last part of the path."""
-        return self.uri.rstrip("/").rsplit("/", 1)[-1]
+FULL = {
+    "No space left on device": "free some space there, or choose another path",
+    "Disk quota exceeded": "free some of the quota, or choose another path",
+    "DSQuotaExceededException": "the directory's quota of bytes is used up; delete files there, "
+    "raise the quota, or choose another path",
+    "NSQuotaExceededException": "the directory's quota of names is used up; delete files there, "
+    "raise the quota, or choose another path",
+}
 
 
 class Storage:
     """Files and directories on the paths of a Spark session.
 
-    Every method raises `StorageError` with the path when the file system refuses, and
-    `PathNotFoundError` when the path does not exist.
+    Every method raises `StorageError` with the path when the file system refuses,
+    `PathNotFoundError` when the path does not exist, and `NoSpaceError` when a disk or a quota is
+    full.
 
     Parameters
     ----------
@@ -72,7 +57,7 @@ class Storage:
     --------
     >>> storage = Storage(spark)                                         # doctest: +SKIP
     >>> storage.write_text("hdfs:///runs/7/run.json", "{}")              # doctest: +SKIP
-    >>> [entry.name for entry in storage.list("hdfs:///runs/7")]         # doctest: +SKIP
+    >>> storage.list_names("hdfs:///runs/7")                             # doctest: +SKIP
     ['run.json']
     """
 
@@ -93,19 +78,12 @@ class Storage:
             file_system, path = self._open(uri)
             return bool(file_system.exists(path))
 
-    def list(self, uri: str) -> list[FileStatus]:
-        """Return what stands directly in the directory `uri`, sorted by name."""
+    def list_names(self, uri: str) -> list[str]:
+        """Return the names directly in the directory `uri`, sorted; of a file, its own."""
         with _translated("list", uri):
             file_system, path = self._open(uri)
-            entries = [
-                FileStatus(
-                    str(status.getPath().toString()),
-                    bool(status.isDirectory()),
-                    0 if status.isDirectory() else int(status.getLen()),
-                )
-                for status in file_system.listStatus(path)
-            ]
-        return sorted(entries, key=lambda entry: entry.uri)
+            entries = file_system.listStatus(path)
+            return sorted(str(entry.getPath().getName()) for entry in entries)
 
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
@@ -155,29 +133,6 @@ class Storage:
         """Write a UTF-8 file; see `write_bytes`."""
         self.write_bytes(uri, content.encode("utf-8"), overwrite=overwrite)
 
-    def upload(self, local: Path | str, uri: str, *, overwrite: bool = False) -> None:
-        """Copy a local file to `uri`, in pieces; see `write_bytes`."""
-        source = self._local_path(local)
-        if not Path(local).is_file():
-            raise PathNotFoundError(f"cannot upload {local}: there is no such local file")
-        with self._replacing(uri, overwrite) as temporary, _translated("write", uri):
-            file_system, path = self._open(temporary)
-            file_system.copyFromLocalFile(False, True, source, path)
-
-    def download(self, uri: str, local: Path | str) -> None:
-        """Copy the file `uri` to a local file, in pieces; a file that exists is replaced."""
-        target = Path(local)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(_hidden(target.name))
-        try:
-            with _translated("read", uri):
-                file_system, path = self._open(uri)
-                # Raw: without the .crc file that Hadoop's local file system would put beside it.
-                file_system.copyToLocalFile(False, path, self._local_path(temporary), True)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-
     def make_dirs(self, uri: str) -> None:
         """Make the directory `uri` and those above it; one that exists is fine."""
         with _translated("make directory", uri):
@@ -190,6 +145,13 @@ class Storage:
         with _translated("delete", uri):
             file_system, path = self._open(uri)
             return bool(file_system.delete(path, True))
+
+    def discard(self, uri: str, error: BaseException) -> None:
+        """Delete what `error` left half written; if that fails too, add a note to `error`."""
+        try:
+            self.delete(uri)
+        except StorageError as second:
+            error.add_note(f"{uri} stays behind: {second}")
 
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         """Rename a file or a directory within one file system, in one step where it can do so.
@@ -234,33 +196,38 @@ class Storage:
             remaining = int(file_system.getStatus(path).getRemaining())
             return remaining // max(1, int(file_system.getDefaultReplication(path)))
 
+    def hidden_beside(self, uri: str, ending: str = "tmp") -> str:
+        """Return a new name in the directory of `uri` that Spark and Hadoop skip there.
+
+        Raises
+        ------
+        StorageError
+            If `uri` is the root of a file system, which has nothing beside it.
+        """
+        directory, _, name = self.resolve(uri).rpartition("/")
+        if not name:
+            raise StorageError(f"{uri} is the root of a file system; give a path below it")
+        # They skip names that begin with "_" or "." when they read a directory.
+        return f"{directory}/_{name}.{uuid.uuid4().hex}.{ending}"
+
     def _open(self, uri: str) -> tuple[Any, Any]:
         """Return the file system of a path, and the path as that file system names it."""
         path = self._jvm.org.apache.hadoop.fs.Path(uri)
         file_system = path.getFileSystem(self._configuration)
         return file_system, file_system.makeQualified(path)
 
-    def _local_path(self, local: Path | str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(Path(local).absolute().as_uri())
-
     @contextmanager
     def _replacing(self, uri: str, overwrite: bool) -> Iterator[str]:
         """Yield a hidden name beside `uri`; rename it at the end, delete it after an error."""
         if not overwrite and self.exists(uri):
             raise OutputExistsError(f"{uri} exists; delete it or choose another name")
-        directory, _, name = self.resolve(uri).rpartition("/")
-        temporary = f"{directory}/{_hidden(name)}"
+        temporary = self.hidden_beside(uri)
         try:
             yield temporary
             self.rename(temporary, uri, overwrite=overwrite)
-        except BaseException:
-            self.delete(temporary)
+        except BaseException as error:
+            self.discard(temporary, error)
             raise
-
-
-def _hidden(name: str) -> str:
-    # Spark and Hadoop skip names that begin with "_" or "." when they read a directory.
-    return f"_{name}.{uuid.uuid4().hex}.tmp"
 
 
 @contextmanager
@@ -274,7 +241,9 @@ def _translated(action: str, uri: str) -> Iterator[None]:
     except Py4JJavaError as error:
         raise _storage_error(action, uri, _causes(error.java_exception)) from error
     except PySparkException as error:  # Spark turns some exceptions of the JVM into its own
-        raise StorageError(f"cannot {action} {uri}: {_first_line(str(error))}") from error
+        raise _storage_error(
+            action, uri, [(type(error).__name__, _first_line(str(error)))]
+        ) from error
 
 
 def _causes(exception: Any) -> list[tuple[str, str]]:
@@ -289,11 +258,19 @@ def _causes(exception: Any) -> list[tuple[str, str]]:
 
 def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
     name, message = causes[0]
-    if name in ("FileNotFoundException", "NoSuchFileException"):
+    told = f"cannot {action} {uri}: {name}: {message}"
+    if full := _meaning(FULL, causes):
+        return NoSpaceError(f"{told}; {full}")
+    hint = _meaning(HINTS, causes)
+    # Java names a file "not found", too, where the system refused to open it, and says why.
+    if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
         return PathNotFoundError(f"cannot {action} {uri}: it does not exist; check the path")
-    hint = next((HINTS[cause] for cause, _ in causes if cause in HINTS), None)
-    advice = f"; {hint}" if hint else ""
-    return StorageError(f"cannot {action} {uri}: {name}: {message}{advice}")
+    return StorageError(f"{told}; {hint}" if hint else told)
+
+
+def _meaning(signs: dict[str, str], causes: list[tuple[str, str]]) -> str | None:
+    lines = [f"{name}: {message}" for name, message in causes]
+    return next((signs[sign] for line in lines for sign in signs if sign in line), None)
 
 
 def _first_line(text: str) -> str:

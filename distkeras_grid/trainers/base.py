@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
+from distkeras_grid.trainers.progress import ProgressLine
 
 if TYPE_CHECKING:
     import keras
@@ -81,7 +84,8 @@ class Trainer(ABC):
     start_timeout : float, default 300
         Seconds in which all workers must have started.
     round_timeout : float, default 600
-        Seconds a synchronous round may wait for a worker.
+        Seconds a synchronous round may wait for a worker; of an asynchronous one, seconds without
+        a commit (or 20 times its window, if that is longer) after which its task is started again.
     allow_plaintext : bool, default False
         Send weights unencrypted also where Spark's own traffic is told to be encrypted.
     progress : bool, default True
@@ -224,10 +228,12 @@ class Trainer(ABC):
             sample_weight_col=sample_weight_col,
             seed=secrets.randbits(31) if seed is None else seed,
         )
-        prepared = prepare(self, request)
-        self.history = prepared.history
-        self.run = prepared.description
-        self.model = prepared.execute()
+        stream = None if self.progress else io.StringIO()
+        with ProgressLine(stream=stream) as progress, ExitStack() as resources:
+            prepared = prepare(self, request, resources)
+            # A run that fails leaves its history, and no model of an earlier one beside it.
+            self.history, self.run, self.model = prepared.history, prepared.description, None
+            self.model = prepared.execute(progress)
         return self.model
 
     def get_training_time(self) -> float:

@@ -66,6 +66,9 @@ class EpochObserver:
             list(callbacks), model=model, epochs=epochs, verbose=0
         )
         self._has_callbacks = bool(callbacks)
+        self._epochs = epochs
+        # What the workers have: their copy of the model starts with it.
+        self._rate = self._learning_rate()
         self.stopped = False
 
     @property
@@ -73,11 +76,12 @@ class EpochObserver:
         """Whether anything looks at the center at an epoch's end."""
         return self._has_callbacks or self._validation is not None
 
-    def begin(self) -> None:
-        """Tell the callbacks that training begins."""
+    def begin(self) -> Steering:
+        """Tell the callbacks that training begins; return what they want of the first epoch."""
         self._model.stop_training = False
         self._callbacks.on_train_begin()
         self._callbacks.on_epoch_begin(0)
+        return Steering(learning_rate=self._changed_rate())
 
     def __call__(
         self, event: Mapping[str, Any], center: Vector | None
@@ -88,17 +92,15 @@ class EpochObserver:
             set_flat_weights(self._model, center)
         if self._validation is not None:
             validation = self._validation.evaluate(self._model)
-        rate = self._learning_rate()
-        record = self._history.add_epoch(event, validation=validation, learning_rate=rate)
+        record = self._history.add_epoch(event, validation=validation, learning_rate=self._rate)
         # Callbacks may add to the logs they are given, as Keras' own do.
         self._callbacks.on_epoch_end(record.epoch - 1, dict(record.logs()))
         self.stopped = bool(self._model.stop_training)
-        changed = self._learning_rate()
-        if not self.stopped:
+        if not self.stopped and record.epoch < self._epochs:
+            # Where Keras' LearningRateScheduler sets the rate of the next epoch.
             self._callbacks.on_epoch_begin(record.epoch)
         return record, Steering(
-            stop=True if self.stopped else None,
-            learning_rate=changed if changed != rate else None,
+            stop=True if self.stopped else None, learning_rate=self._changed_rate()
         )
 
     def end(self, center: Vector) -> None:
@@ -111,6 +113,14 @@ class EpochObserver:
             set_flat_weights(self._model, center)
         self._callbacks.on_train_end()
 
+    def _changed_rate(self) -> float | None:
+        """Return the rate if it is another than the workers', who are told of it next."""
+        before, self._rate = self._rate, self._learning_rate()
+        return self._rate if self._rate != before else None
+
     def _learning_rate(self) -> float | None:
-        optimizer = self._model.optimizer
-        return None if optimizer is None else float(optimizer.learning_rate)
+        """Return the rate; None for a schedule, which counts the steps of each worker."""
+        import keras
+
+        rate = getattr(self._model.optimizer, "learning_rate", None)
+        return float(rate) if isinstance(rate, keras.Variable) else None

@@ -23,7 +23,7 @@ class NetworkNeed:
     Parameters
     ----------
     vector_bytes : int
-        Bytes of one vector; each exchange carries one up and one down.
+        Bytes of one vector; each exchange carries one up and, unless replies are empty, one down.
     workers : int
         Workers that exchange.
     window : int
@@ -32,6 +32,8 @@ class NetworkNeed:
         Measured time of one window's batches [s].
     available : float
         What the link carries one way [bytes/s].
+    empty_reply : bool, default False
+        Whether the server sends nothing back, as its rule says.
     """
 
     vector_bytes: int
@@ -39,16 +41,22 @@ class NetworkNeed:
     window: int
     window_seconds: float
     available: float = NETWORK_BYTES_PER_SECOND
+    empty_reply: bool = False
+
+    @property
+    def ways(self) -> int:
+        """Ways of the link that are used: up, and down unless replies are empty."""
+        return 1 if self.empty_reply else 2
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes that must pass the driver each second, both ways together."""
-        return 2 * self.vector_bytes * self.workers / self.window_seconds
+        """Bytes that must pass the driver each second, all ways together."""
+        return self.ways * self.vector_bytes * self.workers / self.window_seconds
 
     @property
     def fits(self) -> bool:
         """Whether the link carries it, with up and down at the same time."""
-        return self.bytes_per_second / 2 <= self.available
+        return self.bytes_per_second / self.ways <= self.available
 
     def sentence(self) -> str:
         """Return the need in words, with what to change if it does not fit.
@@ -65,9 +73,10 @@ pass: raise communication_window to 16 or more, or take fewer workers
         )
         if self.fits:
             return need
-        enough = -(-self.window * self.bytes_per_second // (2 * self.available))
+        passing = self.ways * self.available
+        enough = -(-self.window * self.bytes_per_second // passing)
         return (
-            f"{need}; about {_speed(2 * self.available)} can pass: raise communication_window to "
+            f"{need}; about {_speed(passing)} can pass: raise communication_window to "
             f"{enough:.0f} or more, or take fewer workers"
         )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import LabelError, SchemaError
+from distkeras_grid.errors import ConfigurationError, LabelError
 
 if TYPE_CHECKING:
-    from distkeras_grid.feeding.schema import Field
     from distkeras_grid.spark.dataframes import Columns
     from distkeras_grid.spark.seats import DataSummary
 
@@ -36,9 +36,7 @@ def loss_name(loss: Any) -> str:
     return str(name).lower()
 
 
-def check_labels(
-    columns: Columns, summary: DataSummary, loss: Any, output_shape: tuple[int | None, ...]
-) -> None:
+def check_labels(columns: Columns, summary: DataSummary, loss: Any, outputs: int | None) -> None:
     """Refuse labels that the model's loss cannot take.
 
     Parameters
@@ -49,8 +47,8 @@ def check_labels(
         Their smallest and largest number.
     loss : str, callable or keras.losses.Loss
         The model's loss; unknown ones are not checked.
-    output_shape : tuple
-        Shape of the model's output, the batch first.
+    outputs : int or None
+        Length of the model's output; None if unknown, which checks less.
 
     Raises
     ------
@@ -58,7 +56,6 @@ def check_labels(
         Names the column, the range that came in and the one the model takes.
     """
     name = loss_name(loss)
-    outputs = output_shape[-1]
     low, high = summary.label_low, summary.label_high
     if name in SPARSE_LOSSES:
         if columns.label_size is not None and columns.label_size != 1:
@@ -93,28 +90,36 @@ def _check_array(columns: Columns, name: str, outputs: int | None) -> None:
         )
 
 
-def check_features(field: Field, input_shape: tuple[int | None, ...]) -> None:
-    """Refuse features of another shape than the model's input.
+def check_classes(
+    class_weight: Mapping[int, float] | None,
+    columns: Columns,
+    summary: DataSummary,
+    outputs: int | None,
+) -> None:
+    """Refuse class weights of classes that neither the labels nor the model have.
 
     Parameters
     ----------
-    field : Field
-        The feature column.
-    input_shape : tuple
-        Shape of the model's input, the batch first; None where any size fits.
+    class_weight : mapping of int to float, optional
+        Weight of each class.
+    columns : Columns
+        Length of the labels.
+    summary : DataSummary
+        Their smallest and largest number.
+    outputs : int or None
+        Length of the model's output, None if unknown.
 
     Raises
     ------
-    SchemaError
-        Names both shapes.
+    ConfigurationError
+        Names the class and the range.
     """
-    wanted = input_shape[1:]
-    if len(wanted) == len(field.shape) and all(
-        want is None or want == have for want, have in zip(wanted, field.shape, strict=True)
-    ):
-        return
-    raise SchemaError(
-        f"Column {field.name!r} holds values of shape {field.shape}, but the model's input takes "
-        f"{wanted}. Reshape in the model (keras.layers.Reshape), or describe the column: "
-        f"features_col=Field({field.name!r}, shape={wanted!r}, dtype={field.dtype!r})."
-    )
+    low, high = min(0, int(summary.label_low)), max(1, int(summary.label_high), (outputs or 0) - 1)
+    if columns.label_size is not None and columns.label_size > 1:
+        low, high = 0, columns.label_size - 1
+    unknown = sorted(number for number in class_weight or {} if not low <= number <= high)
+    if unknown:
+        raise ConfigurationError(
+            f"class_weight names class {unknown[0]}, but classes in column {columns.label!r} and "
+            f"of the model run from {low} to {high}. Received: {dict(class_weight or {})!r}."
+        )

@@ -1,21 +1,24 @@
 """From a trainer's arguments and data to a run that is ready to start.
 
-All that can be known before work starts is checked here, in this order: columns, executors,
-labels and splits, the model, slots. Nothing is written and no worker runs before.
+All that can be known before work starts is checked here, what costs least first: arguments,
+columns, the model and whether the features fit it, encryption, executors, then rows, labels,
+weights and splits in one job over the data, the slots, and the validation data in the same way.
+Nothing is written and no worker runs before.
 """
 
 from __future__ import annotations
 
-import io
 import platform
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
+from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import (
     get_flat_weights,
     model_from_bytes,
@@ -23,25 +26,33 @@ from distkeras_grid.engine.keras_model import (
     weight_layout,
 )
 from distkeras_grid.errors import ConfigurationError, NotEnoughSlotsError
+from distkeras_grid.feeding.shapes import check_fit
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.rules import Rule, build_rule
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
 from distkeras_grid.spark.launch import Launch
-from distkeras_grid.spark.seats import deal, seat_rows, summarize
+from distkeras_grid.spark.seats import DataSummary, deal, largest_seat, pinned
 from distkeras_grid.spark.session import (
-    TRAINING_PACKAGES,
     active_session,
     check_executors,
     check_plaintext,
     local_cores,
-    package_versions,
-    task_slots,
+    settled_slots,
+)
+from distkeras_grid.trainers.arguments import (
+    check_backend,
+    checked_class_weight,
+    checked_seed,
+    plain,
 )
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
-from distkeras_grid.trainers.labels import check_features, check_labels
+from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.description import announce_run, describe_run
+from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.run import Run, RunLimits
 from distkeras_grid.trainers.validation import ValidationData
@@ -52,7 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.weights import Vector
+    from distkeras_grid.weights import Vector, WeightLayout
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,8 @@ class PreparedRun:
         For ``run.json``.
     notes : sequence of str
         Said before the run starts.
-    show_progress : bool
-        Whether the progress line is shown.
+    began : float
+        When the preparation began, Unix seconds.
     """
 
     dealt: DataFrame
@@ -108,40 +119,40 @@ class PreparedRun:
     history: History
     description: dict[str, Any]
     notes: Sequence[str]
-    show_progress: bool
+    began: float
 
-    def execute(self) -> keras.Model:
-        """Run to the end and return the trained model."""
-        began = time.time()
+    def execute(self, progress: ProgressLine) -> keras.Model:
+        """Run to the end, showing progress, and return the trained model."""
         key = new_key()
-        progress = ProgressLine(
-            self.limits.rows * self.limits.epochs,
-            self.limits.epochs,
-            self.limits.workers,
-            stream=None if self.show_progress else io.StringIO(),
+        progress.expect(
+            total_samples=self.limits.rows * self.limits.epochs,
+            epochs=self.limits.epochs,
+            workers=self.limits.workers,
         )
-        with ServerProcess(self.settings, self.center, key) as server, progress:
-            for note in self.notes:
-                progress.note(note)
+        for note in self.notes:
+            progress.note(note)
+        with ServerProcess(self.settings, self.center, key) as server:
             plan = self.plan(address=server.address, key=key)
             launch = Launch(
                 self.dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run
             )
             run = Run(server, launch, self.limits, self.history, progress, self.observer)
-            self.observer.begin()
+            rate = self.observer.begin().learning_rate
+            if rate is not None:
+                server.command(learning_rate=rate)
             center, summaries = run.execute()
         self.observer.end(center)
-        self._describe(began, summaries)
+        self._describe(summaries)
         return self.model
 
-    def _describe(self, began: float, summaries: list[dict[str, Any]]) -> None:
+    def _describe(self, summaries: list[dict[str, Any]]) -> None:
         """Add the run's figures to its description."""
-        started = min((record.started for record in self.history.records), default=began)
+        started = min((record.started for record in self.history.records), default=self.began)
         self.description.update(
             {
-                "start_up_seconds": started - began,
+                "start_up_seconds": started - self.began,
                 "training_seconds": self.history.training_seconds(),
-                "total_seconds": time.time() - began,
+                "total_seconds": time.time() - self.began,
                 "samples": self.history.samples,
                 "num_updates": self.history.num_updates,
                 "workers": sorted(summaries, key=lambda summary: int(summary["worker"])),
@@ -149,76 +160,106 @@ class PreparedRun:
         )
 
 
-def prepare(trainer: Trainer, request: TrainRequest) -> PreparedRun:
-    """Check data, executors, model and slots, and lay out the run.
+def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> PreparedRun:
+    """Check arguments, model, data, executors and slots, and lay out the run.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Its arguments.
+    request : TrainRequest
+        Those of ``train``.
+    resources : ExitStack
+        Gets what must be given back when the run has ended.
 
     Raises
     ------
     GridError
         The first thing that does not fit, with what came in and what to do.
     """
+    began = time.time()
+    request = replace(
+        request,
+        seed=checked_seed(request.seed),
+        class_weight=checked_class_weight(request.class_weight),
+    )
+    return _lay_out(trainer, request, _check(trainer, request, resources), began)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What the checks have found, and the run is laid out from."""
+
+    spark: SparkSession
+    frame: DataFrame
+    columns: Columns
+    summary: DataSummary
+    model: keras.Model
+    compile_settings: CompileSettings
+    layout: WeightLayout
+    workers: int
+    rule: Rule
+    window: WindowChoice
+    validation: ValidationData | None
+
+
+def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Checked:
+    check_backend()
     spark = active_session()
     frame = as_dataframe(spark, request.data)
     columns = resolve_columns(
         frame, trainer.features_col, trainer.label_col, request.sample_weight_col
     )
+    held_out = _validation_columns(spark, columns, request)
+    model, compile_settings = _compiled_copy(trainer)
+    check_fit(model, columns.features)
     check_plaintext(spark, allowed=trainer.allow_plaintext)
     check_executors(spark)
-    model, compile_settings = _compiled_copy(trainer)
-    check_features(columns.features, tuple(model.input_shape))
-    summary = summarize(frame, columns)
-    check_labels(columns, summary, model.loss, tuple(model.output_shape))
+    frame = resources.enter_context(pinned(frame, columns))
+    summary = inspect_training(frame, columns, model, request.class_weight)
     workers = _count_workers(trainer, spark)
-    rule = trainer.build_rule(workers, type(model.optimizer).__name__)
-    largest = seat_rows(summary.rows, workers, 0, shuffle=request.shuffle)
-    window = trainer.choose_window(largest, workers)
-    layout = weight_layout(model)
-    run_name = f"{type(trainer).__name__}-{secrets.token_hex(4)}"
+    rule = _build_rule(trainer, workers, model)
+    window = trainer.choose_window(largest_seat(summary.rows, workers), workers)
+    validation = _collect_validation(held_out, model, summary)
+    return _Checked(
+        spark=spark,
+        frame=frame,
+        columns=columns,
+        summary=summary,
+        model=model,
+        compile_settings=compile_settings,
+        layout=weight_layout(model),
+        workers=workers,
+        rule=rule,
+        window=window,
+        validation=validation,
+    )
+
+
+def _lay_out(
+    trainer: Trainer, request: TrainRequest, checked: _Checked, began: float
+) -> PreparedRun:
+    summary, workers = checked.summary, checked.workers
     history = History()
     observer = EpochObserver(
-        model, history, request.callbacks, _validation(spark, columns, request), trainer.num_epoch
+        checked.model, history, request.callbacks, checked.validation, trainer.num_epoch
     )
-    plan = partial(
-        WorkerPlan,
-        run=run_name,
-        rule=rule,
-        size=layout.size,
-        model=model_to_bytes(model),
-        compile_settings=compile_settings.to_json(),
-        custom_objects=trainer.custom_objects,
-        features=columns.features,
-        batch_size=trainer.batch_size,
-        window=window.batches,
-        epochs=trainer.num_epoch,
-        seed=request.seed,
-        workers=workers,
-        shuffle=request.shuffle,
-        class_weight=request.class_weight,
-        jit=trainer.jit,
-        threads=int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1),
-        timeout=trainer.start_timeout,
-    )
-    bind, advertised = server_hosts(spark, trainer.master_host)
-    settings = ServerSettings(
-        run=run_name,
-        seats=workers,
-        rule={"name": rule.name, "parameters": rule.parameters()},
-        trainable_size=layout.trainable_size,
-        statistics_size=layout.statistics_size,
-        rows=summary.rows,
-        epochs=trainer.num_epoch,
-        snapshots_per_epoch=1 if observer.needs_center else 0,
-        bind_host=bind,
-        advertised_host=advertised,
-        port=trainer.master_port,
-        round_timeout=trainer.round_timeout,
-    )
-    description = _describe_run(trainer, request, settings, plan.keywords, columns)
+    settings = _settings(trainer, checked, shows_center=observer.needs_center)
+    plan = _plan(trainer, request, checked, settings.run)
+    master = str(checked.spark.sparkContext.master)
+    description = describe_run(trainer, request, settings, plan.keywords, checked.columns, master)
     history.params.update(description)
     return PreparedRun(
-        dealt=deal(frame, columns, summary, workers, shuffle=request.shuffle),
-        model=model,
-        center=get_flat_weights(model),
+        dealt=deal(
+            checked.frame,
+            checked.columns,
+            summary,
+            workers,
+            shuffle=request.shuffle,
+            seed=request.seed,
+        ),
+        model=checked.model,
+        center=get_flat_weights(checked.model),
         settings=settings,
         plan=plan,
         observer=observer,
@@ -227,19 +268,75 @@ def prepare(trainer: Trainer, request: TrainRequest) -> PreparedRun:
             rows=summary.rows,
             epochs=trainer.num_epoch,
             start_timeout=trainer.start_timeout,
+            silence_timeout=None if trainer.synchronous else trainer.round_timeout,
             shows_center=observer.needs_center,
-            network=partial(
-                NetworkNeed,
-                vector_bytes=4 * layout.size,
-                workers=workers,
-                window=window.batches or -(-largest // trainer.batch_size),
-                available=link_speed(bind),
-            ),
+            network=_network(trainer, checked, settings.bind_host),
         ),
         history=history,
         description=description,
-        notes=_notes(trainer, settings, window.batches, window.reason),
-        show_progress=trainer.progress,
+        notes=announce_run(trainer, settings, checked.rule, checked.window),
+        began=began,
+    )
+
+
+def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> ServerSettings:
+    """Return what the server is told; it gives the run its name."""
+    bind, advertised = server_hosts(checked.spark, trainer.master_host)
+    return ServerSettings(
+        run=f"{type(trainer).__name__}-{secrets.token_hex(4)}",
+        seats=checked.workers,
+        rule={"name": checked.rule.name, "parameters": checked.rule.parameters()},
+        trainable_size=checked.layout.trainable_size,
+        statistics_size=checked.layout.statistics_size,
+        rows=checked.summary.rows,
+        epochs=trainer.num_epoch,
+        snapshots_per_epoch=1 if shows_center else 0,
+        bind_host=bind,
+        advertised_host=advertised,
+        port=trainer.master_port,
+        round_timeout=trainer.round_timeout,
+    )
+
+
+def _plan(
+    trainer: Trainer, request: TrainRequest, checked: _Checked, run: str
+) -> partial[WorkerPlan]:
+    """Return what the workers are told, but for what is only known once the server runs."""
+    conf = checked.spark.sparkContext.getConf()
+    return partial(
+        WorkerPlan,
+        run=run,
+        rule=checked.rule,
+        size=checked.layout.size,
+        model=model_to_bytes(checked.model),
+        compile_settings=checked.compile_settings.to_json(),
+        custom_objects=trainer.custom_objects,
+        features=checked.columns.features,
+        batch_size=trainer.batch_size,
+        window=checked.window.batches,
+        epochs=trainer.num_epoch,
+        seed=request.seed,
+        workers=checked.workers,
+        shuffle=request.shuffle,
+        class_weight=request.class_weight,
+        jit=trainer.jit,
+        threads=int(conf.get("spark.task.cpus", "1") or 1),
+        timeout=trainer.start_timeout,
+    )
+
+
+def _network(trainer: Trainer, checked: _Checked, bind_host: str) -> partial[NetworkNeed]:
+    """Return what the run asks of the network, but for the time of a window."""
+    rows, workers = checked.summary.rows, checked.workers
+    epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
+    return partial(
+        NetworkNeed,
+        vector_bytes=4 * checked.layout.size,
+        # Seats without rows exchange nothing.
+        workers=min(workers, rows),
+        window=checked.window.batches or epoch,
+        available=link_speed(bind_host),
+        empty_reply=checked.rule.empty_reply,
     )
 
 
@@ -252,14 +349,24 @@ def _compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
         loss_weights=trainer.loss_weights,
         learning_rate=trainer.optimizer_rate,
     )
+    # Refused here if it has no weights yet; Keras would only warn and save it.
+    weight_layout(trainer.keras_model)
     archive = model_to_bytes(trainer.keras_model)
     model = model_from_bytes(archive, trainer.custom_objects)
-    compile_model(model, settings)
+    compile_model(model, settings, trainer.custom_objects)
+    # Decided by each worker for itself; here for what it refuses.
+    decide_jit(model, trainer.jit)
     return model, settings
 
 
+def _build_rule(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
+    """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
+    rule = trainer.build_rule(workers, type(model.optimizer).__name__)
+    return build_rule(rule.name, plain(rule.parameters()))
+
+
 def _count_workers(trainer: Trainer, spark: SparkSession) -> int:
-    slots = task_slots(spark)
+    slots = settled_slots(spark, trainer.num_workers)
     workers = trainer.num_workers or slots
     if trainer.synchronous and workers > slots:
         raise NotEnoughSlotsError(
@@ -276,14 +383,24 @@ def _count_workers(trainer: Trainer, spark: SparkSession) -> int:
     return workers
 
 
-def _validation(
+def _validation_columns(
     spark: SparkSession, columns: Columns, request: TrainRequest
-) -> ValidationData | None:
+) -> tuple[DataFrame, Columns] | None:
     if request.validation_data is None:
         return None
     frame = as_dataframe(spark, request.validation_data, "validation_data")
-    found = resolve_columns(frame, columns.features, columns.label)
-    return ValidationData.collect(frame, found)
+    with naming("validation_data"):
+        return frame, resolve_columns(frame, columns.features, columns.label)
+
+
+def _collect_validation(
+    held_out: tuple[DataFrame, Columns] | None, model: keras.Model, training: DataSummary
+) -> ValidationData | None:
+    if held_out is None:
+        return None
+    with naming("validation_data"):
+        inspect_validation(*held_out, model, training)
+        return ValidationData.collect(*held_out)
 
 
 def server_hosts(spark: SparkSession, master_host: str | None) -> tuple[str, str]:
@@ -297,57 +414,3 @@ def server_hosts(spark: SparkSession, master_host: str | None) -> tuple[str, str
         return "127.0.0.1", "127.0.0.1"
     advertised = master_host or conf.get("spark.driver.host") or platform.node()
     return conf.get("spark.driver.bindAddress") or advertised, advertised
-
-
-def _describe_run(
-    trainer: Trainer,
-    request: TrainRequest,
-    settings: ServerSettings,
-    plan: Mapping[str, Any],
-    columns: Columns,
-) -> dict[str, Any]:
-    return {
-        "trainer": type(trainer).__name__,
-        "run": settings.run,
-        "rule": dict(settings.rule),
-        "arguments": trainer.arguments(),
-        "num_workers": settings.seats,
-        "batch_size": trainer.batch_size,
-        "communication_window": plan["window"] or "epoch",
-        "num_epoch": trainer.num_epoch,
-        "shuffle": request.shuffle,
-        "seed": request.seed,
-        "jit": trainer.jit,
-        "compile": plan["compile_settings"],
-        "data": request.data if isinstance(request.data, str) else "DataFrame",
-        "rows": settings.rows,
-        "features": {"name": columns.features.name, **columns.features.to_metadata()},
-        "label": columns.label,
-        "trainable_size": settings.trainable_size,
-        "statistics_size": settings.statistics_size,
-        "versions": {
-            "python": platform.python_version(),
-            **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
-        },
-    }
-
-
-def _notes(
-    trainer: Trainer, settings: ServerSettings, window: int | None, reason: str
-) -> list[str]:
-    """Return what is said before the run, so that no default is a surprise."""
-    every = "once an epoch" if window is None else f"every {window} batches"
-    batch = trainer.batch_size
-    workers = f"{settings.seats} workers" if settings.seats > 1 else "1 worker"
-    batches = f"batch {batch}"
-    if settings.seats > 1:
-        batches += f" each, {batch * settings.seats} together"
-    parameters = "".join(f", {k} {v:g}" for k, v in settings.rule["parameters"].items())
-    lines = [
-        f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
-        f"exchange {every} "
-        f"({settings.size * 4 / 1e6:.3g} MB each way){parameters}"
-    ]
-    if reason:
-        lines.append(reason)
-    return lines

@@ -32,9 +32,9 @@ class Progress:
 
     Parameters
     ----------
-    workers, epochs, total_samples : int
-        Asked for; `total_samples` is rows times epochs.
-    phase : str, default "starting"
+    workers, epochs, total_samples : int, default 0
+        Asked for; `total_samples` is rows times epochs. No workers: not yet known.
+    phase : str, default "checking the data"
         What is being done, in words; `TRAINING` once batches are.
     epoch : int, default 1
         The epoch in which the center is, from 1.
@@ -52,10 +52,10 @@ class Progress:
         What the driver does beside the training, in words; the rate is not known meanwhile.
     """
 
-    workers: int
-    epochs: int
-    total_samples: int
-    phase: str = "starting"
+    workers: int = 0
+    epochs: int = 0
+    total_samples: int = 0
+    phase: str = "checking the data"
     epoch: int = 1
     samples: int = 0
     active: int = 0
@@ -118,11 +118,8 @@ def _training_parts(progress: Progress) -> list[str]:
 
 
 def _other_parts(progress: Progress) -> list[str]:
-    return [
-        progress.phase,
-        f"{progress.active} of {progress.workers} workers",
-        f"{progress.seconds:.0f} s",
-    ]
+    workers = [f"{progress.active} of {progress.workers} workers"] if progress.workers else []
+    return [progress.phase, *workers, f"{progress.seconds:.0f} s"]
 
 
 def _format_seconds(seconds: float) -> str:
@@ -134,12 +131,11 @@ def _format_seconds(seconds: float) -> str:
 class ProgressLine:
     """Writes the progress of one run to a stream, as a context manager.
 
+    The first line comes with the first beat of its heart, so a run that is refused at once shows
+    none.
+
     Parameters
     ----------
-    total_samples : int
-        Rows times epochs.
-    epochs, workers : int
-        Asked for.
     stream : text file, optional
         By default standard output in a notebook, where standard error is shown as an alarm, and
         standard error elsewhere.
@@ -148,19 +144,16 @@ class ProgressLine:
 
     Examples
     --------
-    >>> with ProgressLine(total_samples=1000, epochs=2, workers=4, stream=sys.stdout) as line:
+    >>> with ProgressLine(stream=sys.stdout) as line:
+    ...     line.expect(total_samples=1000, epochs=2, workers=4)
     ...     line.update(phase="getting ready")
     ...     line.update(phase=TRAINING, samples=250, active=4, loss=0.5)
-    starting  0 of 4 workers  0 s
     getting ready  0 of 4 workers  0 s
     epoch 1/2  25%  loss 0.5  workers 4 of 4
     """
 
     def __init__(
         self,
-        total_samples: int,
-        epochs: int,
-        workers: int,
         *,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -169,7 +162,7 @@ class ProgressLine:
         self._stream = stream or (sys.stdout if in_notebook else sys.stderr)
         self._moving = self._stream.isatty() or (in_notebook and stream is None)
         self._clock = clock
-        self._progress = Progress(workers, epochs, total_samples)
+        self._progress = Progress()
         self._phase_began = clock()
         self._folded: deque[tuple[float, int]] = deque()
         self._written_at = -float("inf")
@@ -180,8 +173,6 @@ class ProgressLine:
         self._heart = threading.Thread(target=self._beat, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        with self._lock:
-            self._show()
         self._heart.start()
         return self
 
@@ -194,11 +185,26 @@ class ProgressLine:
         self._closing.set()
         self._heart.join()
         with self._lock:
-            if self._line() != self._written:
+            if kind is None and self._line() != self._written:
                 self._show()
-            if self._moving:
+            if self._moving and self._written:
                 self._stream.write("\n")
             self._stream.flush()
+
+    def expect(self, *, total_samples: int, epochs: int, workers: int) -> None:
+        """Tell what the run will take, once that is known.
+
+        Parameters
+        ----------
+        total_samples : int
+            Rows times epochs.
+        epochs, workers : int
+            Asked for.
+        """
+        with self._lock:
+            self._progress = replace(
+                self._progress, total_samples=total_samples, epochs=epochs, workers=workers
+            )
 
     def update(
         self,

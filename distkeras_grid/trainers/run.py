@@ -20,7 +20,7 @@ from distkeras_grid.errors import (
     TrainingError,
     WorkerFailedError,
 )
-from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import EpochRecord
 from distkeras_grid.trainers.progress import TRAINING, ProgressLine
@@ -41,6 +41,12 @@ FINISH_SECONDS = 10.0
 
 # What a seat's worker does while it counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
+
+# What nobody does in a seat that waits for its first worker, or for another one.
+MISSING = ("absent", "lost")
+
+# A worker whose windows take longer than usual is not silent: so many windows it may be.
+SILENT_WINDOWS = 20
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,9 @@ class RunLimits:
         Seats, rows of the data, passes over them.
     start_timeout : float
         Seconds until all workers must have started, and those that died must have been replaced.
+    silence_timeout : float or None
+        Seconds without a commit after which a worker's task is started again; None where the
+        server watches over that, in synchronous rounds.
     shows_center : bool
         Whether the observer looks at the center at each epoch's end.
     network : callable
@@ -75,6 +84,7 @@ class RunLimits:
     rows: int
     epochs: int
     start_timeout: float
+    silence_timeout: float | None
     shows_center: bool
     network: Callable[..., NetworkNeed]
 
@@ -91,7 +101,7 @@ class Run:
     limits : RunLimits
         See there.
     history : History
-        Filled with the server's events.
+        Filled with the server's events; empty.
     progress : ProgressLine
         Shown while the run goes on.
     observer : callable
@@ -115,7 +125,9 @@ class Run:
         self._observer = observer
         self._window_seconds: dict[int, float] = {}
         self._stopped = False
-        self._complete = 0.0
+        self._missing_since: float | None = None
+        # Of each seat at work: what the server last said of it, and since when it says so.
+        self._heard: dict[int, tuple[SeatStatus, float]] = {}
 
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
         """Run to the end; return the center and what each worker reported of itself.
@@ -125,7 +137,6 @@ class Run:
         GridError
             What ended the run; the workers' tasks are cancelled before it is raised.
         """
-        self._complete = time.monotonic()
         try:
             self._launch.start()
             while not self._advance():
@@ -140,9 +151,7 @@ class Run:
     def _advance(self) -> bool:
         """Take in the server's news; return whether every worker has finished."""
         ended = self._launch.done
-        update = self._server.poll(timeout=10.0)
-        for event in update.events:
-            self._take(event)
+        update = self._news()
         self._show(update)
         if all(seat.status == "finished" for seat in update.seats):
             self._check_samples(update)
@@ -150,7 +159,17 @@ class Run:
         if ended:
             self._launch_failed(update)
         self._check_presence(update)
+        self._check_silence(update)
         return False
+
+    def _news(self) -> Update:
+        """Take in all events so far; return the state of the run with the last of them."""
+        while True:
+            update = self._server.poll(timeout=10.0)
+            for event in update.events:
+                self._take(event)
+            if len(update.events) < EVENTS_PER_UPDATE:
+                return update
 
     def _take(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
@@ -210,36 +229,51 @@ class Run:
 
     def _check_samples(self, update: Update) -> None:
         expected = self._limits.epochs * self._limits.rows
-        if not self._stopped and update.samples_folded != expected:
+        recorded = self._history.samples
+        if recorded != update.samples_folded or (not self._stopped and recorded != expected):
             raise TrainingError(
-                f"The server folded {update.samples_folded} samples, but {self._limits.epochs} "
-                f"epochs of {self._limits.rows} rows are {expected}."
+                f"The server folded {update.samples_folded} samples and the history has "
+                f"{recorded}, but {self._limits.epochs} epochs of {self._limits.rows} rows are "
+                f"{expected}."
             )
 
     def _check_presence(self, update: Update) -> None:
         """Refuse to wait longer than allowed for workers that are not there."""
-        missing = [seat for seat in update.seats if seat.status not in (*WORKING, "finished")]
+        missing = sum(seat.status in MISSING for seat in update.seats)
         now = time.monotonic()
         if not missing:
-            self._complete = now
-        elif now - self._complete > self._limits.start_timeout:
-            raise self._start_timeout(update)
-
-    def _start_timeout(self, update: Update) -> StartTimeoutError:
-        wanted, limit = self._limits.workers, f"{self._limits.start_timeout:.0f} s"
-        started = sum(seat.status not in ("absent", "lost") for seat in update.seats)
-        if started == wanted:
-            reading = sum(seat.status == "joined" for seat in update.seats)
-            return StartTimeoutError(
-                f"{reading} of {wanted} workers still read their rows or compile the model after "
-                f"{limit}: raise start_timeout."
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = now
+        elif now - self._missing_since > self._limits.start_timeout:
+            wanted = self._limits.workers
+            raise StartTimeoutError(
+                f"Only {wanted - missing} of {wanted} workers started in "
+                f"{self._limits.start_timeout:.0f} s. "
+                f"Each needs a task slot of its own for the whole run: give Spark {wanted} slots "
+                "(spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
+                "local[N,4]), lower num_workers, or raise start_timeout if executors are still "
+                "on their way."
             )
-        return StartTimeoutError(
-            f"Only {started} of {wanted} workers started in {limit}. "
-            f"Each needs a task slot of its own for the whole run: give Spark {wanted} slots "
-            "(spark.executor.instances x spark.executor.cores / spark.task.cpus, or local[N,4]), "
-            "lower num_workers, or raise start_timeout if executors are still on their way."
-        )
+
+    def _check_silence(self, update: Update) -> None:
+        """Have Spark start a worker again that neither commits nor dies."""
+        if self._limits.silence_timeout is None:
+            return
+        now = time.monotonic()
+        for seat in update.seats:
+            before, since = self._heard.get(seat.worker, (None, now))
+            if seat != before or seat.status != "running":
+                since = now
+            self._heard[seat.worker] = (seat, since)
+            window = self._window_seconds.get(seat.worker, 0.0)
+            if now - since > max(self._limits.silence_timeout, SILENT_WINDOWS * window):
+                self._progress.note(
+                    f"Worker {seat.worker} has sent nothing for {now - since:.0f} s: its task is "
+                    "started again."
+                )
+                self._launch.restart(seat.attempt)
+                self._heard[seat.worker] = (seat, now)
 
     def _launch_failed(self, update: Update) -> None:
         """Raise what ended the job before its workers had finished."""

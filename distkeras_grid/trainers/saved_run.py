@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.errors import StorageError
 from distkeras_grid.history import History
+from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spark.storage import Storage
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     import keras
 
 MODEL, HISTORY, RUN = "model.keras", "history.jsonl", "run.json"
+SAVED_RUN = OutputKind("saved run", marker=RUN, others=(MODEL, HISTORY))
 
 
 @dataclass(frozen=True)
@@ -46,23 +51,61 @@ def save(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a run to a folder on any Hadoop path; each file appears whole or not at all.
+    """Write a run to a folder on any Hadoop path; the folder appears whole or not at all.
+
+    Parameters
+    ----------
+    uri : str
+        The folder; missing, or empty.
+    model : keras.Model
+        The trained model.
+    history : History
+        Of its training.
+    run : mapping of str to object
+        What it was trained with, as JSON values.
+    overwrite : bool, default False
+        Replace a saved run that is there, once the new one is complete.
 
     Raises
     ------
     OutputExistsError
-        If the folder holds a run already and `overwrite` is not set.
+        If the folder holds a run and `overwrite` is not set, or anything else.
+    NoSpaceError
+        If a disk or a quota is full.
     """
     storage = Storage(active_session())
-    if not overwrite and storage.exists(f"{uri}/{RUN}"):
-        raise OutputExistsError(
-            f"{uri!r} holds a run already; choose another folder, or pass overwrite=True."
-        )
-    storage.write_bytes(f"{uri}/{MODEL}", model_to_bytes(model), overwrite=overwrite)
-    storage.write_text(f"{uri}/{HISTORY}", history.to_jsonl_text(), overwrite=overwrite)
-    # Last: a folder with run.json is complete.
-    text = json.dumps(run, indent=2, sort_keys=True) + "\n"
-    storage.write_text(f"{uri}/{RUN}", text, overwrite=overwrite)
+    output = Output(storage, uri, SAVED_RUN, overwrite=overwrite)
+    output.check()
+    with output.writing() as folder:
+        for name, content in _files(model, history, run).items():
+            storage.write_bytes(f"{folder}/{name}", content)
+
+
+def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> Path:
+    """Write a run to a new folder below this machine's directory of temporary files.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder; `load` reads it.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; nothing stays behind.
+    """
+    files = _files(model, history, run)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="distkeras-grid-run-"))
+        try:
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+        except OSError:
+            shutil.rmtree(folder)
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write to {tempfile.gettempdir()}: {error}") from error
+    return folder
 
 
 def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
@@ -90,3 +133,19 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     history = History.from_jsonl_text(storage.read_text(f"{uri}/{HISTORY}"))
     model = model_from_bytes(storage.read_bytes(f"{uri}/{MODEL}"), custom_objects)
     return SavedRun(model, history, run)
+
+
+def _files(model: keras.Model, history: History, run: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the content of each file; the marker comes last."""
+    try:
+        archive = model_to_bytes(model)
+    except OSError as error:
+        raise StorageError(
+            f"cannot pack the model in {tempfile.gettempdir()}: {error}; free some space there, or "
+            "set TMPDIR to another directory"
+        ) from error
+    return {
+        MODEL: archive,
+        HISTORY: history.to_jsonl_text().encode(),
+        RUN: (json.dumps(run, indent=2, sort_keys=True) + "\n").encode(),
+    }

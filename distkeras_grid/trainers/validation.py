@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.errors import ConfigurationError, EmptyDataError
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import features_from_arrow, labels_from_arrow
 from distkeras_grid.spark.dataframes import Columns, feature_expression
 from distkeras_grid.spark.seats import FEATURES, LABEL, label_expression
@@ -46,12 +46,12 @@ class ValidationData:
 
     @classmethod
     def collect(cls, frame: DataFrame, columns: Columns) -> ValidationData:
-        """Bring the columns of a DataFrame to the driver.
+        """Bring the columns of a DataFrame that has rows to the driver.
 
         Raises
         ------
-        EmptyDataError
-            If there are no rows.
+        SchemaError
+            If features are null or of another size than the field says.
         ConfigurationError
             If they exceed ``spark.driver.maxResultSize``.
         """
@@ -70,8 +70,6 @@ class ValidationData:
                 "validation_data do not fit the driver's spark.driver.maxResultSize: pass a part "
                 "of them, data.sample(0.1, seed=0), or raise that setting."
             ) from error
-        if table.num_rows == 0:
-            raise EmptyDataError("validation_data have no rows; check the path and the filter.")
         features, labels = [], []
         for batch in table.to_batches():
             features.append(features_from_arrow(batch.column(0), columns.features))

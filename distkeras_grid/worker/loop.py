@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from distkeras_grid.engine.base import Block, Engine, aligned_empty
-from distkeras_grid.errors import NonFiniteLossError
+from distkeras_grid.errors import NonFiniteLossError, RefusedError
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.parameter_server.fold import is_finite
+from distkeras_grid.parameter_server.messages import Exchanged, WindowCommit
 from distkeras_grid.rules import Rule, adopt_vector, propose_vector
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.spool import Spool
+    from distkeras_grid.weights import Vector
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -61,7 +63,8 @@ def train(
     Raises
     ------
     NonFiniteLossError
-        If the loss of a window is NaN or infinite; the window is not sent.
+        If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
+        reaches the center.
     """
     size = engine.layout.trainable_size
     # Aligned memory is handed to TensorFlow without a copy.
@@ -90,7 +93,7 @@ def train(
             seconds=time.perf_counter() - clock,
         )
         # The reply lands where the next window starts: for most rules it is that already.
-        exchanged = client.exchange(commit, payload, reply=before)
+        exchanged = _exchange(client, commit, payload, reply=before)
         adopt_vector(rule, size, after, before, out=before)
         samples += result.samples
         if exchanged.stop:
@@ -98,6 +101,21 @@ def train(
         if exchanged.learning_rate is not None:
             engine.set_learning_rate(exchanged.learning_rate)
     return samples
+
+
+def _exchange(
+    client: WorkerClient, commit: WindowCommit, payload: Vector, reply: Vector
+) -> Exchanged:
+    """Exchange a window; a refusal for weights that are not finite becomes an error of training.
+
+    The server looks at every commit, so the worker looks only at what was refused.
+    """
+    try:
+        return client.exchange(commit, payload, reply)
+    except RefusedError as refusal:
+        if is_finite(payload):
+            raise
+        raise NonFiniteLossError(str(refusal)) from refusal
 
 
 def gather(
@@ -122,7 +140,9 @@ def sample_weights(
     weights: NDArray[np.float32] | None,
     class_weight: Mapping[int, float] | None,
 ) -> NDArray[np.float32] | None:
-    """Multiply sample weights by the weight of each label's class.
+    """Multiply sample weights by the weight of each label's class, which is named as in Keras.
+
+    Of several numbers the place of the largest is the class, a single one is the class itself.
 
     Examples
     --------
@@ -133,7 +153,8 @@ def sample_weights(
     """
     if class_weight is None:
         return weights
-    classes = labels if labels.ndim == 1 else labels.argmax(axis=-1)
+    single = labels.ndim == 1 or labels.shape[-1] == 1
+    classes = np.rint(labels.reshape(-1)) if single else labels.argmax(axis=-1)
     factors = np.array([class_weight.get(int(c), 1.0) for c in classes], dtype=np.float32)
     return factors if weights is None else factors * weights
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -128,9 +129,10 @@ class Cluster:
         trainer = choice.build(net, seed, epochs)
         began = time.time()
         request = TrainRequest(str(self._data), True, None, (), None, None, seed)
-        prepared = prepare(trainer, request)
-        prepared.settings = replace(prepared.settings, snapshots_per_epoch=marks)
-        centers = _execute(prepared)
+        with ExitStack() as resources:
+            prepared = prepare(trainer, request, resources)
+            prepared.settings = replace(prepared.settings, snapshots_per_epoch=marks)
+            centers = _execute(prepared)
         ended = time.time()
         trained = _trained(prepared.history, prepared.description, began, ended, epochs)
         rows = prepared.settings.rows
@@ -171,7 +173,7 @@ def _execute(prepared: PreparedRun) -> list[Vector]:
         plan = prepared.plan(address=server.address, key=key)
         task = partial(run_worker, plan)
         launch = Launch(prepared.dealt, task, SUMMARY_SCHEMA, prepared.settings.run)
-        silent = ProgressLine(limits.rows, limits.epochs, limits.workers, stream=io.StringIO())
+        silent = ProgressLine(stream=io.StringIO())
         _, summaries = Run(
             server, launch, limits, prepared.history, silent, prepared.observer
         ).execute()

@@ -17,6 +17,7 @@ from distkeras_grid.errors import (
     NoSpaceError,
     OutputExistsError,
     PathNotFoundError,
+    StorageError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.storage import Storage
@@ -178,6 +179,34 @@ def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
     manifest = tile_images(smaller, spark=spark)
     assert spark.read.parquet(settings.output).count() == manifest["tiles"]
     assert left_behind(settings) == ["raw images", "tiles"]
+
+
+def test_neither_data_set_is_lost_when_the_last_step_fails(spark, settings, monkeypatch):
+    manifest = tile_images(settings, spark=spark)
+    rename, refused = Storage.rename, []
+
+    def refuse_once(self, source, target, **options):
+        if target == settings.output and not refused:
+            refused.append(target)
+            raise StorageError("refused")
+        rename(self, source, target, **options)
+
+    monkeypatch.setattr(Storage, "rename", refuse_once)
+    smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
+    with pytest.raises(StorageError, match="refused") as raised:
+        tile_images(smaller, spark=spark)
+    assert spark.read.parquet(settings.output).count() == manifest["tiles"]
+    new = raised.value.__notes__[0].split("complete in ")[1]
+    assert 0 < spark.read.parquet(new).count() < manifest["tiles"]
+
+
+def test_a_data_set_with_a_file_of_the_user_is_never_replaced(spark, settings):
+    tile_images(settings, spark=spark)
+    notes = Path(settings.output) / "thesis.txt"
+    notes.write_text("x")
+    with pytest.raises(OutputExistsError, match=r"but holds thesis\.txt, too"):
+        tile_images(replace(settings, overwrite=True), spark=spark)
+    assert notes.exists()
 
 
 def test_what_is_no_data_set_is_never_replaced(spark, settings, folder):

@@ -98,5 +98,5 @@ def at_epoch(number: int, act: Callable[[], object]):
     return keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
 
 
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
+def kill(pid: int, by: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(pid, by)

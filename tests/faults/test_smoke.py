@@ -64,6 +64,32 @@ def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark
     assert by_attempt == sorted(by_attempt)
 
 
+def test_a_silent_worker_is_started_again(spark, tmp_path):
+    trainer = counting_trainer("DOWNPOUR", tmp_path, round_timeout=3.0)
+    stopper = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0), signal.SIGSTOP))
+    model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[stopper])
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
+    assert len(attempts(tmp_path, 0)) == 2
+
+
+def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
+    import keras
+
+    epochs = []
+
+    def note_and_wait(epoch, _):
+        epochs.append(epoch)
+        # Meanwhile the workers finish: more events wait than the server sends at once.
+        threading.Event().wait(10 if epoch == 1 else 0)
+
+    busy = keras.callbacks.LambdaCallback(on_epoch_end=note_and_wait)
+    trainer = counting_trainer("DOWNPOUR", tmp_path, communication_window=1, num_epoch=10)
+    trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[busy])
+    assert epochs == list(range(10))
+    assert len(trainer.history.records) == 1500
+    assert trainer.history.samples == ROWS * 10
+
+
 def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark, tmp_path):
     """Plain SGD has no state of its own, so the second attempt repeats the lost windows."""
 

@@ -78,11 +78,13 @@ def test_tiles(tiles):
     assert {path.name for path in tiles.glob("split=*")} == {"split=train", "split=test"}
 
 
-def test_training_by_two_executors(trained):
+def test_training_by_two_executors(cluster, trained):
     assert {path.name for path in trained.iterdir() if not path.name.startswith(".")} == {
         *("model.keras", "history.jsonl", "run.json")
     }
     ran = json.loads((trained / "run.json").read_text())
+    assert ran["master"] == cluster.url
+    assert "Registering app train.py" in cluster.log.read_text()
     assert [worker["worker"] for worker in ran["workers"]] == [0, 1]
     assert ran["samples"] == 2 * ran["rows"]
     lines = [json.loads(line) for line in (trained / "history.jsonl").read_text().splitlines()]

@@ -68,6 +68,16 @@ def test_success_and_interrupt(capsys):
     assert exit_code(KeyboardInterrupt()) is ExitCode.INTERRUPTED
 
 
+def test_notes_of_an_exception_stand_in_its_line(capsys):
+    for error in (errors.StorageError("refused."), KeyboardInterrupt()):
+        error.add_note("kept here")
+        error.add_note("and there")
+        guarded(raising(error))
+    assert capsys.readouterr().err == (
+        "StorageError: refused; kept here; and there\ninterrupted; kept here; and there\n"
+    )
+
+
 def test_a_defect_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
         guarded(raising(ZeroDivisionError("a defect")))

@@ -1,13 +1,17 @@
-"""``predict`` and ``evaluate`` on real Spark: what they write, and bad input to them."""
+"""``predict`` on real Spark: what it writes and what it never replaces, and bad input to it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from distkeras_grid.cli import evaluate, predict
+from distkeras_grid.errors import StorageError
+from distkeras_grid.spark import dataframes
+from distkeras_grid.spark.storage import Storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -46,38 +50,81 @@ def test_predictions_stand_beside_the_columns_and_are_evaluated(
 ):
     output = tmp_path / "predictions"
     assert predicted(data=data, model=model, output=f"{output}/") == 0
-    assert capsys.readouterr().out == f"predicted 20 rows; wrote {output}\n"
+    assert capsys.readouterr().out == f"predicted 20 rows; wrote {output}/\n"
     frame = spark.read.parquet(str(output))
     assert frame.columns == ["id", "features", "label", "split", "prediction"]
     assert [path.name for path in tmp_path.iterdir()] == ["predictions"]
-
-    figures = tmp_path / "figures.json"
-    assert evaluate.main(["--data", str(output), "--output", str(figures)]) == 0
+    assert evaluate.main(["--data", str(output)]) == 0
     assert "accuracy 1.0000 on 20 rows" in capsys.readouterr().out
-    assert json.loads(figures.read_text()) == {
-        "accuracy": 1.0,
-        "rows": 20,
-        "confusion": [[10, 0], [0, 10]],
-    }
-    assert evaluate.main(["--data", str(output), "--output", str(figures)]) == 4
-    assert evaluate.main(["--data", str(output), "--output", str(figures), "--overwrite"]) == 0
 
 
-def test_an_output_that_exists_is_kept_and_replaced_when_asked(
-    spark, data, model, tmp_path, capsys
-):
+def test_predictions_that_exist_are_replaced_on_demand_only(spark, data, model, tmp_path, capsys):
     output = tmp_path / "predictions"
-    output.mkdir()
-    (output / "mine.txt").write_text("precious")
+    assert predicted(data=data, model=model, output=output) == 0
     assert predicted(data=data, model=model, output=output) == 4
     assert "--overwrite" in capsys.readouterr().err
-    assert (output / "mine.txt").exists()
+    assert spark.read.parquet(str(output)).count() == 20
     flags = ("--overwrite", "--split", "test", "--drop", "features", "--prediction", "p")
     assert predicted(*flags, data=data, model=f"{model}/model.keras", output=output) == 0
     frame = spark.read.parquet(str(output))
     assert frame.columns == ["id", "label", "split", "p"]
     assert frame.count() == 5
     assert [path.name for path in tmp_path.iterdir()] == ["predictions"]
+    manifest = json.loads((output / "_predictions.json").read_text())
+    assert manifest["versions"]["pyspark"] == spark.version
+    told = {name: manifest[name] for name in ("data", "split", "drop", "prediction", "rows")}
+    expected = {"data": data, "split": "test", "drop": ["features"], "prediction": "p", "rows": 5}
+    assert told == expected
+
+
+def test_what_is_no_set_of_predictions_is_never_replaced(spark, data, model, tmp_path, capsys):
+    """A folder of the user's, another job's Parquet files, the input and what contains it."""
+    copied = shutil.copytree(data, tmp_path / "mine" / "data")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("precious")
+    before = sorted(tmp_path.rglob("*"))
+    for output, told in (
+        (tmp_path / "notes", "is no set of predictions"),
+        (tmp_path / "mine" / "data" / "split=test", "is no set of predictions"),
+        (copied, "is or contains the input"),
+        (tmp_path / "mine", "is or contains the input"),
+    ):
+        assert predicted("--overwrite", data=str(copied), model=model, output=output) in (2, 4)
+        error = capsys.readouterr().err
+        assert told in error
+        assert str(output) in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_predictions_are_not_lost_when_the_last_step_fails(
+    spark, data, model, tmp_path, capsys, monkeypatch
+):
+    output = tmp_path / "predictions"
+    assert predicted(data=data, model=model, output=output) == 0
+    rename, refused = Storage.rename, []
+
+    def refuse_once(self, source, target, **options):
+        if target == str(output) and not refused:
+            refused.append(target)
+            raise StorageError("refused")
+        rename(self, source, target, **options)
+
+    monkeypatch.setattr(Storage, "rename", refuse_once)
+    flags = ("--overwrite", "--split", "test")
+    assert predicted(*flags, data=data, model=model, output=output) == 4
+    assert spark.read.parquet(str(output)).count() == 20
+    error = capsys.readouterr().err
+    assert "StorageError: refused; the new set of predictions is complete in file:" in error
+    assert spark.read.parquet(error.strip().split("complete in ")[1]).count() == 5
+
+
+def test_the_data_are_opened_once(data, model, tmp_path, monkeypatch):
+    opened, read = [], dataframes.read_parquet
+    monkeypatch.setattr(
+        dataframes, "read_parquet", lambda spark, path: opened.append(path) or read(spark, path)
+    )
+    assert predicted("--split", "test", data=data, model=model, output=tmp_path / "out") == 0
+    assert opened == [data]
 
 
 @pytest.mark.parametrize(
@@ -107,8 +154,3 @@ def test_rows_that_cannot_be_predicted_leave_nothing(spark, model, tmp_path, cap
     assert predicted(data=str(data), model=model, output=tmp_path / "out") == 3
     assert "SchemaError: " in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_a_wrong_column_of_labels(data, capsys):
-    assert evaluate.main(["--data", data, "--prediction", "label", "--label", "lable"]) == 3
-    assert "lable" in capsys.readouterr().err

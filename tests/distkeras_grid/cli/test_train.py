@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +13,14 @@ import pytest
 from distkeras_grid.cli.train import (
     build_parser,
     call_model_function,
+    check_space,
     load_model,
     main,
     parse_settings,
+    read_data,
     trainer_arguments,
 )
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, NoSpaceError
 from distkeras_grid.feeding.schema import Field
 
 PIXELS = Field("image", (8, 8, 3), classes=("basalt", "granite"))
@@ -64,6 +69,35 @@ def test_flags_and_settings_together():
 def test_the_same_argument_as_flag_and_as_setting_is_refused():
     with pytest.raises(ConfigurationError, match=r"--batch-size and --set batch_size=\.\.\."):
         arguments_of("--batch-size", "4", "--set", "batch_size=8")
+
+
+def test_validation_from_two_places_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit) as ended:
+        arguments_of("--validation-split", "test", "--validation-data", "more")
+    assert ended.value.code == 2
+    assert "not allowed with argument --validation-split" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("free", "local", "told"),
+    [
+        (1199, 1200, r"needs up to 0\.0012 MB, and --output far has 0\.0012 MB free"),
+        (1200, 1199, r"the directory of temporary files .* has"),
+        (1200, 1200, None),
+    ],
+)
+def test_a_model_that_could_not_be_saved_is_not_trained(monkeypatch, free, local, told):
+    """100 weights, each saved with two numbers of the optimizer."""
+    model = SimpleNamespace(
+        variables=[SimpleNamespace(shape=(9, 10)), SimpleNamespace(shape=(10,))]
+    )
+    storage = SimpleNamespace(free_space={"far": free}.get)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=local))
+    if told is None:
+        check_space(storage, "far", model)
+    else:
+        with pytest.raises(NoSpaceError, match=told):
+            check_space(storage, "far", model)
 
 
 def test_a_model_function_gets_what_it_takes_of_shape_and_classes():
@@ -170,6 +204,81 @@ def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys
 
 @pytest.mark.spark
 @pytest.mark.tensorflow
+def test_a_run_that_cannot_be_saved_is_kept_here(data, model, tmp_path, capsys, monkeypatch):
+    from distkeras_grid import load
+    from distkeras_grid.spark.storage import Storage
+
+    def full(*_):
+        raise NoSpaceError("no space")
+
+    monkeypatch.setattr(Storage, "write_bytes", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    flags = ("--split", "train", "--set", "progress=False")
+    assert train(*flags, data=data, model=model, output=tmp_path / "run") == 4
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("NoSpaceError: no space; the run is kept on this machine in ")
+    kept = Path(error.split(" in ")[1].split(";")[0])
+    assert kept.parent == tmp_path / "temporary"
+    assert load(kept.as_uri()).run["trainer"] == "ADAG"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+def test_a_run_that_can_be_saved_nowhere_tells_both_reasons(
+    data, model, tmp_path, capsys, monkeypatch
+):
+    from distkeras_grid.spark.storage import Storage
+    from distkeras_grid.trainers import saved_run
+
+    def full(*_):
+        raise NoSpaceError("no space here")
+
+    def full_too(*_):
+        raise NoSpaceError("nor there")
+
+    monkeypatch.setattr(Storage, "write_bytes", full)
+    monkeypatch.setattr(saved_run, "keep_copy", full_too)
+    flags = ("--split", "train", "--set", "progress=False")
+    assert train(*flags, data=data, model=model, output=tmp_path / "run") == 4
+    assert "no space here; no copy of the run could be kept on this machine: nor there" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("flags", "opened", "rows"),
+    [
+        (["--split", "train", "--validation-split", "test"], 1, (30, 10)),
+        (["--split", "test", "--validation-split", "test"], 1, (10, 10)),
+        (["--split", "train"], 1, (30, None)),
+        (["--validation-split", "test"], 2, (40, 10)),
+        ([], 1, (40, None)),
+    ],
+)
+def test_splits_are_looked_for_once(spark, data, monkeypatch, flags, opened, rows):
+    from distkeras_grid.spark import dataframes
+
+    read, calls = dataframes.read_parquet, []
+    monkeypatch.setattr(
+        dataframes, "read_parquet", lambda *arguments: calls.append(1) or read(*arguments)
+    )
+    parsed = build_parser().parse_args([*MINIMUM, "--data", data, *flags])
+    found = read_data(spark, parsed)
+    assert len(calls) == opened
+    assert tuple(frame and frame.count() for frame in found) == rows
+
+
+@pytest.mark.spark
+def test_another_data_set_for_validation_stays_a_path(spark, data):
+    parsed = build_parser().parse_args([*MINIMUM, "--data", data, "--validation-data", "more"])
+    assert read_data(spark, parsed)[1] == "more"
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("flags", "code", "told"),
     [
@@ -185,11 +294,14 @@ def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys
         (["--data", "/no/such/data"], 4, "/no/such/data"),
         (["--output", "hdfs://no.such.host.invalid/run"], 4, "no.such.host.invalid"),
         (["--output", "/proc/version/run"], 4, "/proc/version/run"),
+        (["--output", "/dev"], 4, "/dev exists and is no saved run"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(data, model, tmp_path, capsys, flags, code, told):
     output = tmp_path / "run"
-    assert train(*flags, data=data, model=model, output=output) == code
+    # The progress line says after a second that the data are looked at.
+    quiet = ("--set", "progress=False")
+    assert train(*quiet, *flags, data=data, model=model, output=output) == code
     error = capsys.readouterr().err
     assert told in error
     assert len(error.strip().splitlines()) == 1

@@ -141,7 +141,9 @@ tf.constant(0) + 1
 assert prepare_process(1) == 1
 print(tf.config.threading.get_intra_op_parallelism_threads(), os.environ["OMP_NUM_THREADS"])
 """
-    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL")
+    }
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -152,3 +154,13 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), os.environ["OMP_NU
     )
     assert done.stdout.split() == ["1", "1"], done.stderr
     assert "were asked for" not in done.stderr
+    assert "oneDNN" not in done.stderr
+
+
+def test_only_notices_are_held_back_while_tensorflow_is_imported(capfd, monkeypatch):
+    from distkeras_grid.engine.loading import _without_notices
+
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _without_notices():
+        os.write(2, b"I0000 00:00:17 1 port.cc:153] oneDNN custom operations are on.\nE0000 bad\n")
+    assert capfd.readouterr().err == "E0000 bad\n"

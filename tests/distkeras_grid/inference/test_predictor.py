@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError, SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.inference.predictor import ModelPredictor, as_lists, check_fit, scaled
+from distkeras_grid.inference.predictor import ModelPredictor, as_lists, scaled
 
 IMAGE = Field("image", (2, 2, 1), scale=1 / 255, classes=("dark", "light"))
 
@@ -34,23 +32,6 @@ def test_values_are_scaled_as_in_training():
 
 def test_values_without_scaling_stay_what_they_are():
     assert scaled(np.array([[3]], np.int64), Field("x", (1,), "int64")).dtype == np.int64
-
-
-@pytest.mark.parametrize("shape", [(None, 2, 2, 1), (None, None, None, 1), [(None, 1), (None, 2)]])
-def test_a_model_that_takes_the_columns_shape_fits(shape):
-    check_fit(SimpleNamespace(name="m", input_shape=shape), IMAGE)
-
-
-@pytest.mark.parametrize("shape", [(None, 2, 2), (None, 2, 2, 3), (None, 4)])
-def test_a_model_that_takes_another_shape_does_not_fit(shape):
-    with pytest.raises(SchemaError, match=r"'image' holds values of shape \(2, 2, 1\), model 'm'"):
-        check_fit(SimpleNamespace(name="m", input_shape=shape), IMAGE)
-
-
-@pytest.mark.parametrize("what", ["inputs", "outputs"])
-def test_models_with_several_inputs_or_outputs_are_refused(what):
-    with pytest.raises(ConfigurationError, match=f"2 {what}"):
-        check_fit(SimpleNamespace(name="m", **{what: [1, 2]}), IMAGE)
 
 
 def test_a_batch_holds_at_least_a_row():

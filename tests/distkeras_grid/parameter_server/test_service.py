@@ -303,10 +303,40 @@ def test_a_long_failure_is_cut(serve):
     assert len(bench.driver().poll(5).events[-1]["message"]) == 4000
 
 
-def test_an_end_of_the_connection_within_an_exchange_is_an_error(serve, tools):
-    client = serve().started()
+@BOTH
+def test_a_broken_connection_is_opened_anew(serve, tools, unix):
+    bench = serve()
+    address = bench.address if unix else replace(bench.address, unix_path=None)
+    client = bench.started(address=address)
     client._session.channel._stream.shutdown(socket.SHUT_RDWR)
-    with pytest.raises(ServerUnreachableError):
+    answer, value = tools.exchange(client, tools.commit(0))
+    assert (answer.version, value) == (1, 1)
+    tools.exchange(client, tools.commit(1))
+    assert_alive(bench, tools, 2)
+
+
+def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(serve, tools):
+    bench = serve()
+    client = bench.started()
+    send = client._session.channel.send
+
+    def send_and_break(message, vector=None):
+        send(message, vector)
+        tools.wait_until(lambda: bench.driver().poll(5).version == 1)
+        client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+
+    client._session.channel.send = send_and_break
+    answer, value = tools.exchange(client, tools.commit(0))
+    assert (answer.version, value) == (1, 1)
+    assert_alive(bench, tools, 1)
+
+
+def test_a_server_that_is_gone_is_an_error(serve, tools):
+    bench = serve()
+    client = bench.started()
+    bench.service.close()
+    client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):
         tools.exchange(client, tools.commit(0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import (
     as_dataframe,
@@ -47,6 +47,29 @@ def test_an_rdd_is_refused_with_the_way_to_a_frame(spark):
 def test_a_path_that_is_not_there(spark, tmp_path):
     with pytest.raises(PathNotFoundError, match="nothing"):
         as_dataframe(spark, str(tmp_path / "nothing"))
+
+
+@pytest.fixture
+def one_try(spark):
+    """Hadoop asks a host that refuses the connection once, and not ten times in ten seconds."""
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set("ipc.client.connect.max.retries", "0")
+    yield
+    configuration.unset("ipc.client.connect.max.retries")
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("hdfs://no-such-host.invalid:1/x", "UnknownHostException"),
+        ("hdfs://127.0.0.1:1/x", "ConnectException"),
+        ("nosuchscheme://host/x", "UnsupportedFileSystemException"),
+    ],
+)
+def test_a_path_nobody_serves_is_one_clear_error(spark, one_try, path, cause):
+    with pytest.raises(StorageError, match=f"cannot read {path}: .*{cause}") as caught:
+        as_dataframe(spark, path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_binary_column_without_metadata_prints_the_field_to_write(frame):

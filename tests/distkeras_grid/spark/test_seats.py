@@ -9,7 +9,7 @@ import pytest
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import Columns, resolve_columns
-from distkeras_grid.spark.seats import check_summary, deal, seat_rows, summarize
+from distkeras_grid.spark.seats import CHANGED, check_summary, deal, largest_seat, pinned, summarize
 
 COLUMNS = Columns(Field("f", (2,), "float32"), "label", None, integer_labels=True)
 
@@ -46,15 +46,6 @@ def test_two_splits_are_refused_with_the_filter_to_write():
         check_summary([partition(splits=["train"]), partition(1, splits=["test"])], COLUMNS)
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize(("rows", "seats"), [(7, 3), (1, 4), (8, 4), (5, 1), (3, 5)])
-def test_seat_rows_are_balanced_and_complete(rows, seats, shuffle):
-    counts = [seat_rows(rows, seats, seat, shuffle=shuffle) for seat in range(seats)]
-    assert sum(counts) == rows
-    assert max(counts) - min(counts) <= 1
-    assert counts[0] == max(counts)
-
-
 @pytest.fixture(scope="module")
 def frame(spark):
     return spark.range(11, numPartitions=3).selectExpr(
@@ -62,10 +53,9 @@ def frame(spark):
     )
 
 
-def dealt_rows(frame, seats, *, shuffle):
+def dealt_rows(frame, seats, *, shuffle, seed=0):
     """Return (seat, row number, first feature) of every row."""
     columns = resolve_columns(frame, "f", "label")
-    summary = summarize(frame, columns)
 
     def tell(batches):
         import pyarrow as pa
@@ -81,16 +71,58 @@ def dealt_rows(frame, seats, *, shuffle):
                 }
             )
 
-    dealt = deal(frame, columns, summary, seats, shuffle=shuffle)
-    rows = dealt.mapInArrow(tell, "seat long, row long, value long").collect()
+    with pinned(frame, columns) as kept:
+        summary = summarize(kept, columns)
+        dealt = deal(kept, columns, summary, seats, shuffle=shuffle, seed=seed)
+        rows = dealt.mapInArrow(tell, "seat long, row long, value long").collect()
     return sorted(tuple(row) for row in rows)
 
 
 @pytest.mark.spark
-def test_shuffled_rows_alternate_between_seats(frame):
-    rows = dealt_rows(frame, 2, shuffle=True)
-    assert [row for seat, row, _ in rows if seat == 0] == [0, 2, 4, 6, 8, 10]
-    assert [row for seat, row, _ in rows if seat == 1] == [1, 3, 5, 7, 9]
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("count", "seats"), [(7, 3), (1, 4), (8, 4), (5, 1), (3, 5)])
+def test_seats_are_balanced_and_complete(frame, count, seats, shuffle):
+    rows = dealt_rows(frame.where(f"id < {count}"), seats, shuffle=shuffle, seed=3)
+    assert sorted(row for _, row, _ in rows) == list(range(count))
+    sizes = Counter(seat for seat, _, _ in rows)
+    assert max(sizes.values()) == largest_seat(count, seats)
+    assert min(sizes[seat] for seat in range(seats)) >= count // seats
+
+
+@pytest.mark.spark
+def test_data_that_alternate_between_classes_give_each_seat_both(spark):
+    frame = spark.range(400, numPartitions=2).selectExpr(
+        "cast(id % 2 as int) as label", "array(cast(id % 2 as float), 1.0f) as f"
+    )
+    classes = {0: set(), 1: set()}
+    for seat, _, value in dealt_rows(frame, 2, shuffle=True):
+        classes[seat].add(value)
+    assert classes == {0: {0, 1}, 1: {0, 1}}
+
+
+@pytest.mark.spark
+def test_shuffled_neighbours_go_to_different_seats(frame):
+    seats = {row: seat for seat, row, _ in dealt_rows(frame, 2, shuffle=True)}
+    assert all({seats[row], seats[row + 1]} == {0, 1} for row in range(0, 10, 2))
+
+
+@pytest.mark.spark
+def test_sorted_data_keep_their_order_without_shuffle(frame):
+    # Adaptive execution may read the labels in fewer partitions than the features.
+    rows = dealt_rows(frame.orderBy("id", ascending=False), 2, shuffle=False)
+    assert [value for seat, _, value in rows if seat == 0] == [10, 9, 8, 7, 6, 5]
+    assert [value for seat, _, value in rows if seat == 1] == [4, 3, 2, 1, 0]
+    # What was kept for it is dropped.
+    assert not frame.sparkSession.sparkContext._jsc.sc().getPersistentRDDs().size()
+
+
+@pytest.mark.spark
+def test_other_partitions_than_those_counted_are_an_error(frame):
+    columns = resolve_columns(frame, "f", "label")
+    summary = summarize(frame, columns)
+    dealt = deal(frame.coalesce(1), columns, summary, 2, shuffle=True)
+    with pytest.raises(Exception, match=CHANGED):
+        dealt.collect()
 
 
 @pytest.mark.spark
@@ -110,7 +142,7 @@ def test_a_plan_with_a_shuffle_loses_and_repeats_nothing(frame):
 @pytest.mark.spark
 def test_fewer_rows_than_seats(frame):
     rows = dealt_rows(frame.limit(1), 3, shuffle=True)
-    assert [(seat, row) for seat, row, _ in rows] == [(0, 0)]
+    assert [row for _, row, _ in rows] == [0]
 
 
 @pytest.mark.spark

@@ -1,6 +1,13 @@
+from pathlib import Path
+
 import pytest
 
-from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.errors import (
+    NoSpaceError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
 from distkeras_grid.spark import storage as module
 from distkeras_grid.spark.storage import Storage
 
@@ -58,18 +65,79 @@ def test_failed_write_leaves_nothing(storage, root, tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_list_is_sorted_and_knows_sizes(storage, root, tmp_path):
-    (tmp_path / "b").write_bytes(b"123")
+def test_names_are_sorted_and_those_of_checksums_left_out(storage, root, tmp_path):
+    storage.write_bytes(f"{root}/b", b"123")
     (tmp_path / "a").mkdir()
-    entries = storage.list(root)
-    assert [(e.name, e.is_directory, e.size) for e in entries] == [("a", True, 0), ("b", False, 3)]
+    (tmp_path / ".hidden").touch()
+    assert (tmp_path / ".b.crc").exists()
+    assert storage.list_names(root) == [".hidden", "a", "b"]
+    assert storage.list_names(f"{root}/b") == ["b"]
+    assert storage.list_names(f"{root}/a") == []
+
+
+def test_a_hidden_name_stands_beside_and_is_never_the_same(storage, root, tmp_path):
+    one, other = storage.hidden_beside(f"{root}/a/"), storage.hidden_beside(f"{root}/a")
+    assert one.startswith(f"file:{tmp_path}/_a.")
+    assert one.endswith(".tmp")
+    assert one != other
+    with pytest.raises(StorageError, match="file:/ is the root of a file system"):
+        storage.hidden_beside("file:/")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is full")
+def test_a_full_disk_is_an_error_of_its_own_and_leaves_nothing(
+    storage, root, tmp_path, monkeypatch
+):
+    # What is written to the hidden name goes to a device that always says it is full.
+    (tmp_path / "hidden").symlink_to("/dev/full")
+    monkeypatch.setattr(Storage, "hidden_beside", lambda *_: f"{root}/hidden")
+    with pytest.raises(NoSpaceError, match=r"cannot write .*/a: .*; free some space there"):
+        storage.write_bytes(f"{root}/a", bytes(100_000))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "advice"),
+    [
+        ("DSQuotaExceededException", "The DiskSpace quota of /x is exceeded", "quota of bytes"),
+        ("NSQuotaExceededException", "The NameSpace quota of /x is exceeded", "quota of names"),
+        ("IOException", "Disk quota exceeded", "free some of the quota"),
+        ("RemoteException", "org.apache.DSQuotaExceededException: The DiskSpace", "quota of bytes"),
+    ],
+)
+def test_a_quota_that_is_used_up_is_no_space(name, message, advice):
+    causes = [("IOException", "write failed"), (name, message)]
+    error = module._storage_error("write", "hdfs:///x/a", causes)
+    assert type(error) is NoSpaceError
+    assert "cannot write hdfs:///x/a" in str(error)
+    assert advice in str(error)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("/x/a (No space left on device)", NoSpaceError),
+        ("/x/a (Permission denied)", StorageError),
+        ("File file:/x/a does not exist", PathNotFoundError),
+    ],
+)
+def test_a_file_that_java_did_not_find_may_be_another_trouble(message, kind):
+    error = module._storage_error("write", "file:/x/a", [("FileNotFoundException", message)])
+    assert type(error) is kind
+
+
+def test_what_cannot_be_deleted_after_an_error_is_a_note_of_that_error(storage):
+    error = ValueError("the first")
+    storage.discard("nosuchscheme://host/x", error)
+    (note,) = error.__notes__
+    assert note.startswith("nosuchscheme://host/x stays behind: cannot delete")
 
 
 def test_missing_paths_name_themselves(storage, root):
     missing = f"{root}/nothing"
     assert not storage.exists(missing)
     assert storage.delete(missing) is False
-    for call in (storage.list, storage.read_bytes, storage.read_text):
+    for call in (storage.list_names, storage.read_bytes, storage.read_text):
         with pytest.raises(PathNotFoundError, match=missing):
             call(missing)
     with pytest.raises(PathNotFoundError, match=missing):
@@ -98,23 +166,6 @@ def test_make_dirs_and_delete(storage, root, tmp_path):
         storage.make_dirs(f"{root}/file/below")
 
 
-def test_upload_and_download(storage, root, tmp_path):
-    local = tmp_path / "here"
-    local.write_bytes(b"abc" * 1000)
-    storage.upload(local, f"{root}/far/file")
-    with pytest.raises(OutputExistsError):
-        storage.upload(local, f"{root}/far/file")
-    back = tmp_path / "back/again"
-    storage.download(f"{root}/far/file", back)
-    assert back.read_bytes() == local.read_bytes()
-    assert sorted(p.name for p in back.parent.iterdir()) == ["again"]
-    with pytest.raises(PathNotFoundError, match="no such local file"):
-        storage.upload(tmp_path / "gone", f"{root}/far/other")
-    with pytest.raises(PathNotFoundError, match="far/gone"):
-        storage.download(f"{root}/far/gone", tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
 def test_path_without_scheme_belongs_to_the_default_file_system(storage, tmp_path):
     assert storage.resolve(str(tmp_path)) == f"file:{tmp_path}"
     assert storage.resolve("relative/name").startswith("file:/")
@@ -126,8 +177,8 @@ def test_spaces_and_percent_signs_in_names(storage, root, tmp_path):
     folder.mkdir()
     storage.write_text(f"{folder}/x y", "1")
     assert (folder / "x y").read_text() == "1"
-    assert [entry.name for entry in storage.list(str(folder))] == ["x y"]
-    assert storage.read_text(storage.list(str(folder))[0].uri) == "1"
+    assert storage.list_names(str(folder)) == ["x y"]
+    assert storage.read_text(f"{folder}/x y") == "1"
 
 
 def test_free_space_of_a_path_to_come(storage, root):

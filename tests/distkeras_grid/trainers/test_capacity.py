@@ -29,3 +29,14 @@ def test_the_window_that_is_named_is_enough():
 
 def test_loopback_is_faster_than_a_network():
     assert link_speed("127.0.0.1") > link_speed("10.0.0.5")
+
+
+def test_empty_replies_leave_the_way_down_alone():
+    both = NetworkNeed(19_200_000, 20, 12, 0.24)
+    up = NetworkNeed(19_200_000, 20, 12, 0.24, empty_reply=True)
+    assert up.bytes_per_second == both.bytes_per_second / 2
+    # The way up is as full as before.
+    assert up.fits == both.fits
+    assert not up.fits
+    assert "needs 1.6 GB/s on the driver; about 1.2 GB/s can pass" in up.sentence()
+    assert "communication_window to 16 or more" in up.sentence()

@@ -1,14 +1,14 @@
-"""Labels and features against the model, before any worker starts."""
+"""Labels and class weights against the model, before any worker starts."""
 
 from __future__ import annotations
 
 import pytest
 
-from distkeras_grid.errors import LabelError, SchemaError
+from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import Columns
 from distkeras_grid.spark.seats import DataSummary
-from distkeras_grid.trainers.labels import check_features, check_labels
+from distkeras_grid.trainers.labels import check_classes, check_labels
 
 
 def columns(size=None):
@@ -32,7 +32,7 @@ def summary(low, high):
 )
 def test_labels_outside_the_range_name_the_column(size, low, high, loss, outputs):
     with pytest.raises(LabelError, match="label"):
-        check_labels(columns(size), summary(low, high), loss, (None, outputs))
+        check_labels(columns(size), summary(low, high), loss, outputs)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,40 @@ def test_labels_outside_the_range_name_the_column(size, low, high, loss, outputs
     ],
 )
 def test_labels_that_fit(size, low, high, loss, outputs):
-    check_labels(columns(size), summary(low, high), loss, (None, outputs))
+    check_labels(columns(size), summary(low, high), loss, outputs)
 
 
-def test_features_of_another_shape_print_the_field():
-    with pytest.raises(SchemaError, match=r"\(28, 28, 1\)"):
-        check_features(Field("image", (784,)), (None, 28, 28, 1))
+def test_an_output_of_unknown_size_leaves_the_range_of_the_labels_unchecked():
+    check_labels(columns(), summary(0, 900), "sparse_categorical_crossentropy", None)
+    check_labels(columns(3), summary(0, 1), "categorical_crossentropy", None)
 
 
-def test_a_free_axis_takes_any_size():
-    check_features(Field("image", (30, 28, 1)), (None, None, 28, 1))
+@pytest.mark.parametrize(
+    ("size", "low", "high", "outputs", "number"),
+    [
+        (None, 0, 4, 5, 5),
+        (1, 0, 4, 5, 5),
+        (None, 0, 4, None, 5),
+        (None, 0, 4, 5, -1),
+        (None, 0, 0, 1, 2),
+        (3, 0, 1, 3, 3),
+    ],
+)
+def test_weights_of_classes_that_nobody_has_are_refused(size, low, high, outputs, number):
+    with pytest.raises(ConfigurationError, match=f"names class {number}, .*'label'"):
+        check_classes({0: 1.0, number: 2.0}, columns(size), summary(low, high), outputs)
+
+
+@pytest.mark.parametrize(
+    ("size", "low", "high", "outputs", "number"),
+    [
+        (None, 0, 2, 5, 4),  # of the model's classes not all are in the data
+        (None, 0, 4, None, 4),
+        (None, 0, 0, 1, 1),  # one output, two classes
+        (None, -1, 1, 1, -1),
+        (3, 0, 1, None, 2),
+    ],
+)
+def test_weights_of_known_classes(size, low, high, outputs, number):
+    check_classes({0: 1.0, number: 2.0}, columns(size), summary(low, high), outputs)
+    check_classes(None, columns(size), summary(low, high), outputs)

@@ -78,7 +78,21 @@ def test_a_hundred_percent_is_said_only_when_all_is_folded():
 
 def test_before_training_the_line_tells_what_is_waited_for():
     waiting = Progress(workers=2, epochs=1, total_samples=10, phase="importing TensorFlow")
-    assert format_progress(replace(waiting, seconds=3.4)) == "importing TensorFlow  0 of 2  3 s"
+    assert (
+        format_progress(replace(waiting, seconds=3.4))
+        == "importing TensorFlow  0 of 2 workers  3 s"
+    )
+
+
+def test_before_the_workers_are_known_the_line_does_not_count_them():
+    assert format_progress(Progress(phase="checking the data", seconds=3.4)) == (
+        "checking the data  3 s"
+    )
+
+
+def test_while_the_driver_is_busy_the_line_says_with_what_and_no_stale_rate():
+    busy = replace(TRAINED, busy_with="evaluating epoch 1")
+    assert format_progress(busy).startswith("epoch 2/5  40%  evaluating epoch 1  loss 0.1235")
 
 
 @pytest.fixture
@@ -87,7 +101,9 @@ def clock():
 
 
 def make(stream, clock):
-    return ProgressLine(total_samples=1000, epochs=2, workers=2, stream=stream, clock=clock)
+    line = ProgressLine(stream=stream, clock=clock)
+    line.expect(total_samples=1000, epochs=2, workers=2)
+    return line
 
 
 def test_plain_lines_come_at_intervals_and_at_each_new_phase_and_epoch(clock):
@@ -162,9 +178,12 @@ def test_a_run_that_goes_on_does_not_count_what_was_folded_before(clock):
 def test_a_note_stays_above_the_moving_line(clock):
     stream = Terminal()
     line = make(stream, clock)
-    line.update(phase="counting the rows of the data set")
+    line.update(phase="counting rows")
     line.note("2 workers")
-    assert stream.screen() == ["2 workers", "counting the rows of the data set  0 of 2  0 s"]
+    assert stream.screen() == [
+        "2 workers",
+        "counting rows  0 of 2 workers  0 s",
+    ]
 
 
 def test_a_note_among_plain_lines_is_a_plain_line(clock):
@@ -184,14 +203,15 @@ def test_the_heartbeat_breaks_the_silence_of_a_busy_driver(monkeypatch):
                 beaten.set()
             return super().write(text)
 
-    with ProgressLine(total_samples=1, epochs=1, workers=1, stream=Stream()):
+    with ProgressLine(stream=Stream()):
         assert beaten.wait(10)
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
 def test_leaving_shows_the_last_state_and_ends_the_line():
     stream = Terminal()
-    with ProgressLine(total_samples=10, epochs=1, workers=1, stream=stream) as line:
+    with ProgressLine(stream=stream) as line:
+        line.expect(total_samples=10, epochs=1, workers=1)
         line.update(phase=TRAINING, samples=1, active=1)
         line.update(samples=10)
     assert stream.screen()[0].startswith("epoch 1/1  100%")
@@ -204,7 +224,7 @@ def test_leaving_shows_the_last_state_and_ends_the_line():
 def test_a_notebook_gets_a_moving_line_on_standard_output(monkeypatch, capsys, shell, moving):
     ipython = SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    ProgressLine(total_samples=10, epochs=1, workers=1).update(phase=TRAINING)
+    ProgressLine().update(phase=TRAINING)
     out, err = capsys.readouterr()
     assert out.startswith("\r") if moving else err.endswith("\n")
     assert not (err if moving else out)

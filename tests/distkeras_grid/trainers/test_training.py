@@ -290,6 +290,24 @@ def test_a_changed_learning_rate_reaches_the_workers(frame):
     assert losses[0] > losses[-1]
 
 
+def test_a_rate_scheduler_rules_from_the_first_epoch_on(frame):
+    import keras
+
+    model = build("sgd")
+    trainer = trained(
+        "DOWNPOUR",
+        model,
+        frame,
+        num_workers=1,
+        batch_size=4,
+        num_epoch=2,
+        train={"callbacks": [keras.callbacks.LearningRateScheduler(lambda _: 1e-30)]},
+    )
+    np.testing.assert_allclose(weights(trainer.model), weights(model), atol=1e-20)
+    rates = trainer.history.epochs()["learning_rate"]
+    assert rates.tolist() == pytest.approx([1e-30] * 2)
+
+
 def test_sample_weights_and_class_weights_weigh_alike(frame):
     from pyspark.sql import functions as F
 

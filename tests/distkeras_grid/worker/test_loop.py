@@ -195,13 +195,19 @@ def test_a_loss_that_is_not_finite_names_its_place_and_is_not_sent(stack, spool,
     assert len(server.window_events()) == 3
 
 
-def test_weights_that_are_not_finite_are_refused(stack, spool):
+def test_weights_that_are_not_finite_are_an_error_of_training(stack, spool):
     server = Server(stack)
     engine = CountingEngine()
     engine.learning_rate = math.inf
-    with pytest.raises(RefusedError, match="NaN or infinity"):
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, window 0: .*NaN or infinity"):
         server.train(engine, spool)
     np.testing.assert_array_equal(server.driver.center(), np.zeros(ROWS))
+
+
+def test_what_is_refused_for_another_reason_stays_a_refusal(stack, spool):
+    server = Server(stack)
+    with pytest.raises(RefusedError, match="commit 0 is due, 1 came in"):
+        server.train(CountingEngine(), spool, plan=planned(start=1))
 
 
 def test_class_weights_weigh_the_samples(stack, spool):
@@ -254,6 +260,8 @@ def test_sample_weights_travel_with_their_rows(stack, tmp_path):
     [
         np.array([0, 1, 2], np.int64),
         np.array([0.0, 1.0, 2.0]),
+        np.array([[0], [1], [2]], np.int64),
+        np.array([[0.0], [0.999], [2.0]], np.float32),
         np.eye(3, dtype=np.float32),
     ],
 )

@@ -1,0 +1,99 @@
+"""Arguments whose mistakes only a worker or the server would meet, checked before any work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError
+
+
+def check_backend() -> None:
+    """Refuse to train where Keras runs on another backend than TensorFlow.
+
+    Raises
+    ------
+    ConfigurationError
+        Says what to set, and where.
+    """
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ConfigurationError(
+            f"Keras runs on the backend {backend!r}, but workers train with TensorFlow: set "
+            "KERAS_BACKEND=tensorflow before Keras is imported, for the driver and for the "
+            "executors (spark.executorEnv.KERAS_BACKEND)."
+        )
+
+
+def checked_seed(seed: Any) -> int:
+    """Return the seed as a plain integer.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no whole number, or negative.
+
+    Examples
+    --------
+    >>> checked_seed(np.int64(7))
+    7
+    """
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ConfigurationError(f"seed must be a whole number of at least 0. Received: {seed!r}.")
+    return int(seed)
+
+
+def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
+    """Return class weights as plain numbers by plain integers; None stays None.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no mapping, or a class is no whole number, or a weight is negative, infinite or
+        no number.
+
+    Examples
+    --------
+    >>> checked_class_weight({np.int64(0): 1, 1.0: np.float32(2.5)})
+    {0: 1.0, 1: 2.5}
+    """
+    if class_weight is None:
+        return None
+    example = "such as {0: 1.0, 1: 2.5}"
+    if not isinstance(class_weight, Mapping):
+        raise ConfigurationError(
+            f"class_weight must map numbers of classes to weights, {example}. "
+            f"Received: {class_weight!r}."
+        )
+    for number, weight in class_weight.items():
+        if not isinstance(number, Real) or not float(number).is_integer():
+            raise ConfigurationError(
+                f"class_weight names classes by their numbers, {example}. "
+                f"Received the class {number!r}."
+            )
+        if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
+            raise ConfigurationError(
+                "class_weight holds finite numbers of at least 0. "
+                f"Received {weight!r} for class {number!r}."
+            )
+    return {int(number): float(weight) for number, weight in class_weight.items()}
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with NumPy's numbers as Python's, for JSON.
+
+    Examples
+    --------
+    >>> plain({"alpha": np.float32(0.5), "rho": None})
+    {'alpha': 0.5, 'rho': None}
+    """
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,104 @@
+"""What is said of a run: its description for ``run.json``, and the lines that announce it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.spark.session import TRAINING_PACKAGES, package_versions
+from distkeras_grid.trainers.arguments import plain
+
+if TYPE_CHECKING:
+    from distkeras_grid.parameter_server.settings import ServerSettings
+    from distkeras_grid.rules import Rule
+    from distkeras_grid.spark.dataframes import Columns
+    from distkeras_grid.trainers.base import Trainer
+    from distkeras_grid.trainers.defaults import WindowChoice
+    from distkeras_grid.trainers.preparation import TrainRequest
+
+
+def describe_run(
+    trainer: Trainer,
+    request: TrainRequest,
+    settings: ServerSettings,
+    plan: Mapping[str, Any],
+    columns: Columns,
+    master: str,
+) -> dict[str, Any]:
+    """Return what a run is, as JSON values.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Who trains.
+    request : TrainRequest
+        What was asked for.
+    settings : ServerSettings
+        What the server is told.
+    plan : mapping
+        What the workers are told, by the names of `WorkerPlan`.
+    columns : Columns
+        What is read of the data.
+    master : str
+        Spark's.
+    """
+    return {
+        "trainer": type(trainer).__name__,
+        "run": settings.run,
+        "master": master,
+        "rule": dict(settings.rule),
+        "arguments": plain(trainer.arguments()),
+        "num_workers": settings.seats,
+        "batch_size": trainer.batch_size,
+        "communication_window": plan["window"] or "epoch",
+        "num_epoch": trainer.num_epoch,
+        "shuffle": request.shuffle,
+        "seed": request.seed,
+        "jit": trainer.jit,
+        "compile": plan["compile_settings"],
+        "data": request.data if isinstance(request.data, str) else "DataFrame",
+        "rows": settings.rows,
+        "features": {"name": columns.features.name, **columns.features.to_metadata()},
+        "label": columns.label,
+        "trainable_size": settings.trainable_size,
+        "statistics_size": settings.statistics_size,
+        "versions": {
+            "python": platform.python_version(),
+            **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
+        },
+    }
+
+
+def announce_run(
+    trainer: Trainer, settings: ServerSettings, rule: Rule, window: WindowChoice
+) -> list[str]:
+    """Return what is said before a run, so that no default is a surprise.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Who trains.
+    settings : ServerSettings
+        What the server is told.
+    rule : Rule
+        The update rule.
+    window : WindowChoice
+        Batches between two exchanges.
+    """
+    every = "once an epoch" if window.batches is None else f"every {window.batches} batches"
+    batch = trainer.batch_size
+    workers = f"{settings.seats} workers" if settings.seats > 1 else "1 worker"
+    batches = f"batch {batch}"
+    if settings.seats > 1:
+        batches += f" each, {batch * settings.seats} together"
+    way = "to the driver" if rule.empty_reply else "each way"
+    parameters = "".join(f", {k} {v:g}" for k, v in rule.parameters().items())
+    lines = [
+        f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
+        f"exchange {every} "
+        f"({settings.size * 4 / 1e6:.3g} MB {way}){parameters}"
+    ]
+    if window.reason:
+        lines.append(window.reason)
+    return lines

@@ -1,0 +1,122 @@
+"""What is looked at in the data before a run: one aggregate job for each data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from distkeras_grid.errors import DataError, SplitLeakError
+from distkeras_grid.feeding.shapes import output_size
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
+from distkeras_grid.spark.seats import DataSummary, summarize
+from distkeras_grid.trainers.labels import check_classes, check_labels
+
+if TYPE_CHECKING:
+    import keras
+    from pyspark.sql import DataFrame
+
+
+def inspect_training(
+    frame: DataFrame,
+    columns: Columns,
+    model: keras.Model,
+    class_weight: Mapping[int, float] | None = None,
+) -> DataSummary:
+    """Count the training rows, and refuse labels, weights and splits that cannot be trained.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The training data.
+    columns : Columns
+        What the run reads of them.
+    model : keras.Model
+        Compiled.
+    class_weight : mapping of int to float, optional
+        Weight of each class.
+
+    Raises
+    ------
+    DataError
+        Names the column, what came in and what to do.
+    ConfigurationError
+        If `class_weight` names a class that neither data nor model have.
+    """
+    summary = _summarize(frame, columns)
+    outputs = output_size(model)
+    check_labels(columns, summary, model.loss, outputs)
+    check_classes(class_weight, columns, summary, outputs)
+    return summary
+
+
+def inspect_validation(
+    frame: DataFrame, columns: Columns, model: keras.Model, training: DataSummary
+) -> None:
+    """Refuse validation data that cannot be evaluated, or that are trained on.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The validation data.
+    columns : Columns
+        What is read of them.
+    model : keras.Model
+        Compiled.
+    training : DataSummary
+        Of the training data.
+
+    Raises
+    ------
+    DataError
+        Names the column, what came in and what to do.
+    """
+    try:
+        summary = summarize(frame, columns)
+    except SplitLeakError as error:
+        raise SplitLeakError(
+            "the data hold rows of more than one split, perhaps those that are trained on; take "
+            f"one: validation_data.where(\"{SPLIT_COLUMN} = 'test'\")."
+        ) from error
+    check_labels(columns, summary, model.loss, output_size(model))
+    common = sorted({*summary.splits} & {*training.splits})
+    if common:
+        raise SplitLeakError(
+            f"the data are of the split {common[0]!r}, as the training data are; take another one: "
+            f"validation_data.where(\"{SPLIT_COLUMN} = 'test'\"). If no row is in both, say so by "
+            f'leaving the column out: validation_data.drop("{SPLIT_COLUMN}").'
+        )
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Let errors about data begin with whose data they are."""
+    try:
+        yield
+    except DataError as error:
+        raise type(error)(f"{what}: {error}") from error
+
+
+def _summarize(frame: DataFrame, columns: Columns) -> DataSummary:
+    """Summarize the data, and refuse weights that are none, all in one job."""
+    if columns.weight is None:
+        return summarize(frame, columns)
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    weight = F.col(quoted(columns.weight)).cast("float")
+    usable = (weight >= 0) & (weight < math.inf)
+    # Nulls are neither usable nor not. Spark takes NaN for the largest number, above infinity.
+    unusable = ~F.coalesce(usable, F.lit(False))
+    observed = Observation()
+    counted = frame.observe(observed, F.count(F.when(unusable, 1)).alias("unusable"))
+    summary = summarize(counted, columns)
+    count = observed.get["unusable"]
+    if count:
+        raise DataError(
+            f"{count} of {summary.rows} rows have no weight in column {columns.weight!r}: null, "
+            "NaN, infinite or negative. Sample weights are finite numbers of at least 0; drop or "
+            "mend these rows first."
+        )
+    return summary

@@ -1,0 +1,35 @@
+"""What is said before a run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from distkeras_grid.rules import AccumulatedGradientRule, ElasticRule, SequentialRule
+from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.description import announce_run
+
+
+class ADAG:
+    batch_size = 8
+
+
+def announced(rule, seats=2, window=WindowChoice(4)):  # noqa: B008 - frozen
+    return announce_run(ADAG(), SimpleNamespace(rows=200, seats=seats, size=250_000), rule, window)
+
+
+def test_the_first_line_tells_what_no_argument_did():
+    assert announced(AccumulatedGradientRule()) == [
+        "ADAG: 200 rows, 2 workers, batch 8 each, 16 together, "
+        "exchange every 4 batches (1 MB each way)"
+    ]
+
+
+def test_a_rule_whose_replies_are_empty_sends_one_way_only():
+    (line,) = announced(SequentialRule(), seats=1, window=WindowChoice(None))
+    assert line == "ADAG: 200 rows, 1 worker, batch 8, exchange once an epoch (1 MB to the driver)"
+
+
+def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
+    first, second = announced(ElasticRule(0.45), window=WindowChoice(2, "window 2 instead of 32"))
+    assert first.endswith("(1 MB each way), alpha 0.45")
+    assert second == "window 2 instead of 32"

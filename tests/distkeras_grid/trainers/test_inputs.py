@@ -1,0 +1,246 @@
+"""What users hand over, on real Spark: losses, models, weights, paths, validation data."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    LabelError,
+    NonFiniteLossError,
+    SchemaError,
+    SplitLeakError,
+    StorageError,
+)
+from distkeras_grid.trainers import preparation
+from distkeras_grid.trainers.preparation import TrainRequest, prepare
+
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+
+ROWS, WIDTH, CLASSES = 60, 4, 3
+
+
+@pytest.fixture(scope="module")
+def frame(spark):
+    import pyarrow as pa
+
+    random = np.random.default_rng(7)
+    x = random.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    y = (x @ random.normal(size=(WIDTH, CLASSES))).argmax(axis=1)
+    table = pa.table({"features": pa.array(list(x)), "label": pa.array(y.astype(np.int32))})
+    return spark.createDataFrame(table).cache()
+
+
+def build(optimizer="sgd", **compiled):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(CLASSES, activation="softmax")]
+    )
+    settings = {"loss": "sparse_categorical_crossentropy", **compiled}
+    model.compile(optimizer=optimizer, **settings)
+    return model
+
+
+def trained(name, model, data, *, train=None, **arguments):
+    import distkeras_grid
+
+    arguments = {"num_workers": 1, "batch_size": 8, "progress": False, **arguments}
+    trainer = getattr(distkeras_grid, name)(model, **arguments)
+    trainer.train(data, **{"seed": 5, **(train or {})})
+    return trainer
+
+
+def my_loss(true, predicted):
+    import keras
+
+    return 2 * keras.losses.sparse_categorical_crossentropy(true, predicted)
+
+
+@pytest.fixture(scope="module")
+def net_class():
+    """A class of the user's, as in a notebook: Keras does not know the shapes of its models."""
+    import keras
+
+    class Net(keras.Model):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.hidden = keras.layers.Dense(8, activation="tanh")
+            self.out = keras.layers.Dense(CLASSES, activation="softmax")
+
+        def call(self, x):
+            return self.out(self.hidden(x))
+
+    return Net
+
+
+# -- models and losses of the user's own ---------------------------------------------------------
+
+
+def test_a_loss_of_the_users_own_beside_arguments_of_compile(frame):
+    objects = {"my_loss": my_loss}
+    model = build(loss=my_loss)
+    common = {"train": {"shuffle": False}, "jit": False}
+    own = trained("SingleTrainer", model, frame, custom_objects=objects, **common)
+    also = trained(
+        "SingleTrainer", model, frame, custom_objects=objects, worker_optimizer="sgd", **common
+    )
+    plain = trained("SingleTrainer", build(), frame, **common)
+    losses = [t.history.history["loss"][0] for t in (own, also, plain)]
+    assert losses[0] == pytest.approx(losses[1])
+    assert losses[0] > 1.5 * losses[2]
+
+
+def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
+    from distkeras_grid import ModelPredictor
+
+    model = net_class()
+    model(np.zeros((1, WIDTH), np.float32))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    objects = {"Net": net_class}
+    trainer = trained("ADAG", model, frame, num_workers=2, num_epoch=3, custom_objects=objects)
+    assert trainer.history.samples == 3 * ROWS
+    predicted = ModelPredictor(trainer.model, custom_objects=objects).predict(frame).collect()
+    x = np.array([row.features for row in predicted], np.float32)
+    found = np.array([row.prediction for row in predicted])
+    np.testing.assert_allclose(found, trainer.model.predict(x, verbose=0), atol=1e-6)
+
+
+def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
+    import keras
+
+    unbuilt = net_class(name="unbuilt")
+    unbuilt.compile("sgd", "mse")
+    with pytest.raises(ConfigurationError, match=r"'unbuilt' has no weights yet; .*build"):
+        trained("ADAG", unbuilt, frame)
+    ends = [keras.Input((WIDTH,)), keras.Input((WIDTH,))]
+    double = keras.Model(ends, keras.layers.Dense(1)(keras.layers.Add()(ends)), name="double")
+    double.compile("sgd", "mse")
+    with pytest.raises(ConfigurationError, match="'double' has 2 inputs"):
+        trained("ADAG", double, frame)
+    with pytest.raises(SchemaError, match=r"shape \(3,\), but .* takes \(4,\)"):
+        trained("ADAG", build(), frame.selectExpr("slice(features, 1, 3) as features", "label"))
+
+
+# -- refused before any work ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"jit": "fast"}, "jit must be"),
+        ({"train": {"seed": -1}}, "seed must be"),
+        ({"train": {"class_weight": {"1": 2.0}}}, "class '1'"),
+        ({"train": {"validation_data": "/nowhere/at/all"}}, "/nowhere/at/all"),
+    ],
+)
+def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments, match):
+    def too_late(*_):
+        raise AssertionError("a job was run first")
+
+    monkeypatch.setattr(preparation, "check_executors", too_late)
+    with pytest.raises((ConfigurationError, StorageError), match=match):
+        trained("ADAG", build(), frame, **arguments)
+
+
+def test_a_backend_without_an_engine_is_refused(frame, monkeypatch):
+    import keras
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ConfigurationError, match="KERAS_BACKEND"):
+        trained("ADAG", build(), frame)
+
+
+def test_a_path_on_a_host_that_does_not_exist():
+    with pytest.raises(StorageError, match=r"cannot read hdfs://no-such-host\.invalid:1/x"):
+        trained("ADAG", build(), "hdfs://no-such-host.invalid:1/x")
+
+
+def test_sample_weights_that_are_none_name_the_users_column(frame):
+    data = frame.selectExpr("*", "if(label = 0, null, 1.0) as importance")
+    with pytest.raises(DataError, match="no weight in column 'importance'"):
+        trained("ADAG", build(), data, train={"sample_weight_col": "importance"})
+
+
+def test_weights_of_classes_that_nobody_has(frame):
+    with pytest.raises(ConfigurationError, match="names class 3"):
+        trained("ADAG", build(), frame, train={"class_weight": {3: 2.0}})
+
+
+def test_validation_data_are_checked_before_the_run(frame, spark, tmp_path):
+    path = str(tmp_path / "tiles")
+    for split in ("train", "test"):
+        frame.write.parquet(f"{path}/split={split}")
+    train = spark.read.parquet(path).where("split = 'train'")
+
+    def validated(data):
+        return trained("ADAG", build(), train, train={"validation_data": data})
+
+    with pytest.raises(SplitLeakError, match=r"^validation_data: .*more than one split"):
+        validated(path)
+    with pytest.raises(SplitLeakError, match=r"^validation_data: .*split 'train', as the training"):
+        validated(train.limit(5))
+    with pytest.raises(LabelError, match=r"^validation_data: .*from 0 to 7"):
+        validated(frame.selectExpr("features", "if(label = 2, 7, label) as label"))
+    with pytest.raises(SchemaError, match=r"^validation_data: column 'features': .* null"):
+        validated(frame.selectExpr("if(label = 2, null, features) as features", "label"))
+    with pytest.raises(SchemaError, match=r"^validation_data: label_col 'label' is not a column"):
+        validated(frame.select("features"))
+    assert "val_loss" in validated(f"{path}/split=test").history.history
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+
+def test_arguments_may_be_numbers_of_numpy(frame, tmp_path):
+    trainer = trained(
+        "AEASGD",
+        build(),
+        frame,
+        alpha=np.float32(0.5),
+        learning_rate=np.float32(0.25),
+        worker_optimizer="sgd",
+        train={"seed": np.int64(3), "class_weight": {np.int64(1): np.float32(2.0)}},
+    )
+    trainer.save((tmp_path / "run").as_uri())
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert written["arguments"] == {"alpha": 0.5, "rho": None}
+    assert written["seed"] == 3
+
+
+def test_weights_that_become_infinite_end_the_run_as_a_loss_that_is_not_finite_does(frame):
+    import keras
+
+    data = frame.selectExpr("transform(features, f -> f * 100) as features", "label")
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, window 0: .*NaN or infinity"):
+        trained(
+            "DOWNPOUR", build(keras.optimizers.SGD(3e38)), data, communication_window=1, jit=False
+        )
+
+
+def prepared(name, frame, **arguments):
+    import distkeras_grid
+
+    trainer = getattr(distkeras_grid, name)(build(), batch_size=8, progress=False, **arguments)
+    return prepare(trainer, TrainRequest(frame, True, None, (), None, None, 5), ExitStack())
+
+
+def test_what_a_run_asks_of_the_network_is_one_way_where_replies_are_empty(frame):
+    megabytes = 4 * (WIDTH * CLASSES + CLASSES) / 1e6
+    single = prepared("SingleTrainer", frame)
+    assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
+    assert single.limits.network(window_seconds=1.0).bytes_per_second == megabytes * 1e6
+    two = prepared("ADAG", frame, num_workers=2)
+    assert f"({megabytes:.3g} MB each way)" in two.notes[0]
+    assert two.limits.network(window_seconds=1.0).bytes_per_second == 4 * megabytes * 1e6
+
+
+def test_seats_without_rows_ask_nothing_of_the_network(frame):
+    need = prepared("ADAG", frame.limit(2), num_workers=3).limits.network(window_seconds=1.0)
+    assert need.workers == 2
