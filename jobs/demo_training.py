@@ -83,7 +83,7 @@ def compare(tiles: str, epochs: int) -> Comparison:
         tuple(shape), len(train.schema["image"].metadata["distkeras_grid"]["classes"])
     )
     net.compile(
-        keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
+        keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
     )
     common = {"features_col": "image", "label_col": "label", "num_epoch": epochs}
     print("\n1. Spark, two workers, batch 16 each (ADAG)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
-from distkeras_grid.spark.storage import _translated
+from distkeras_grid.spark.storage import translated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -86,7 +86,7 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """
     from pyspark.errors import AnalysisException
 
-    with _translated("read", path):
+    with translated("read", path):
         try:
             return spark.read.parquet(path)
         except AnalysisException as error:

@@ -69,25 +69,25 @@ class Storage:
 
     def resolve(self, uri: str) -> str:
         """Return the whole path: scheme, host and directories from the root."""
-        with _translated("resolve", uri):
+        with translated("resolve", uri):
             return str(self._open(uri)[1].toString())
 
     def exists(self, uri: str) -> bool:
         """Tell whether there is a file or a directory at `uri`."""
-        with _translated("look up", uri):
+        with translated("look up", uri):
             file_system, path = self._open(uri)
             return bool(file_system.exists(path))
 
     def list_names(self, uri: str) -> list[str]:
         """Return the names directly in the directory `uri`, sorted; of a file, its own."""
-        with _translated("list", uri):
+        with translated("list", uri):
             file_system, path = self._open(uri)
             entries = file_system.listStatus(path)
             return sorted(str(entry.getPath().getName()) for entry in entries)
 
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
-        with _translated("read", uri):
+        with translated("read", uri):
             file_system, path = self._open(uri)
             stream = file_system.open(path)
             try:
@@ -120,7 +120,7 @@ class Storage:
         OutputExistsError
             If the file exists and `overwrite` is false.
         """
-        with self._replacing(uri, overwrite) as temporary, _translated("write", uri):
+        with self._replacing(uri, overwrite) as temporary, translated("write", uri):
             file_system, path = self._open(temporary)
             stream = file_system.create(path, True)
             try:
@@ -135,14 +135,14 @@ class Storage:
 
     def make_dirs(self, uri: str) -> None:
         """Make the directory `uri` and those above it; one that exists is fine."""
-        with _translated("make directory", uri):
+        with translated("make directory", uri):
             file_system, path = self._open(uri)
             if not file_system.mkdirs(path):
                 raise StorageError(f"cannot make directory {uri}: the file system refused")
 
     def delete(self, uri: str) -> bool:
         """Delete a file, or a directory with all in it; return whether there was one."""
-        with _translated("delete", uri):
+        with translated("delete", uri):
             file_system, path = self._open(uri)
             return bool(file_system.delete(path, True))
 
@@ -169,7 +169,7 @@ class Storage:
         """
         if not overwrite and self.exists(target):
             raise OutputExistsError(f"{target} exists; delete it or choose another name")
-        with _translated(f"rename to {target}", source):
+        with translated(f"rename to {target}", source):
             file_system, from_path = self._open(source)
             _, to_path = self._open(target)
             # FileContext, since FileSystem.rename moves *into* a directory that exists and
@@ -188,7 +188,7 @@ class Storage:
         On HDFS that is the cluster's free space divided by the default replication. Object
         stores answer with a number that is never reached.
         """
-        with _translated("measure", uri):
+        with translated("measure", uri):
             file_system, path = self._open(uri)
             # A local file system reports 0 for a path that does not exist.
             while path.getParent() is not None and not file_system.exists(path):
@@ -231,7 +231,7 @@ class Storage:
 
 
 @contextmanager
-def _translated(action: str, uri: str) -> Iterator[None]:
+def translated(action: str, uri: str) -> Iterator[None]:
     """Turn an exception of the JVM into ours, with the path in the message."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException

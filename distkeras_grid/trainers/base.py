@@ -260,7 +260,7 @@ class Trainer(ABC):
         ConfigurationError
             If `train` has not been called.
         OutputExistsError
-            If the folder holds a run.
+            If the folder holds a run and `overwrite` is not set, or anything else.
         """
         from distkeras_grid.trainers.saved_run import save
 
