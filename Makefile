@@ -28,11 +28,14 @@ $(READY): setup.py constraints.txt
 demo: setup ## tile the sample images, train by two workers, write a report with pictures
 	@$(BIN)/python jobs/demo.py
 
-test: setup ## every test of this machine: quick ones, Spark, a standalone cluster, notebooks
+test: setup ## every test of this machine: quick ones, Spark, a standalone cluster, Hadoop, notebooks
 	@$(BIN)/python -m pytest -q
 
 test-faults: setup ## kill workers, executors, server and driver of runs on a standalone cluster, minutes
 	@$(BIN)/python -m pytest -q -m faults tests/faults
+
+test-hadoop: setup ## what runs on a real HDFS and YARN, which the tests start; part of make test
+	@$(BIN)/python -m pytest -q -m hadoop tests/hadoop
 
 check: lint types layers quick ## the gate before a commit
 
@@ -47,7 +50,7 @@ layers: setup
 	@$(BIN)/lint-imports --no-cache
 
 quick: setup ## tests without a JVM and without TensorFlow, seconds
-	@$(BIN)/python -m pytest -q -m "not spark and not tensorflow and not cluster and not notebook"
+	@$(BIN)/python -m pytest -q -m "not spark and not tensorflow and not cluster and not notebook and not hadoop"
 
 fmt: setup ## format the sources
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

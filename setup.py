@@ -20,6 +20,8 @@ DEVELOPMENT = [
     "pytest>=8.3",
     "ruff>=0.9",
     "scikit-image>=0.25",
+    "types-psutil",
+    "types-requests",
 ]
 
 setup(
@@ -42,8 +44,10 @@ setup(
         "opencv-python-headless>=4.10",
         "pandas>=2.2,<3",
         "pillow>=11",
+        "psutil>=6",
         "pyarrow>=18",
         "pyspark>=4.1,<5",
+        "requests>=2.32",
         "tensorboard>=2.20",
     ],
     extras_require={
@@ -60,6 +64,7 @@ setup(
             "train = distkeras_grid.cli.train:main",
             "predict = distkeras_grid.cli.predict:main",
             "evaluate = distkeras_grid.cli.evaluate:main",
+            "sandbox = distkeras_grid.cli.sandbox:main",
         ],
     },
 )

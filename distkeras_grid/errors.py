@@ -14,7 +14,8 @@
     ├── EnvironmentMismatchError            executors lack packages, or have other versions
     ├── ClusterError                        Spark cannot run what was asked
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
-    │   └── StartTimeoutError               workers did not all start in time
+    │   ├── StartTimeoutError               workers did not all start in time
+    │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
     │   ├── OutputExistsError
@@ -116,6 +117,10 @@ class NotEnoughSlotsError(ClusterError):
 
 class StartTimeoutError(ClusterError):
     """The workers did not all start in time."""
+
+
+class SandboxError(ClusterError):
+    """A daemon of the sandbox does not start, stop or answer."""
 
 
 class StorageError(GridError):

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up messages help nobody
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # for `fit` too: workers have it
 
 from demo_report import new_folder, write_report
 from demo_training import Comparison, compare

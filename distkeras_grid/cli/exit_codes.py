@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -76,10 +77,14 @@ def guarded(command: Callable[[], object]) -> int:
     """Run a command; turn an exception of ours or of Spark into one line and its exit code.
 
     The exception's notes stand in that line, too. Any other exception is a defect and passes with
-    its traceback.
+    its traceback. A command that returns an `ExitCode` ends with it.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # In a file or a pipe, too, lines shall come as they are said, and those of both streams in
+        # their order.
+        sys.stdout.reconfigure(line_buffering=True)
     try:
-        command()
+        result = command()
     except KeyboardInterrupt as interrupt:
         _tell("interrupted", interrupt)
         return exit_code(interrupt)
@@ -89,7 +94,7 @@ def guarded(command: Callable[[], object]) -> int:
             raise
         _tell(f"{type(known).__name__}: {known}", error)
         return exit_code(known)
-    return ExitCode.OK
+    return result if isinstance(result, ExitCode) else ExitCode.OK
 
 
 def _tell(message: str, error: BaseException) -> None:

@@ -16,6 +16,7 @@ DESCRIPTIONS = {
     "train": "train a Keras model on Spark workers",
     "predict": "add a model's predictions to a data set",
     "evaluate": "compare predictions with labels",
+    "sandbox": "start and stop a real HDFS and YARN on this machine",
 }
 
 

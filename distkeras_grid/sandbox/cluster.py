@@ -1,0 +1,354 @@
+"""The sandbox: HDFS and YARN on this machine, started, asked and stopped."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from distkeras_grid.errors import ConfigurationError, SandboxError
+from distkeras_grid.sandbox import configuration, daemons, readiness
+from distkeras_grid.sandbox.class_path import daemon_class_path
+from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
+from distkeras_grid.sandbox.daemons import Daemon
+
+START_SECONDS = 120.0
+FORMAT = ("-format", "-nonInteractive", "-force")
+
+
+@dataclass(frozen=True)
+class State:
+    """What ``sandbox.json`` keeps: enough to find a sandbox again, and to start it as it was.
+
+    Parameters
+    ----------
+    ports : Ports
+        They stay the same as long as the data do: paths name them.
+    datanodes, memory_mb, cores : int
+        As for `Sandbox`.
+    daemons : tuple of Daemon
+        Started and not stopped.
+    """
+
+    ports: Ports
+    datanodes: int
+    memory_mb: int
+    cores: int
+    daemons: tuple[Daemon, ...] = ()
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> State:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        values["ports"] = Ports(**values["ports"])
+        values["daemons"] = tuple(Daemon(**daemon) for daemon in values["daemons"])
+        return cls(**values)
+
+
+class Sandbox:
+    """A NameNode, DataNodes, a ResourceManager and a NodeManager, each a process of its own.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Keeps data, configuration and logs, also after a stop. By default a new one, which goes
+        when the sandbox stops.
+    datanodes : int, default 1
+        DataNodes; a block has as many copies, up to three.
+    memory_mb : int, optional
+        What YARN may hand out, in megabytes; default half of this machine's memory.
+    cores : int, optional
+        Virtual cores that YARN may hand out; default 8. YARN's scheduler counts memory only.
+    say : callable, optional
+        Is told what goes on.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no DataNode, or too little memory for a container.
+
+    Examples
+    --------
+    >>> with Sandbox() as grid:                                          # doctest: +SKIP
+    ...     print(grid.hdfs)
+    hdfs://localhost:40713
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        datanodes: int = 1,
+        memory_mb: int | None = None,
+        cores: int = 8,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
+        if datanodes < 1:
+            raise ConfigurationError(
+                f"A sandbox needs a DataNode. Received: datanodes={datanodes}."
+            )
+        memory_mb = memory_mb or configuration.default_memory_mb()
+        if memory_mb < 1024:
+            raise ConfigurationError(
+                f"YARN needs 1024 MB to run anything of Spark. Received: memory_mb={memory_mb}."
+            )
+        self._temporary = folder is None
+        root = tempfile.mkdtemp(prefix="sandbox-") if folder is None else folder
+        self.layout = Layout(Path(root).resolve())
+        self._wanted = (datanodes, memory_mb, cores)
+        self._say = say or (lambda _: None)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def state(self) -> State:
+        """What the folder says of it.
+
+        Raises
+        ------
+        SandboxError
+            If there is no sandbox in the folder.
+        """
+        try:
+            return State.from_json(self.layout.state.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise SandboxError(
+                f"There is no sandbox in {self.layout.root}; start one: distkeras-grid sandbox "
+                "start."
+            ) from error
+
+    @property
+    def hdfs(self) -> str:
+        """Address of HDFS, such as ``hdfs://localhost:40713``."""
+        return f"hdfs://{HOST}:{self.state.ports.namenode}"
+
+    @property
+    def webhdfs(self) -> str:
+        """Address of WebHDFS and of the NameNode's page."""
+        return f"http://{HOST}:{self.state.ports.namenode_http}"
+
+    @property
+    def yarn(self) -> str:
+        """Address of YARN's page and REST interface."""
+        return f"http://{HOST}:{self.state.ports.resourcemanager_http}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that point Spark and Hadoop's clients to it."""
+        return configuration.environment(self.layout)
+
+    def start(self) -> None:
+        """Start all daemons, and wait until a file was kept and a container ran.
+
+        A folder that has been a sandbox before keeps its data and its ports.
+
+        Raises
+        ------
+        SandboxError
+            If it runs already, something is missing, or a daemon does not come up; with the end of
+            its log. Nothing is left running then.
+        """
+        if self.layout.state.exists() and self.running():
+            raise SandboxError(
+                f"The sandbox in {self.layout.root} runs already; stop it first: distkeras-grid "
+                "sandbox stop."
+            )
+        self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
+        path = daemon_class_path()
+        deadline = time.monotonic() + START_SECONDS
+        with ExitStack() as undo:
+            undo.callback(self.stop)
+            self._configure(path)
+            self._start_hdfs(path, deadline)
+            self._start_yarn(path, deadline)
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """End all daemons and containers; the data stay, unless the folder was made here."""
+        if self.layout.state.exists():
+            state = self.state
+            daemons.stop(state.daemons, self.layout.containers)
+            self._keep(replace(state, daemons=()))
+        if self._temporary:
+            shutil.rmtree(self.layout.root, ignore_errors=True)
+
+    def status(self) -> dict[str, bool]:
+        """Return the name of each daemon, and whether it runs."""
+        return {daemon.name: daemon.process() is not None for daemon in self.state.daemons}
+
+    def running(self) -> bool:
+        """Tell whether any daemon runs."""
+        return any(self.status().values())
+
+    def daemon(self, name: str) -> Daemon:
+        """Return a daemon by its name, such as ``datanode-1``.
+
+        Raises
+        ------
+        SandboxError
+            If none has that name.
+        """
+        known = {daemon.name: daemon for daemon in self.state.daemons}
+        if name not in known:
+            raise SandboxError(f"No daemon is called {name!r}. Known: {', '.join(known)}.")
+        return known[name]
+
+    def restart(self, name: str) -> None:
+        """Start a daemon that has ended, or end it and start it again.
+
+        Returns when its master counts it, and HDFS has left its safe mode.
+        """
+        daemons.stop([self.daemon(name)])
+        deadline = time.monotonic() + START_SECONDS
+        path = daemon_class_path()
+        self._launch(name, path)
+        if name == "namenode" or name.startswith("datanode"):
+            self._wait_for_hdfs(deadline)
+        else:
+            self._wait_for_yarn(deadline)
+
+    def _configure(self, path: list[str]) -> None:
+        """Write the files, and format a new NameNode."""
+        layout = self.layout
+        datanodes, memory_mb, cores = self._wanted
+        known = self.state.ports if layout.state.exists() else None
+        state = State(known or free_ports(), datanodes, memory_mb, cores)
+        spec = find_spec("pyspark")
+        pyspark = Path(str(spec.origin if spec else "")).parent
+        written = configuration.files(
+            state.ports,
+            layout,
+            datanodes=datanodes,
+            memory_mb=memory_mb,
+            cores=cores,
+            pyspark=pyspark,
+        )
+        for file, content in written.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+        self._keep(state)
+        if not layout.namenode().exists():
+            line = daemons.command(self._with_conf(path), daemons.NAMENODE, *FORMAT)
+            daemons.run("Formatting the NameNode", line, layout.logs / "format.log")
+
+    def _start_hdfs(self, path: list[str], deadline: float) -> None:
+        count = self.state.datanodes
+        self._say(f"starting HDFS: a NameNode and {count} DataNode{'s' * (count > 1)}")
+        self._launch("namenode", path)
+        for number in range(count):
+            self._launch(f"datanode-{number}", path)
+        self._wait_for_hdfs(deadline)
+        host = f"{HOST}:{self.state.ports.namenode_http}"
+        make_homes(host)
+        readiness.write_and_read(host)
+
+    def _start_yarn(self, path: list[str], deadline: float) -> None:
+        self._say("starting YARN: a ResourceManager and a NodeManager")
+        self._launch("resourcemanager", path)
+        self._launch("nodemanager", path)
+        self._wait_for_yarn(deadline)
+        self._say("running a container")
+        readiness.run_container(f"{HOST}:{self.state.ports.resourcemanager_http}", deadline)
+
+    def _wait_for_hdfs(self, deadline: float) -> None:
+        state = self.state
+        host = f"{HOST}:{state.ports.namenode_http}"
+        started = [d for d in state.daemons if d.name.split("-")[0] in ("namenode", "datanode")]
+        alive = [daemon for daemon in started if daemon.process() is not None]
+        datanodes = sum(daemon.name.startswith("datanode") for daemon in alive)
+        readiness.wait_for(
+            f"HDFS with {datanodes} DataNodes",
+            lambda: (
+                readiness.live_datanodes(host) >= datanodes and not readiness.in_safe_mode(host)
+            ),
+            alive,
+            deadline,
+        )
+
+    def _wait_for_yarn(self, deadline: float) -> None:
+        host = f"{HOST}:{self.state.ports.resourcemanager_http}"
+        readiness.wait_for(
+            "YARN with a NodeManager",
+            lambda: readiness.active_nodemanagers(host) >= 1,
+            [self.daemon("resourcemanager"), self.daemon("nodemanager")],
+            deadline,
+        )
+
+    def _launch(self, name: str, path: list[str]) -> None:
+        """Start one daemon, and note it before anything else can fail."""
+        layout = self.layout
+        kind, _, number = name.partition("-")
+        main = {
+            "namenode": daemons.NAMENODE,
+            "datanode": daemons.DATANODE,
+            "resourcemanager": daemons.RESOURCEMANAGER,
+            "nodemanager": daemons.NODEMANAGER,
+        }[kind]
+        arguments: tuple[str, ...] = ()
+        if kind == "datanode":
+            blocks = layout.datanode(int(number)).as_uri()
+            arguments = ("-D", f"dfs.datanode.data.dir={blocks}")
+        line = daemons.command(self._with_conf(path), main, *arguments)
+        daemon = daemons.start(name, line, layout.logs / f"{name}.log")
+        state = self.state
+        others = tuple(other for other in state.daemons if other.name != name)
+        self._keep(replace(state, daemons=(*others, daemon)))
+
+    def _with_conf(self, path: list[str]) -> list[str]:
+        return [str(self.layout.daemons), str(self.layout.client), *path]
+
+    def _keep(self, state: State) -> None:
+        written = self.layout.state.with_suffix(".new")
+        written.write_text(state.to_json(), encoding="utf-8")
+        written.replace(self.layout.state)
+
+
+def make_homes(namenode: str) -> None:
+    """Make ``/tmp``, and the home of the user who runs this, as an administrator would."""
+    from hdfs import InsecureClient
+
+    user = getpass.getuser()
+    client = InsecureClient(f"http://{namenode}", user=user)
+    client.makedirs("/tmp")
+    client.set_permission("/tmp", "1777")
+    client.makedirs(f"/user/{user}")
+
+
+def free_ports() -> Ports:
+    """Return ports that nobody uses now; they are held together, so that no two are the same."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in Ports.names()]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        numbers: list[Any] = [each.getsockname()[1] for each in sockets]
+    return Ports(**dict(zip(Ports.names(), numbers, strict=True)))
+
+
+def default_folder() -> Path:
+    """Return where the command line keeps its sandbox."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "distkeras_grid" / "sandbox"

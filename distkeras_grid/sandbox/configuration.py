@@ -1,0 +1,259 @@
+"""What Hadoop's daemons and their users read: pure functions from addresses to files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+HOST = "localhost"
+
+# Megabytes of what YARN hands out; a request is rounded up to a multiple of the smallest.
+SMALLEST_CONTAINER_MB = 256
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports that others must know; the rest are chosen by the daemons.
+
+    Parameters
+    ----------
+    namenode : int
+        Of ``hdfs://``.
+    namenode_http : int
+        Of WebHDFS and the NameNode's page.
+    resourcemanager, scheduler, tracker, admin : int
+        Of YARN's clients, application masters, NodeManagers and administrators.
+    resourcemanager_http : int
+        Of YARN's REST interface and page.
+    """
+
+    namenode: int
+    namenode_http: int
+    resourcemanager: int
+    scheduler: int
+    tracker: int
+    admin: int
+    resourcemanager_http: int
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names, in order."""
+        return tuple(field.name for field in fields(cls))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Folders of a sandbox, all below one.
+
+    Parameters
+    ----------
+    root : Path
+        That one.
+    """
+
+    root: Path
+
+    @property
+    def client(self) -> Path:
+        """``HADOOP_CONF_DIR`` and ``SPARK_CONF_DIR`` of its users."""
+        return self.root / "conf"
+
+    @property
+    def daemons(self) -> Path:
+        """What only the daemons read. Spark would take a log4j2.properties beside core-site."""
+        return self.root / "daemons"
+
+    @property
+    def logs(self) -> Path:
+        """One file a daemon, and one folder an application."""
+        return self.root / "logs"
+
+    @property
+    def state(self) -> Path:
+        """Which processes are running."""
+        return self.root / "sandbox.json"
+
+    @property
+    def containers(self) -> Path:
+        """Where YARN's containers work."""
+        return self.root / "yarn"
+
+    def namenode(self) -> Path:
+        """Return where the names are kept."""
+        return self.root / "hdfs" / "names"
+
+    def datanode(self, number: int) -> Path:
+        """Return where the blocks of a DataNode are kept."""
+        return self.root / "hdfs" / f"blocks-{number}"
+
+
+def core_site(ports: Ports, layout: Layout) -> dict[str, str]:
+    """Return ``core-site.xml``."""
+    return {
+        "fs.defaultFS": f"hdfs://{HOST}:{ports.namenode}",
+        "hadoop.tmp.dir": str(layout.root / "tmp"),
+    }
+
+
+def hdfs_site(ports: Ports, layout: Layout, datanodes: int) -> dict[str, str]:
+    """Return ``hdfs-site.xml``."""
+    return {
+        "dfs.namenode.name.dir": layout.namenode().as_uri(),
+        "dfs.namenode.rpc-address": f"{HOST}:{ports.namenode}",
+        "dfs.namenode.http-address": f"{HOST}:{ports.namenode_http}",
+        # The address of a later one is given on its command line.
+        "dfs.datanode.data.dir": layout.datanode(0).as_uri(),
+        "dfs.datanode.address": f"{HOST}:0",
+        "dfs.datanode.http.address": f"{HOST}:0",
+        "dfs.datanode.ipc.address": f"{HOST}:0",
+        "dfs.datanode.hostname": HOST,
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+        "dfs.replication": str(min(3, datanodes)),
+        # A dead DataNode is noticed after 2 x recheck + 10 x heartbeat: 12 s, not ten minutes.
+        "dfs.heartbeat.interval": "1",
+        "dfs.namenode.heartbeat.recheck-interval": "1000",
+        # A single node has nobody to wait for once its blocks are there.
+        "dfs.namenode.safemode.extension": "0",
+    }
+
+
+def yarn_site(ports: Ports, layout: Layout, memory_mb: int, cores: int) -> dict[str, str]:
+    """Return ``yarn-site.xml``."""
+    return {
+        "yarn.resourcemanager.hostname": HOST,
+        "yarn.resourcemanager.address": f"{HOST}:{ports.resourcemanager}",
+        "yarn.resourcemanager.scheduler.address": f"{HOST}:{ports.scheduler}",
+        "yarn.resourcemanager.resource-tracker.address": f"{HOST}:{ports.tracker}",
+        "yarn.resourcemanager.admin.address": f"{HOST}:{ports.admin}",
+        "yarn.resourcemanager.webapp.address": f"{HOST}:{ports.resourcemanager_http}",
+        "yarn.nodemanager.hostname": HOST,
+        "yarn.nodemanager.address": f"{HOST}:0",
+        "yarn.nodemanager.localizer.address": f"{HOST}:0",
+        "yarn.nodemanager.webapp.address": f"{HOST}:0",
+        "yarn.nodemanager.local-dirs": str(layout.containers),
+        "yarn.nodemanager.log-dirs": str(layout.logs / "applications"),
+        "yarn.nodemanager.resource.memory-mb": str(memory_mb),
+        "yarn.nodemanager.resource.cpu-vcores": str(cores),
+        "yarn.scheduler.minimum-allocation-mb": str(SMALLEST_CONTAINER_MB),
+        "yarn.scheduler.maximum-allocation-mb": str(memory_mb),
+        # A container that takes more than it asked for is killed, as on the users' clusters. With
+        # the default of `enforced` the check leaves that to cgroups, and nobody is killed.
+        "yarn.nodemanager.pmem-check-enabled": "true",
+        "yarn.nodemanager.resource.memory.enforced": "false",
+        "yarn.nodemanager.vmem-check-enabled": "false",
+        "yarn.nodemanager.container-monitor.interval-ms": "1000",
+        "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
+        # A client that finds no ResourceManager says so within seconds, not a quarter of an hour.
+        "yarn.resourcemanager.connect.max-wait.ms": "20000",
+        "yarn.resourcemanager.connect.retry-interval.ms": "1000",
+    }
+
+
+def capacity_scheduler() -> dict[str, str]:
+    """Return ``capacity-scheduler.xml``: one queue."""
+    return {
+        "yarn.scheduler.capacity.root.queues": "default",
+        "yarn.scheduler.capacity.root.default.capacity": "100",
+        "yarn.scheduler.capacity.root.default.maximum-capacity": "100",
+        # With the default, 0.1, a second application waits for its master.
+        "yarn.scheduler.capacity.maximum-am-resource-percent": "0.5",
+    }
+
+
+def spark_defaults(pyspark: Path) -> dict[str, str]:
+    """Return ``spark-defaults.conf``.
+
+    Parameters
+    ----------
+    pyspark : Path
+        The package's folder; containers run on this machine and use its jars where they lie.
+    """
+    return {
+        "spark.yarn.jars": f"local:{pyspark}/jars/*",
+        # Without it masters and executors bind the machine's outer address.
+        "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        "spark.yarn.appMasterEnv.PYSPARK_PYTHON": sys.executable,
+    }
+
+
+LOG4J = """\
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
+"""
+
+
+def environment(layout: Layout) -> dict[str, str]:
+    """Return the variables by which Spark and Hadoop's clients find the sandbox."""
+    return {
+        "HADOOP_CONF_DIR": str(layout.client),
+        "SPARK_CONF_DIR": str(layout.client),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def render_site(properties: Mapping[str, str]) -> str:
+    """Return a configuration file of Hadoop.
+
+    Examples
+    --------
+    >>> print(render_site({"a.b": "<1"}), end="")
+    <?xml version="1.0"?>
+    <configuration>
+      <property><name>a.b</name><value>&lt;1</value></property>
+    </configuration>
+    """
+    lines = [
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>"
+        for name, value in properties.items()
+    ]
+    return "\n".join(['<?xml version="1.0"?>', "<configuration>", *lines, "</configuration>", ""])
+
+
+def files(
+    ports: Ports, layout: Layout, *, datanodes: int, memory_mb: int, cores: int, pyspark: Path
+) -> dict[Path, str]:
+    """Return every file of a sandbox, by its path.
+
+    Parameters
+    ----------
+    ports : Ports
+        Where the daemons listen.
+    layout : Layout
+        Where the files lie.
+    datanodes : int
+        DataNodes, at least 1.
+    memory_mb, cores : int
+        What the one NodeManager offers, in megabytes and virtual cores.
+    pyspark : Path
+        The package's folder.
+    """
+    sites = {
+        "core-site.xml": core_site(ports, layout),
+        "hdfs-site.xml": hdfs_site(ports, layout, datanodes),
+        "yarn-site.xml": yarn_site(ports, layout, memory_mb, cores),
+    }
+    written = {layout.client / name: render_site(site) for name, site in sites.items()}
+    written[layout.daemons / "capacity-scheduler.xml"] = render_site(capacity_scheduler())
+    written[layout.daemons / "log4j2.properties"] = LOG4J
+    defaults = spark_defaults(pyspark)
+    written[layout.client / "spark-defaults.conf"] = "".join(
+        f"{name} {value}\n" for name, value in defaults.items()
+    )
+    exports = (f"export {name}='{value}'\n" for name, value in environment(layout).items())
+    written[layout.root / "environment.sh"] = "".join(exports)
+    return written
+
+
+def default_memory_mb() -> int:
+    """Return what YARN may hand out by default: half of this machine's memory, in megabytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 >> 20

@@ -1,0 +1,195 @@
+"""Hadoop's daemons as processes of their own: how one is started, watched and stopped."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from distkeras_grid.errors import SandboxError
+from distkeras_grid.sandbox.class_path import java
+
+# A NodeManager that ran applications takes 18 s to end.
+STOP_SECONDS = 30.0
+FORMAT_SECONDS = 60.0
+TAIL_LINES = 15
+
+NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+RESOURCEMANAGER = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
+NODEMANAGER = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
+
+# These JVMs serve one machine: little memory, the quick compiler alone, one thread of garbage.
+JVM_OPTIONS = (
+    "-Xmx512m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Djava.net.preferIPv4Stack=true",
+)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A started daemon.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``namenode`` or ``datanode-1``.
+    pid : int
+        Of its process.
+    created : float
+        When the process began, as the system says it: numbers of processes come again.
+    log : str
+        Path of its log.
+    """
+
+    name: str
+    pid: int
+    created: float
+    log: str
+
+    def process(self) -> psutil.Process | None:
+        """Return its process, None if it has ended."""
+        try:
+            process = psutil.Process(self.pid)
+            same = process.create_time() == self.created
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.NoSuchProcess:
+            return None
+
+    def check(self) -> None:
+        """Refuse to go on without it.
+
+        Raises
+        ------
+        SandboxError
+            If it has ended; with the end of its log.
+        """
+        if self.process() is None:
+            raise SandboxError(f"The {self.name} has ended. {tail(self.log)}")
+
+
+def command(class_path: Sequence[str], main: str, *arguments: str) -> list[str]:
+    """Return the command line of a daemon."""
+    return [java(), *JVM_OPTIONS, "-cp", ":".join(class_path), main, *arguments]
+
+
+def start(name: str, line: Sequence[str], log: Path) -> Daemon:
+    """Start a daemon that outlives this process.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    line : sequence of str
+        Its command line.
+    log : Path
+        Gets what it writes.
+
+    Raises
+    ------
+    SandboxError
+        If there is no Java.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        try:
+            started = subprocess.Popen(
+                list(line),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=log.parent,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise SandboxError(
+                f"{line[0]} is not there; install Java 17 or later, or set JAVA_HOME."
+            ) from error
+    # Its end is looked for by number, also from other processes; Popen would warn of a child.
+    started.returncode = 0
+    return Daemon(name, started.pid, psutil.Process(started.pid).create_time(), str(log))
+
+
+def run(what: str, line: Sequence[str], log: Path) -> None:
+    """Run a command to its end.
+
+    Raises
+    ------
+    SandboxError
+        If it fails, with the end of its log.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with log.open("ab") as out:
+            done = subprocess.run(
+                list(line), check=False, stdout=out, stderr=out, timeout=FORMAT_SECONDS
+            )
+    except FileNotFoundError as error:
+        raise SandboxError(
+            f"{line[0]} is not there; install Java 17 or later, or set JAVA_HOME."
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(f"{what} did not end in {FORMAT_SECONDS:.0f} s. {tail(log)}") from error
+    if done.returncode != 0:
+        raise SandboxError(f"{what} ended with {done.returncode}. {tail(log)}")
+
+
+def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
+    """End daemons, first by request, and what YARN's containers left running.
+
+    Parameters
+    ----------
+    daemons : iterable of Daemon
+        Those that have ended are skipped.
+    containers : Path, optional
+        Where containers work; a killed NodeManager leaves them without a parent.
+
+    Raises
+    ------
+    SandboxError
+        If a process outlives being killed.
+    """
+    processes = [process for daemon in daemons if (process := daemon.process()) is not None]
+    for process in processes:
+        _send(process, "terminate")
+    _, left = psutil.wait_procs(processes, timeout=STOP_SECONDS)
+    left = [*left, *(working_below(containers) if containers else ())]
+    for process in left:
+        _send(process, "kill")
+    _, left = psutil.wait_procs(left, timeout=STOP_SECONDS)
+    if left:
+        numbers = ", ".join(str(process.pid) for process in left)
+        raise SandboxError(f"Processes of the sandbox do not end: {numbers}. Kill them by hand.")
+
+
+def working_below(folder: Path) -> list[psutil.Process]:
+    """Return the processes of this user whose working directory is in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(folder.resolve()):
+                found.append(process)
+        # Of other users one may not ask; others end while one asks.
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def tail(log: str | Path) -> str:
+    """Return the end of a log, for an error; its head is Hadoop's class path, 20 kB of it."""
+    lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+    shown = [line[:300] for line in lines[-TAIL_LINES:]]
+    return "\n".join([f"The end of {log}:", *shown]) if shown else f"{log} is empty."
+
+
+def _send(process: psutil.Process, signal: Any) -> None:
+    try:
+        getattr(process, signal)()
+    except psutil.NoSuchProcess:
+        return

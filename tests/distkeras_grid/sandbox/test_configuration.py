@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from distkeras_grid.sandbox.configuration import (
+    Layout,
+    Ports,
+    default_memory_mb,
+    environment,
+    files,
+    hdfs_site,
+)
+
+PORTS = Ports(1, 2, 3, 4, 5, 6, 7)
+LAYOUT = Layout(Path("/grid"))
+
+
+def properties(text: str) -> dict[str, str]:
+    return {
+        str(each.findtext("name")): str(each.findtext("value"))
+        for each in ET.fromstring(text).iter("property")
+    }
+
+
+def written(datanodes: int = 2) -> dict[Path, str]:
+    return files(
+        PORTS, LAYOUT, datanodes=datanodes, memory_mb=4096, cores=8, pyspark=Path("/site/pyspark")
+    )
+
+
+def test_clients_and_daemons_read_the_same_addresses() -> None:
+    sites = written()
+    core = properties(sites[LAYOUT.client / "core-site.xml"])
+    hdfs = properties(sites[LAYOUT.client / "hdfs-site.xml"])
+    assert (
+        core["fs.defaultFS"]
+        == f"hdfs://{hdfs['dfs.namenode.rpc-address']}"
+        == ("hdfs://localhost:1")
+    )
+
+
+def test_every_known_port_is_told_to_somebody() -> None:
+    text = "".join(written().values())
+    assert all(f"localhost:{port}<" in text for port in (1, 2, 3, 4, 5, 6, 7))
+
+
+def test_containers_that_take_more_than_they_asked_for_are_killed() -> None:
+    yarn = properties(written()[LAYOUT.client / "yarn-site.xml"])
+    assert yarn["yarn.nodemanager.pmem-check-enabled"] == "true"
+    assert yarn["yarn.nodemanager.resource.memory.enforced"] == "false"
+    assert yarn["yarn.nodemanager.resource.memory-mb"] == "4096"
+
+
+def test_a_block_has_a_copy_on_each_of_two_datanodes_and_on_three_of_five() -> None:
+    counts = [hdfs_site(PORTS, LAYOUT, count)["dfs.replication"] for count in (1, 2, 5)]
+    assert counts == ["1", "2", "3"]
+
+
+def test_sparks_own_logging_is_left_alone() -> None:
+    # Spark takes any log4j2.properties that lies in a configuration folder of its users.
+    log4j = [path for path in written() if path.name == "log4j2.properties"]
+    assert [path.parent for path in log4j] == [LAYOUT.daemons]
+    assert LAYOUT.daemons != LAYOUT.client
+
+
+def test_a_shell_gets_the_variables_that_a_program_gets() -> None:
+    script = written()[LAYOUT.root / "environment.sh"]
+    for name, value in environment(LAYOUT).items():
+        assert f"export {name}='{value}'\n" in script
+
+
+def test_spark_finds_its_jars_where_they_lie() -> None:
+    defaults = written()[LAYOUT.client / "spark-defaults.conf"]
+    assert "spark.yarn.jars local:/site/pyspark/jars/*\n" in defaults
+
+
+def test_yarn_gets_half_of_the_memory() -> None:
+    assert 512 < default_memory_mb() < 1 << 24

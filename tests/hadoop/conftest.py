@@ -1,0 +1,91 @@
+"""The sandbox that the tests of this folder share: two DataNodes, YARN, real daemons."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from distkeras_grid.errors import SandboxError
+from distkeras_grid.sandbox.class_path import daemon_class_path
+from distkeras_grid.sandbox.cluster import Sandbox
+
+SPARK_HOME = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+
+#: These JVMs live for seconds: the quick compiler alone, and no threads that collect garbage.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A running sandbox, and how a user's shell sees it."""
+
+    sandbox: Sandbox
+
+    @property
+    def hdfs(self) -> str:
+        return self.sandbox.hdfs
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """A shell that has sourced the sandbox's environment.sh."""
+        return {**os.environ, "SPARK_HOME": str(SPARK_HOME), **self.sandbox.environment(), **more}
+
+    def run(
+        self, *command: str, timeout: float = 300.0, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in that shell; return what it wrote and ended with."""
+        return subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=cwd,
+            env=self.environment(**environment),
+        )
+
+    def grid(self, *arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
+        """Run ``distkeras-grid``."""
+        script = Path(sys.executable).with_name("distkeras-grid")
+        return self.run(str(script), *arguments, timeout=timeout)
+
+    def submit(
+        self, *command: str, timeout: float = 300.0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``spark-submit --master yarn`` with small containers."""
+        return self.run(
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn"),
+            *("--driver-memory", "512m", "--executor-memory", "512m", "--num-executors", "2"),
+            *(
+                "--conf",
+                "spark.ui.enabled=false",
+                "--conf",
+                f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
+            ),
+            *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
+            *command,
+            timeout=timeout,
+            **environment,
+        )
+
+
+@pytest.fixture(scope="session")
+def hadoop_jars() -> list[str]:
+    """The daemons' class path; without it the tests of this folder are left out, in one line."""
+    try:
+        return daemon_class_path()
+    except SandboxError as error:
+        pytest.skip(f"the tests on Hadoop are left out: {error}")
+
+
+@pytest.fixture(scope="session")
+def grid(hadoop_jars: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
+    """A sandbox with two DataNodes for all tests that do not break it."""
+    with Sandbox(tmp_path_factory.mktemp("sandbox"), datanodes=2, memory_mb=10240) as sandbox:
+        yield Grid(sandbox)

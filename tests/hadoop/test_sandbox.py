@@ -1,0 +1,108 @@
+"""The sandbox itself: real daemons come up, keep what they are given, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from hdfs import InsecureClient
+
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.errors import SandboxError
+from distkeras_grid.sandbox import class_path
+from distkeras_grid.sandbox.class_path import JARS, fetch
+from distkeras_grid.sandbox.cluster import Sandbox
+from distkeras_grid.sandbox.daemons import working_below
+
+pytestmark = [pytest.mark.hadoop]
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
+    hadoop_jars: list[str], tmp_path: Path
+) -> None:
+    said: list[str] = []
+    sandbox = Sandbox(tmp_path / "grid", memory_mb=2048, say=said.append)
+    with sandbox:
+        assert said[-1] == "running a container"
+        first, ports = sandbox.hdfs, sandbox.state.ports
+        InsecureClient(sandbox.webhdfs, user="root").write("/kept", b"through the night")
+        assert set(sandbox.status()) == {
+            "namenode",
+            "datanode-0",
+            "resourcemanager",
+            "nodemanager",
+        }
+        with pytest.raises(SandboxError, match="runs already"):
+            Sandbox(tmp_path / "grid").start()
+        processes = [daemon.process() for daemon in sandbox.state.daemons]
+    assert not sandbox.running()
+    assert all(process is not None and not process.is_running() for process in processes)
+    assert not working_below(tmp_path)
+    assert not any(is_open(getattr(ports, name)) for name in ports.names())
+    with sandbox:
+        assert sandbox.hdfs == first
+        with InsecureClient(sandbox.webhdfs, user="root").read("/kept") as reader:
+            assert reader.read() == b"through the night"
+        # A daemon that has died: seen, and stopping the others goes on.
+        os.kill(sandbox.daemon("nodemanager").pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while sandbox.status()["nodemanager"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert sandbox.status()["nodemanager"] is False
+    assert not sandbox.running()
+
+
+def test_a_port_that_is_taken_is_an_error_with_the_log_and_nothing_stays(
+    hadoop_jars: list[str], tmp_path: Path
+) -> None:
+    sandbox = Sandbox(tmp_path / "grid", memory_mb=2048)
+    sandbox._configure(hadoop_jars)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", sandbox.state.ports.namenode))
+        taken.listen()
+        with pytest.raises(SandboxError, match=r"(?s)namenode has ended.*BindException"):
+            sandbox.start()
+    assert not sandbox.running()
+    assert not working_below(tmp_path)
+
+
+def test_the_commands_read_well(grid_cli_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from distkeras_grid.cli.sandbox import main
+
+    folder = ("--folder", str(grid_cli_folder))
+    assert main(["status", *folder]) == ExitCode.CLUSTER
+    assert "There is no sandbox in" in capsys.readouterr().err
+    assert main(["start", *folder, "--memory", "2048"]) == ExitCode.OK
+    try:
+        assert "ready: a file was written and read, a container ran" in capsys.readouterr().out
+        assert main(["status", *folder]) == ExitCode.OK
+        assert "source " in capsys.readouterr().out
+    finally:
+        assert main(["stop", *folder]) == ExitCode.OK
+    assert "the data stay in" in capsys.readouterr().out
+    assert main(["status", *folder]) == ExitCode.CLUSTER
+
+
+@pytest.fixture
+def grid_cli_folder(hadoop_jars: list[str], tmp_path: Path) -> Path:
+    return tmp_path / "grid"
+
+
+def test_ivy_fetches_a_jar_and_its_digest_is_right(hadoop_jars: list[str], tmp_path: Path) -> None:
+    smallest = [jar for jar in JARS if jar.artifact == "bcutil-jdk18on"]
+    try:
+        fetch(smallest, tmp_path)
+    except SandboxError as error:
+        pytest.skip(f"no way to Maven Central from here: {error}")
+    assert [path.name for path in tmp_path.iterdir()] == [smallest[0].file_name]
+    class_path.check_digest(tmp_path / smallest[0].file_name, smallest[0])
