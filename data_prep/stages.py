@@ -19,6 +19,7 @@ from data_prep.geometry import TileSpec, count_tiles
 from data_prep.images import as_channels, decode_image
 from data_prep.plan import Unit
 from data_prep.schema import SourceRow, encode, record_batch, spark_schema
+from data_prep.split import SPLITS
 from data_prep.tiles import Tile, group_by_base, iter_tiles
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
@@ -228,8 +229,8 @@ def write_tiles(spark: SparkSession, tiles: DataFrame, field: Field, output: str
         "parquet.block.size.row.check.max": 64,
         f"parquet.enable.dictionary#{column}": "false",
     }
-    # Tasks hold one split each. Without a second writer allowed Spark would sort all tiles by it.
-    writers = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
+    # Without a writer for each split Spark would sort all tiles by it.
+    writers = {"spark.sql.maxConcurrentOutputFileWriters": str(len(SPLITS) + 1)}
     with one_image_a_batch(spark), settings(spark, writers):
         writer = tiles.write.mode("errorifexists").partitionBy("split")
         writer.options(**{name: str(value) for name, value in options.items()}).parquet(output)

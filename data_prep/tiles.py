@@ -68,6 +68,28 @@ class Tile:
     src_cx: float
     src_cy: float
 
+    def corners(self) -> list[tuple[float, float]]:
+        """Return the tile's corners (x, y) in the image as it came, clockwise as it was turned.
+
+        Pixels from the left and top edge; the first is the tile's own top left corner.
+
+        Examples
+        --------
+        >>> Tile(np.zeros((4, 4)), 90.0, 0, 0, src_cx=10.0, src_cy=20.0).corners()[0]
+        (12.0, 18.0)
+        """
+        turned = math.radians(self.angle)
+        cosine, sine = math.cos(turned), math.sin(turned)
+        half = len(self.pixels) / 2
+        offsets = ((-half, -half), (half, -half), (half, half), (-half, half))
+        return [
+            (
+                round(self.src_cx + cosine * u - sine * v, 9),
+                round(self.src_cy + sine * u + cosine * v, 9),
+            )
+            for u, v in offsets
+        ]
+
 
 def iter_tiles(
     image: Pixels,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.sandbox.cluster import Sandbox
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.saved_run import SavedRun, load
     from distkeras_grid.trainers.single import SingleTrainer
     from distkeras_grid.trainers.synchronous import AveragingTrainer
+    from distkeras_grid.webhdfs.download import download, list_directory
+    from distkeras_grid.webhdfs.upload import upload
 
 __version__ = "0.1.0"
 
@@ -33,11 +36,15 @@ _HOMES = {
     "Field": "feeding.schema",
     "History": "history",
     "ModelPredictor": "inference.predictor",
+    "Sandbox": "sandbox.cluster",
     "SavedRun": "trainers.saved_run",
     "SingleTrainer": "trainers.single",
     "build_session": "spark.session",
+    "download": "webhdfs.download",
+    "list_directory": "webhdfs.download",
     "load": "trainers.saved_run",
     "read_tiles": "spark.dataframes",
+    "upload": "webhdfs.upload",
 }
 
 __all__ = [
@@ -49,11 +56,15 @@ __all__ = [
     "Field",
     "History",
     "ModelPredictor",
+    "Sandbox",
     "SavedRun",
     "SingleTrainer",
     "build_session",
+    "download",
+    "list_directory",
     "load",
     "read_tiles",
+    "upload",
 ]
 
 

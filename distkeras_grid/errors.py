@@ -16,6 +16,7 @@
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
     │   ├── StartTimeoutError               workers did not all start in time
     │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
+    ├── BusyError                           another run holds the lock
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
     │   ├── OutputExistsError
@@ -121,6 +122,10 @@ class StartTimeoutError(ClusterError):
 
 class SandboxError(ClusterError):
     """A daemon of the sandbox does not start, stop or answer."""
+
+
+class BusyError(GridError):
+    """Another run holds the lock."""
 
 
 class StorageError(GridError):

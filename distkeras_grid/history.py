@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -103,6 +103,21 @@ class History:
             event = {**event, "status": "failed", "message": told}
         known = {name: value for name, value in event.items() if value is not None}
         self.workers.append(record_of(WorkerRecord, known))
+
+    def add_localities(self, workers: Mapping[int, str], reading: Mapping[str, int]) -> None:
+        """Add how near to their data Spark ran the tasks.
+
+        Parameters
+        ----------
+        workers : mapping of int to str
+            Locality level of each attempt of a worker's task.
+        reading : mapping of str to int
+            Tasks that read the data, by level; goes to ``params["reading"]``.
+        """
+        self.workers = [
+            replace(record, locality=workers.get(record.attempt)) for record in self.workers
+        ]
+        self.params["reading"] = dict(reading)
 
     def add_epoch(
         self,

@@ -116,6 +116,8 @@ class WorkerRecord:
         Rows of the data that the worker holds; None before it has read them.
     message : str
         Of a failure.
+    locality : str or None
+        How near to its data Spark ran the task, such as ``NODE_LOCAL``; known at the run's end.
     """
 
     worker: int
@@ -123,6 +125,7 @@ class WorkerRecord:
     status: str
     rows: int | None = None
     message: str = ""
+    locality: str | None = None
 
 
 def record_of(kind: type[Record], content: Mapping[str, Any]) -> Record:

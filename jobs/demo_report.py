@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,13 +145,5 @@ def overlap(source: Path, spec: TileSpec) -> Figure:
     for tile in iter_tiles(pixels, shown):
         corners = outlines.setdefault(f"{tile.angle:g}°", [])
         if len(corners) < TILES_PER_ANGLE:
-            corners.append(corners_of(tile.src_cx, tile.src_cy, tile.angle, spec.tile))
+            corners.append(tile.corners())
     return plots.overlap_picture(pixels, outlines, f"Tiles of {source.name}")
-
-
-def corners_of(x: float, y: float, angle: float, tile: int) -> list[tuple[float, float]]:
-    """Return a tile's corners on its source, which lay turned by the angle."""
-    cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    half = tile / 2
-    offsets = ((-half, -half), (half, -half), (half, half), (-half, half))
-    return [(x + cosine * u - sine * v, y + sine * u + cosine * v) for u, v in offsets]

@@ -3,6 +3,7 @@
 import sys
 
 from distkeras_grid.cli.predict import main
+from distkeras_grid.cli.running import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("predict", main, sys.argv[1:]))

@@ -3,6 +3,7 @@
 import sys
 
 from data_prep.command import main
+from distkeras_grid.cli.running import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("tile", main, sys.argv[1:]))

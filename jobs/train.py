@@ -2,7 +2,8 @@
 
 import sys
 
+from distkeras_grid.cli.running import run
 from distkeras_grid.cli.train import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("train", main, sys.argv[1:]))

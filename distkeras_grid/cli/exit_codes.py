@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
+from distkeras_grid.cli.log_format import tell_error
 from distkeras_grid.errors import (
+    BusyError,
     ClusterError,
     ConfigurationError,
     DataError,
@@ -29,6 +31,8 @@ class ExitCode(IntEnum):
     STORAGE = 4
     CLUSTER = 5
     TRAINING = 6
+    PARTIAL = 7
+    BUSY = 75
     INTERRUPTED = 130
 
 
@@ -40,6 +44,8 @@ HELP = {
     ExitCode.STORAGE: "a path cannot be read or written, exists already, or has no space",
     ExitCode.CLUSTER: "Spark or the parameter server cannot run it: slots, packages, network",
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
+    ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
+    ExitCode.BUSY: "another run holds the lock; nothing was done",
     ExitCode.INTERRUPTED: "interrupted; the executors' work was stopped",
 }
 
@@ -52,6 +58,7 @@ _CODES: tuple[tuple[type[GridError], ExitCode], ...] = (
     (ClusterError, ExitCode.CLUSTER),
     (ParameterServerError, ExitCode.CLUSTER),
     (TrainingError, ExitCode.TRAINING),
+    (BusyError, ExitCode.BUSY),
 )
 
 
@@ -68,16 +75,26 @@ def exit_code(error: BaseException) -> ExitCode:
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
 
 
+RUNNING = """\
+every command also takes:
+  --lock FILE        end at once, with code 75, while another run holds FILE
+  --log-format json  write each line as a JSON object; the last one has the exit code (text)
+
+"""
+
+
 def exit_codes_help() -> str:
-    """Return the table for a help text."""
-    return "exit codes:\n" + "".join(f"  {code:>3}  {text}\n" for code, text in HELP.items())
+    """Return what every help text ends with: flags that all commands take, and the table."""
+    return (
+        RUNNING + "exit codes:\n" + "".join(f"  {code:>3}  {text}\n" for code, text in HELP.items())
+    )
 
 
 def guarded(command: Callable[[], object]) -> int:
     """Run a command; turn an exception of ours or of Spark into one line and its exit code.
 
     The exception's notes stand in that line, too. Any other exception is a defect and passes with
-    its traceback. A command that returns an `ExitCode` ends with it.
+    its traceback. A command that returns a number ends with it.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # In a file or a pipe, too, lines shall come as they are said, and those of both streams in
@@ -94,13 +111,13 @@ def guarded(command: Callable[[], object]) -> int:
             raise
         _tell(f"{type(known).__name__}: {known}", error)
         return exit_code(known)
-    return result if isinstance(result, ExitCode) else ExitCode.OK
+    return result if isinstance(result, int) else ExitCode.OK
 
 
 def _tell(message: str, error: BaseException) -> None:
     notes: list[str] = getattr(error, "__notes__", [])
     told = "; ".join([message.removesuffix("."), *notes]) if notes else message
-    print(told, file=sys.stderr)
+    tell_error(told)
 
 
 def _error_of_spark(error: Exception) -> GridError | None:

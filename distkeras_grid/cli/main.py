@@ -8,14 +8,23 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help
+from distkeras_grid.cli.running import run
 
 GROUP = "distkeras_grid.commands"
 
 DESCRIPTIONS = {
     "tile": "cut microscopy images into overlapping, rotated tiles (Parquet)",
     "train": "train a Keras model on Spark workers",
+    "retrain": "train the last model of a folder of runs on what is new",
     "predict": "add a model's predictions to a data set",
     "evaluate": "compare predictions with labels",
+    "submit": "run one of these, or a program of yours, on YARN or a standalone cluster",
+    "status": "tell how a submitted application is",
+    "cancel": "stop a submitted application",
+    "doctor": "look whether this cluster is fit for a training",
+    "put": "copy files and folders to HDFS, without Java and Hadoop",
+    "get": "copy files and folders from HDFS, without Java and Hadoop",
+    "ls": "list a directory on HDFS, without Java and Hadoop",
     "sandbox": "start and stop a real HDFS and YARN on this machine",
 }
 
@@ -52,4 +61,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = ", ".join(verbs)
         print(f"distkeras-grid: no verb {verb!r}{meant}. Known: {known}.", file=sys.stderr)
         return ExitCode.USAGE
-    return int(commands[verb].load()(rest))
+    return run(verb, commands[verb].load(), rest)

@@ -97,7 +97,7 @@ def manifest(flags: argparse.Namespace, rows: int) -> dict[str, Any]:
     rows : int
         Rows written.
     """
-    from distkeras_grid.spark.session import package_versions
+    from distkeras_grid.spark.interpreters import package_versions
 
     told = ("data", "split", "model", "features", "prediction", "drop")
     return {

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.log_format import report
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add("--trainer", default="ADAG", choices=TRAINERS, help="algorithm (default: ADAG)")
     add("--split", help="train on this split of a tile data set (default: all rows)")
+    add(
+        "--where",
+        metavar="CONDITION",
+        help="train on rows for which this is true, in Spark's SQL, such as 'bg_fraction < 0.5'",
+    )
     validation = parser.add_mutually_exclusive_group().add_argument
     validation(
         "--validation-split", metavar="SPLIT", help="split of --data evaluated at each epoch's end"
@@ -177,6 +183,7 @@ def train(flags: argparse.Namespace) -> Trainer:
         seed=flags.seed,
     )
     save(trainer, flags)
+    report(output=flags.output, samples=trainer.history.samples, updates=trainer.num_updates)
     print(summary(trainer, flags.output))
     return trainer
 
@@ -192,13 +199,26 @@ def read_data(
         If there are no data.
     SchemaError
         If a split is not there.
+    ConfigurationError
+        If ``--where`` is no condition on the columns.
     """
+    from pyspark.errors import PySparkException
+
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
     # Together, for a look at the splits costs a job.
     splits = tuple(name for name in (flags.split, flags.validation_split) if name is not None)
     frames = dict(zip(splits, read_tiles(flags.data, splits=splits) if splits else (), strict=True))
     data = read_parquet(spark, flags.data) if flags.split is None else frames[flags.split]
+    if flags.where is not None:
+        try:
+            data = data.where(flags.where)
+        except PySparkException as error:
+            told = str(error).splitlines()[0]
+            raise ConfigurationError(
+                f"--where {flags.where!r} is no condition on the columns "
+                f"{', '.join(data.columns)}: {told}"
+            ) from error
     return data, frames.get(flags.validation_split, flags.validation_data)
 
 

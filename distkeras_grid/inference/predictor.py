@@ -100,7 +100,8 @@ class ModelPredictor:
 
         from distkeras_grid.engine.keras_model import model_to_bytes
         from distkeras_grid.spark.dataframes import as_dataframe, resolve_features
-        from distkeras_grid.spark.session import active_session, check_executors
+        from distkeras_grid.spark.interpreters import check_executors
+        from distkeras_grid.spark.session import active_session
 
         spark = active_session()
         df = as_dataframe(spark, df, "df")

@@ -13,6 +13,7 @@ from io import BufferedReader, BufferedWriter
 from distkeras_grid.parameter_server.process import LENGTH
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.transports import cannot_listen
 from distkeras_grid.weights import empty_vector
 
 
@@ -37,9 +38,7 @@ def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
         service = Service(settings, center, key)
     except OSError as error:
         sys.stderr.write(
-            f"cannot listen on {settings.bind_host}:{settings.port}: {error}."
-            " Choose another port (master_port, 0 takes a free one) or address"
-            " (spark.driver.bindAddress).\n"
+            f"{cannot_listen(settings.bind_host, settings.port, settings.port_retries, error)}\n"
         )
         return 1
     try:

@@ -81,7 +81,9 @@ class Service:
         self._nonces_lock = threading.Lock()
         self._coordinator = Coordinator(settings, center)
         self._slots = threading.BoundedSemaphore(2 * settings.seats + SPARE_CONNECTIONS)
-        self._listener = Listener(settings.bind_host, settings.port, settings.advertised_host)
+        self._listener = Listener(
+            settings.bind_host, settings.port, settings.advertised_host, settings.port_retries
+        )
         for listening in self._listener.sockets:
             threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
 

@@ -34,6 +34,9 @@ class ServerSettings:
         Host that workers connect to.
     port : int, default 0
         TCP port; 0 takes a free one.
+    port_retries : int, default 0
+        How many ports after `port` are tried where it is taken, as Spark does with its own
+        (``spark.port.maxRetries``).
     round_timeout : float, default 600
         Seconds that a synchronous round may stay incomplete.
     snapshots_per_epoch : int, default 0
@@ -53,6 +56,7 @@ class ServerSettings:
     port: int = 0
     round_timeout: float = 600.0
     snapshots_per_epoch: int = 0
+    port_retries: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < len(self.run) <= 200:
@@ -62,7 +66,7 @@ class ServerSettings:
                 raise ConfigurationError(
                     f"{name} must be positive, {getattr(self, name)!r} came in."
                 )
-        for name in ("statistics_size", "snapshots_per_epoch"):
+        for name in ("statistics_size", "snapshots_per_epoch", "port_retries"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(
                     f"{name} must not be negative, {getattr(self, name)!r} came in."

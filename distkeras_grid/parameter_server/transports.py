@@ -8,10 +8,13 @@ TCP keepalive ends the wait for a peer whose host has vanished.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import secrets
 import shutil
 import socket
 import tempfile
+import threading
 import time
 from typing import Self
 
@@ -179,6 +182,98 @@ class Channel:
                     return
 
 
+def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
+    """Return a socket that listens for TCP connections.
+
+    Parameters
+    ----------
+    bind_host, port : str, int
+        The address; port 0 takes a free one.
+    port_retries : int, default 0
+        How many ports after `port` are tried while they are taken.
+
+    Raises
+    ------
+    OSError
+        If the address cannot be bound.
+    """
+    family, _, _, _, target = socket.getaddrinfo(
+        bind_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    try:
+        return socket.create_server(target[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not port_retries or not 0 < port < 65535:
+            raise
+    return listen(bind_host, port + 1, port_retries - 1)
+
+
+def cannot_listen(bind_host: str, port: int, port_retries: int, error: OSError) -> str:
+    """Return the words for an address that `listen` could not bind.
+
+    Examples
+    --------
+    >>> print(cannot_listen("10.0.0.5", 7000, 16, OSError(98, "Address already in use"))[:67])
+    The driver cannot listen on 10.0.0.5:7000 or the 16 ports after it:
+    """
+    ports = f" or the {port_retries} ports after it" if port and port_retries else ""
+    return (
+        f"The driver cannot listen on {bind_host}:{port}{ports}: {error}. Choose another port "
+        "(master_port, 0 takes a free one) or another address of this host "
+        "(spark.driver.bindAddress)."
+    )
+
+
+class TokenServer:
+    """Answers each connection with one token, until closed: what a probe connects to.
+
+    Parameters
+    ----------
+    bind_host, port, port_retries
+        See `listen`.
+
+    Attributes
+    ----------
+    port : int
+        Where it listens.
+    token : str
+        What whoever connects here receives, and nowhere else.
+
+    Raises
+    ------
+    OSError
+        If the address cannot be bound.
+    """
+
+    def __init__(self, bind_host: str, port: int, port_retries: int = 0) -> None:
+        self._socket = listen(bind_host, port, port_retries)
+        self.port: int = self._socket.getsockname()[1]
+        self.token = secrets.token_hex(16)
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Closing alone leaves the thread in accept().
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(STALL_SECONDS)
+        self._socket.close()
+
+    def _answer(self) -> None:
+        while True:
+            try:
+                stream, _ = self._socket.accept()
+            except OSError:
+                return
+            # Some bytes always fit the send buffer, so nobody can make this thread wait.
+            with stream, contextlib.suppress(OSError):
+                stream.settimeout(1.0)
+                stream.sendall(self.token.encode("ascii"))
+
+
 class Listener:
     """A server's listening sockets: TCP, and a Unix socket in a directory of its own.
 
@@ -188,6 +283,8 @@ class Listener:
         Address for TCP; port 0 takes a free one.
     advertised_host : str
         Host that clients are told.
+    port_retries : int, default 0
+        See `listen`.
 
     Attributes
     ----------
@@ -202,11 +299,10 @@ class Listener:
         If the address cannot be bound.
     """
 
-    def __init__(self, bind_host: str, port: int, advertised_host: str) -> None:
-        family, _, _, _, target = socket.getaddrinfo(
-            bind_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        tcp = socket.create_server(target[:2], family=family, backlog=_BACKLOG)
+    def __init__(
+        self, bind_host: str, port: int, advertised_host: str, port_retries: int = 0
+    ) -> None:
+        tcp = listen(bind_host, port, port_retries)
         self.sockets = [tcp]
         self._directory = tempfile.mkdtemp(prefix="dkg-")
         path = os.path.join(self._directory, "server")

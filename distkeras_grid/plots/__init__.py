@@ -5,7 +5,12 @@ state: it shows itself as the last line of a notebook's cell, and ``figure.savef
 it. Matplotlib is imported when the first figure is drawn.
 """
 
-from distkeras_grid.plots.images import confusion_matrix, contact_sheet, overlap_picture
+from distkeras_grid.plots.images import (
+    angle_wheel,
+    confusion_matrix,
+    contact_sheet,
+    overlap_picture,
+)
 from distkeras_grid.plots.runs import (
     curves,
     loss_by_worker,
@@ -15,6 +20,7 @@ from distkeras_grid.plots.runs import (
 )
 
 __all__ = [
+    "angle_wheel",
     "confusion_matrix",
     "contact_sheet",
     "curves",

@@ -78,7 +78,7 @@ def separate_thousands(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def check_some(items: Sequence[Any] | Mapping[str, Any], what: str) -> None:
+def check_some(items: Sequence[Any] | Mapping[Any, Any], what: str) -> None:
     """Raise EmptyDataError if there are no `what`."""
     if not len(items):
         raise EmptyDataError(f"there is nothing to draw: no {what}")

@@ -141,7 +141,7 @@ def run(what: str, line: Sequence[str], log: Path) -> None:
 
 
 def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
-    """End daemons, first by request, and what YARN's containers left running.
+    """End daemons, the last one started first, and what YARN's containers left running.
 
     Parameters
     ----------
@@ -156,10 +156,12 @@ def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
         If a process outlives being killed.
     """
     processes = [process for daemon in daemons if (process := daemon.process()) is not None]
-    for process in processes:
+    left: list[psutil.Process] = []
+    for process in reversed(processes):
+        # One after another: a NodeManager whose master has gone waits for it.
         _send(process, "terminate")
-    _, left = psutil.wait_procs(processes, timeout=STOP_SECONDS)
-    left = [*left, *(working_below(containers) if containers else ())]
+        left += psutil.wait_procs([process], timeout=STOP_SECONDS)[1]
+    left += working_below(containers) if containers else ()
     for process in left:
         _send(process, "kill")
     _, left = psutil.wait_procs(left, timeout=STOP_SECONDS)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
-from distkeras_grid.spark.storage import translated
+from distkeras_grid.spark.storage import Storage, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 SPLIT_COLUMN = "split"
+# What the tiling job writes beside its tiles.
+MANIFEST = "_dataset.json"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,9 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """Return the Parquet data set under `path`; the columns keep their metadata.
 
+    Of a data set of tiles that is added to, these are the tiles of one moment, though it be changed
+    meanwhile.
+
     Raises
     ------
     PathNotFoundError
@@ -86,14 +92,30 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """
     from pyspark.errors import AnalysisException
 
+    shards = _shards(spark, path.rstrip("/"))
     with translated("read", path):
         try:
+            if shards:
+                return spark.read.option("basePath", path).parquet(*shards)
             return spark.read.parquet(path)
         except AnalysisException as error:
             raise PathNotFoundError(
                 f"No Parquet data set can be read from {path!r}: {str(error).splitlines()[0]} "
                 "Check scheme, host and path."
             ) from error
+
+
+def _shards(spark: SparkSession, path: str) -> list[str]:
+    """Return the folders that a data set of tiles consists of now, none where it has no shards.
+
+    While `tile --update` publishes a change, or after it was killed then, other folders may lie
+    beside them.
+    """
+    storage = Storage(spark)
+    if not storage.exists(f"{path}/{MANIFEST}"):
+        return []
+    manifest = json.loads(storage.read_text(f"{path}/{MANIFEST}"))
+    return [f"{path}/{name}" for name in manifest.get("shards", ())]
 
 
 def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> list[DataFrame]:

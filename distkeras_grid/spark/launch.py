@@ -10,19 +10,34 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid import errors
 from distkeras_grid.errors import ClusterError, GridError, NoSpaceError
+from distkeras_grid.spark.locality import Localities, job_localities
+from distkeras_grid.spark.memory import Container, megabytes, up
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DIED = (
     "A worker's Python process died without a word, as it does when the system kills it for lack "
     "of memory: look at the executor's log, give executors more memory, or use fewer of them."
 )
+
+# What YARN says of a container that took more than it had asked for, as Spark passes it on.
+KILLED = re.compile(
+    r"Container killed by YARN for exceeding (?:physical )?memory limits\. "
+    r"(?P<used>[\d.]+) (?P<used_unit>[KMGT])B of (?P<limit>[\d.]+) (?P<limit_unit>[KMGT])B"
+)
+# More than the killer has seen; it looks every few seconds, and the container was still growing.
+KILLED_MARGIN = 1.25
+
+# Rows come to Python in pieces of up to 64 MB by default, of which JVM and worker hold several.
+PIECE_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
+PIECE = "16m"
 
 # Spark drops a job in less than 0.2 s; a driver that is busy gets some more.
 CANCEL_SECONDS = 5.0
@@ -101,14 +116,21 @@ class Launch:
         """
         if self.error is not None:
             master = str(self._context.master)
-            raise job_error(self._tag, spark_reason(self.error), master) from self.error
+            overhead = executor_overhead(self._context.getConf().get)
+            reason = spark_reason(self.error)
+            raise job_error(self._tag, reason, master, overhead) from self.error
         return self.rows
+
+    def localities(self) -> Localities:
+        """Return how near to their data Spark ran the job's tasks."""
+        return job_localities(self._context, self._tag)
 
     def _collect(self, frame: DataFrame, task: Task, schema: str) -> None:
         self._context.addJobTag(self._tag)
         try:
             self._context.setLocalProperty("spark.job.description", self._tag)
-            self.rows = frame.mapInArrow(task, schema).collect()
+            with small_pieces(frame.sparkSession):
+                self.rows = frame.mapInArrow(task, schema).collect()
         except Exception as error:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             self.error = error
         finally:
@@ -116,7 +138,29 @@ class Launch:
             self._done.set()
 
 
-def job_error(name: str, reason: str, master: str) -> GridError:
+@contextmanager
+def small_pieces(spark: SparkSession) -> Iterator[None]:
+    """Let rows come to Python in pieces of `PIECE` at most, or as the user says if that is less."""
+    before = spark.conf.get(PIECE_SETTING, None)
+    if before is not None and 0 < megabytes(before) <= megabytes(PIECE):
+        yield
+        return
+    spark.conf.set(PIECE_SETTING, PIECE)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(PIECE_SETTING)
+        else:
+            spark.conf.set(PIECE_SETTING, before)
+
+
+def executor_overhead(setting: Callable[[str], str | None]) -> int:
+    """Return the memory of an executor's container beside its heap [MB]."""
+    return Container.of(setting, "executor").overhead_mb
+
+
+def job_error(name: str, reason: str, master: str, overhead_mb: int | None = None) -> GridError:
     """Build the error for a job that Spark gave up.
 
     Parameters
@@ -127,6 +171,8 @@ def job_error(name: str, reason: str, master: str) -> GridError:
         What `spark_reason` found.
     master : str
         Spark's master, which decides whether tasks are tried again.
+    overhead_mb : int, optional
+        What ``spark.executor.memoryOverhead`` is, for an executor killed for its memory.
 
     Examples
     --------
@@ -141,6 +187,9 @@ def job_error(name: str, reason: str, master: str) -> GridError:
         return ours(message)
     if "No space left on device" in reason:
         return NoSpaceError(f"The job {name!r} found a disk full: {reason} Free some space.")
+    killed = KILLED.search(reason)
+    if killed is not None:
+        return ClusterError(_killed(name, killed, overhead_mb))
     once = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     advice = ""
     if once is not None:
@@ -149,6 +198,24 @@ def job_error(name: str, reason: str, master: str) -> GridError:
             f"'local[{once.group(1) or 1},4]' does so."
         )
     return ClusterError(f"Spark gave up on the job {name!r}: {reason}{advice}")
+
+
+def _killed(name: str, killed: re.Match[str], overhead_mb: int | None) -> str:
+    """Say which setting a killed container lacks, and a value that is enough for what it took."""
+    used, limit = (
+        float(killed[which]) * megabytes(f"1{unit}")
+        for which, unit in (("used", killed["used_unit"]), ("limit", killed["limit_unit"]))
+    )
+    more = max(0.0, KILLED_MARGIN * used - limit)
+    if overhead_mb is None:
+        advice = f"raise spark.executor.memoryOverhead by {up(more)} MB"
+    else:
+        advice = f"set spark.executor.memoryOverhead={up(overhead_mb + more)}m (now {overhead_mb})"
+    return (
+        f"YARN killed an executor of the job {name!r} for its memory: it took {killed['used']} "
+        f"{killed['used_unit']}B of {killed['limit']} {killed['limit_unit']}B. Python with "
+        f"TensorFlow lives beside the JVM's heap: {advice}, or lower the batch size."
+    )
 
 
 def spark_reason(error: BaseException) -> str:

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
-import platform
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from importlib import metadata
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
-from distkeras_grid.spark.launch import spark_reason
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What a training task imports; the versions must be those of the driver, or weights would be
-# computed by other code than the one that evaluates them.
-TRAINING_PACKAGES = ("numpy", "keras", "tensorflow", "pyarrow")
-TILING_PACKAGES = ("numpy", "opencv-python-headless", "pillow", "pyarrow")
-# Builds of one package under several names; the first that is installed counts.
-ALIASES = {
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
-    "opencv-python-headless": ("opencv-python-headless", "opencv-python", "opencv-contrib-python"),
-}
-
+# All cores, and failed tasks are tried again.
+DEFAULT_MASTER = "local[*,4]"
 
 # spark-submit leaves the port of its JVM here, for the Python that it starts.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
+
+def planned_settings(master: str | None) -> dict[str, str]:
+    """Return what is known of a session before `build_session` starts it, its master at least.
+
+    Parameters
+    ----------
+    master : str, optional
+        As given to `build_session`.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if _SUBMITTED in os.environ:
+        SparkContext.getSystemProperty("spark.master")
+        return dict(SparkConf().getAll())
+    return {"spark.master": master or DEFAULT_MASTER}
 
 
 def build_session(
@@ -72,13 +76,14 @@ def build_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    stop_jobs_with_cells()
     return session
 
 
 def _local_settings(name: str, master: str | None) -> dict[str, str]:
     return {
         "spark.app.name": name,
-        "spark.master": master or "local[*,4]",
+        "spark.master": master or DEFAULT_MASTER,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
@@ -99,7 +104,10 @@ def active_session() -> SparkSession:
     if TaskContext.get() is not None:
         raise ConfigurationError("This runs on the driver only; it was called inside a Spark task.")
     session = SparkSession.getActiveSession()
-    return session if session is not None else build_session("distkeras_grid")
+    if session is None:
+        return build_session("distkeras_grid")
+    stop_jobs_with_cells()
+    return session
 
 
 # So long Spark's own schedulers wait for the first executors
@@ -151,6 +159,19 @@ def task_slots(spark: SparkSession) -> int:
     return cores // int(conf.get("spark.task.cpus", "1") or 1)
 
 
+def executor_slots(setting: Callable[[str], str | None]) -> int:
+    """Return how many tasks one executor runs at once, where ``spark.executor.cores`` says it.
+
+    Examples
+    --------
+    >>> executor_slots({"spark.executor.cores": "4", "spark.task.cpus": "2"}.get)
+    2
+    """
+    # On YARN and Kubernetes an executor has one core by default.
+    cores = int(setting("spark.executor.cores") or 1)
+    return max(1, cores // int(setting("spark.task.cpus") or 1))
+
+
 def local_cores(master: str) -> int | None:
     """Return the task threads of a local master, None for any other.
 
@@ -195,144 +216,3 @@ def check_plaintext(spark: SparkSession, *, allowed: bool) -> None:
             "server (connections are authenticated). If the network is trusted, say so: "
             "allow_plaintext=True."
         )
-
-
-def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the installed version of each package, None where it is missing; imports nothing."""
-    found: dict[str, str | None] = {}
-    for name in names:
-        found[name] = None
-        for alias in ALIASES.get(name, (name,)):
-            try:
-                found[name] = metadata.version(alias)
-                break
-            except metadata.PackageNotFoundError:
-                continue
-    return found
-
-
-def describe_interpreter(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return this interpreter's path, versions, and whether it can import the project."""
-    return {
-        "executable": sys.executable,
-        "host": platform.node(),
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "packages": package_versions(names),
-    }
-
-
-_CHECKED: set[tuple[str, tuple[str, ...]]] = set()
-
-
-def check_executors(spark: SparkSession, names: tuple[str, ...] = TRAINING_PACKAGES) -> None:
-    """Refuse executors that lack a package, or have another version than the driver.
-
-    One small job, once per session and list of packages. Its function is shipped by value, so
-    that executors without the project can still answer.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        Names both interpreters and every package that is missing or differs.
-    """
-    key = (spark.sparkContext.applicationId, names)
-    if key in _CHECKED:
-        return
-    mine = describe_interpreter(names)
-    missing = [package for package, version in mine["packages"].items() if version is None]
-    if missing:
-        raise EnvironmentMismatchError(
-            f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}; install "
-            f"them: pip install 'distkeras_grid[tensorflow]'."
-        )
-    mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
-    slots = max(1, min(task_slots(spark), 64))
-    # Rows of text and no Arrow: executors that lack pyarrow shall answer, too.
-    tasks = spark.sparkContext.parallelize(range(slots), slots)
-    try:
-        answers = set(tasks.mapPartitions(_probe(names)).collect())
-    except Exception as error:
-        raise EnvironmentMismatchError(
-            f"Executors cannot run the Python code of this driver, whose interpreter is "
-            f"{sys.executable} (Python {mine['python']}), with theirs, "
-            f"{os.environ.get('PYSPARK_PYTHON', 'python3')}: {spark_reason(error)} "
-            "Set spark.pyspark.python (PYSPARK_PYTHON) to an interpreter of the same version "
-            "with the same packages."
-        ) from error
-    problems = [p for text in sorted(answers) for p in compare_interpreters(mine, json.loads(text))]
-    if problems:
-        raise EnvironmentMismatchError(" ".join(dict.fromkeys(problems)))
-    _CHECKED.add(key)
-
-
-def _probe(names: tuple[str, ...]) -> Any:
-    """Return the probe, self-contained: nothing of the project is imported to unpickle it."""
-    aliases = {name: ALIASES.get(name, (name,)) for name in names}
-
-    def probe(_rows: Iterator[int]) -> Iterator[str]:
-        import importlib
-        import json
-        import platform
-        import sys
-        from contextlib import suppress
-        from importlib import metadata
-
-        packages: dict[str, str | None] = {}
-        for name, choices in aliases.items():
-            packages[name] = None
-            for choice in choices:
-                try:
-                    packages[name] = metadata.version(choice)
-                    break
-                except metadata.PackageNotFoundError:
-                    continue
-        packages["distkeras_grid"] = None
-        with suppress(ImportError):
-            # It may have come as an archive (--py-files), without metadata.
-            packages["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
-        answer = {
-            "executable": sys.executable,
-            "host": platform.node(),
-            "python": ".".join(platform.python_version_tuple()[:2]),
-            "packages": packages,
-        }
-        yield json.dumps(answer)
-
-    probe.__module__ = "__main__"  # cloudpickle ships functions of __main__ by value
-    return probe
-
-
-def compare_interpreters(driver: dict[str, Any], executor: dict[str, Any]) -> list[str]:
-    """Return one sentence for each difference that matters between driver and executor.
-
-    Examples
-    --------
-    >>> driver = {"executable": "/a/python", "python": "3.11", "packages": {"keras": "3.15.1"}}
-    >>> executor = {"executable": "/b/python", "python": "3.11", "host": "w", "packages": {}}
-    >>> compare_interpreters(driver, executor)
-    []
-    >>> executor["packages"] = {"keras": None}
-    >>> compare_interpreters(driver, executor)[0][:60]
-    'Executors on w run /b/python, which lacks keras; the driver '
-    """
-    here, there = driver["executable"], executor["executable"]
-    where = f"Executors on {executor['host']} run {there}"
-    problems = []
-    if driver["python"] != executor["python"]:
-        problems.append(
-            f"{where} (Python {executor['python']}); the driver runs {here} (Python "
-            f"{driver['python']}). Both must be the same: set spark.pyspark.python."
-        )
-    for name, version in executor["packages"].items():
-        mine = driver["packages"].get(name, version)
-        if version is None:
-            problems.append(
-                f"{where}, which lacks {name}; the driver runs {here}. Install it there, or point "
-                "spark.pyspark.python (PYSPARK_PYTHON) to an interpreter that has it."
-            )
-        elif version != mine:
-            problems.append(
-                f"{where} with {name} {version}; the driver runs {here} with {name} {mine}. "
-                "Install the same version on both."
-            )
-    return problems

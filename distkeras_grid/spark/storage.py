@@ -8,9 +8,10 @@ under its name whole or not at all: it gets a hidden name first and is renamed a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 
@@ -63,9 +64,27 @@ class Storage:
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
-        self._jvm = context._jvm
-        self._gateway = context._gateway
-        self._configuration = context._jsc.hadoopConfiguration()
+        self._use(context._gateway, context._jsc.hadoopConfiguration())
+
+    @classmethod
+    def of_jvm(cls, gateway: Any, configuration: Any) -> Self:
+        """Build one without a Spark session.
+
+        Parameters
+        ----------
+        gateway : py4j.java_gateway.JavaGateway
+            To a JVM with Hadoop's classes.
+        configuration : py4j.java_gateway.JavaObject
+            A ``org.apache.hadoop.conf.Configuration`` in that JVM.
+        """
+        storage = cls.__new__(cls)
+        storage._use(gateway, configuration)
+        return storage
+
+    def _use(self, gateway: Any, configuration: Any) -> None:
+        self._gateway = gateway
+        self._jvm = gateway.jvm
+        self._configuration = configuration
 
     def resolve(self, uri: str) -> str:
         """Return the whole path: scheme, host and directories from the root."""
@@ -132,6 +151,52 @@ class Storage:
     def write_text(self, uri: str, content: str, *, overwrite: bool = False) -> None:
         """Write a UTF-8 file; see `write_bytes`."""
         self.write_bytes(uri, content.encode("utf-8"), overwrite=overwrite)
+
+    def upload(self, file: Path, uri: str, done: Callable[[int], object]) -> None:
+        """Copy a file of this machine to `uri`, where everybody may read it.
+
+        Its bytes do not pass through Python.
+
+        Parameters
+        ----------
+        file : Path
+        uri : str
+        done : callable
+            Is told the bytes of each piece that was copied.
+
+        Raises
+        ------
+        OutputExistsError
+            If there is a file at `uri`.
+        """
+        with self._replacing(uri, False) as temporary, translated("write", uri):
+            file_system, path = self._open(temporary)
+            source = self._jvm.java.io.FileInputStream(str(file))
+            try:
+                stream = file_system.create(path, True)
+                try:
+                    # Hadoop's own copyBytes takes a small number for the size of its buffer.
+                    copy = self._jvm.org.apache.commons.io.IOUtils.copyLarge
+                    while count := int(copy(source, stream, 0, CHUNK_BYTES)):
+                        done(count)
+                finally:
+                    stream.close()
+            finally:
+                source.close()
+            self._open_to_all(file_system, path, "644")
+
+    def make_public_dirs(self, uri: str, levels: int) -> None:
+        """Make the directory `uri`; it and those above it, `levels` in all, get the mode 755."""
+        self.make_dirs(uri)
+        with translated("change the mode of", uri):
+            file_system, path = self._open(uri)
+            for _ in range(levels):
+                self._open_to_all(file_system, path, "755")
+                path = path.getParent()
+
+    def _open_to_all(self, file_system: Any, path: Any, mode: str) -> None:
+        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission(mode)
+        file_system.setPermission(path, permission)
 
     def make_dirs(self, uri: str) -> None:
         """Make the directory `uri` and those above it; one that exists is fine."""

@@ -88,6 +88,8 @@ class Trainer(ABC):
         a commit (or 20 times its window, if that is longer) after which its task is started again.
     allow_plaintext : bool, default False
         Send weights unencrypted also where Spark's own traffic is told to be encrypted.
+    gpu_sharing : bool, default False
+        Let several workers use one GPU; each takes of its memory what it needs.
     progress : bool, default True
         Whether the progress line is shown.
 
@@ -133,6 +135,7 @@ class Trainer(ABC):
         start_timeout: float = 300.0,
         round_timeout: float = 600.0,
         allow_plaintext: bool = False,
+        gpu_sharing: bool = False,
         progress: bool = True,
         **unknown: Any,
     ) -> None:
@@ -156,6 +159,7 @@ class Trainer(ABC):
         self.start_timeout = start_timeout
         self.round_timeout = round_timeout
         self.allow_plaintext = allow_plaintext
+        self.gpu_sharing = gpu_sharing
         self.progress = progress
         self.history = History()
         self.run: dict[str, Any] = {}

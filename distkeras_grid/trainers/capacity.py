@@ -58,6 +58,11 @@ class NetworkNeed:
         """Whether the link carries it, with up and down at the same time."""
         return self.bytes_per_second / self.ways <= self.available
 
+    @property
+    def shortest_window(self) -> float:
+        """How long a window's batches must take at least, or the link holds them up [s]."""
+        return self.vector_bytes * self.workers / self.available
+
     def sentence(self) -> str:
         """Return the need in words, with what to change if it does not fit.
 

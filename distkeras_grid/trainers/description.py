@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.spark.session import TRAINING_PACKAGES, package_versions
+from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
 from distkeras_grid.trainers.arguments import plain
 
 if TYPE_CHECKING:

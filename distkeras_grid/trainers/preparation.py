@@ -8,7 +8,6 @@ Nothing is written and no worker runs before.
 
 from __future__ import annotations
 
-import platform
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
 from distkeras_grid.engine.jit import decide_jit
@@ -25,20 +26,24 @@ from distkeras_grid.engine.keras_model import (
     model_to_bytes,
     weight_layout,
 )
-from distkeras_grid.errors import ConfigurationError, NotEnoughSlotsError
+from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.rules import Rule, build_rule
+from distkeras_grid.spark.addresses import ServerPlace, place_server, port_note
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
+from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
+from distkeras_grid.spark.interpreters import check_executors
 from distkeras_grid.spark.launch import Launch
+from distkeras_grid.spark.memory import ModelSize, check_containers
 from distkeras_grid.spark.seats import DataSummary, deal, largest_seat, pinned
 from distkeras_grid.spark.session import (
     active_session,
-    check_executors,
     check_plaintext,
+    executor_slots,
     local_cores,
     settled_slots,
 )
@@ -132,6 +137,8 @@ class PreparedRun:
         for note in self.notes:
             progress.note(note)
         with ServerProcess(self.settings, self.center, key) as server:
+            if moved := port_note(self.settings.port, server.address.port):
+                progress.note(moved)
             plan = self.plan(address=server.address, key=key)
             launch = Launch(
                 self.dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run
@@ -201,6 +208,8 @@ class _Checked:
     rule: Rule
     window: WindowChoice
     validation: ValidationData | None
+    place: ServerPlace
+    warnings: list[str]
 
 
 def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Checked:
@@ -214,13 +223,34 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     model, compile_settings = _compiled_copy(trainer)
     check_fit(model, columns.features)
     check_plaintext(spark, allowed=trainer.allow_plaintext)
-    check_executors(spark)
+    place = place_server(spark, trainer.master_host, trainer.master_port)
+    on_this_host = local_cores(str(spark.sparkContext.master)) is not None
+    check_executors(spark, place=None if on_this_host else place)
     frame = resources.enter_context(pinned(frame, columns))
     summary = inspect_training(frame, columns, model, request.class_weight)
-    workers = _count_workers(trainer, spark)
+    slots = settled_slots(spark, trainer.num_workers)
+    workers = trainer.num_workers or slots
+    setting = spark.sparkContext.getConf().get
+    warnings = settle(
+        [
+            check_slots(slots, workers, together=trainer.synchronous),
+            *check_scheduling(setting),
+            *check_gpus(setting, sharing=trainer.gpu_sharing),
+        ]
+    )
     rule = _build_rule(trainer, workers, model)
     window = trainer.choose_window(largest_seat(summary.rows, workers), workers)
     validation = _collect_validation(held_out, model, summary)
+    warnings += settle(
+        check_containers(
+            setting,
+            str(spark.sparkContext.master),
+            _model_size(trainer, model, columns, window),
+            slots=executor_slots(setting),
+            workers=workers,
+            validation_bytes=0 if validation is None else validation.features.nbytes,
+        )
+    )
     return _Checked(
         spark=spark,
         frame=frame,
@@ -233,6 +263,8 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
         rule=rule,
         window=window,
         validation=validation,
+        place=place,
+        warnings=warnings,
     )
 
 
@@ -270,18 +302,18 @@ def _lay_out(
             start_timeout=trainer.start_timeout,
             silence_timeout=None if trainer.synchronous else trainer.round_timeout,
             shows_center=observer.needs_center,
-            network=_network(trainer, checked, settings.bind_host),
+            network=_network(trainer, checked),
         ),
         history=history,
         description=description,
-        notes=announce_run(trainer, settings, checked.rule, checked.window),
+        notes=[*announce_run(trainer, settings, checked.rule, checked.window), *checked.warnings],
         began=began,
     )
 
 
 def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> ServerSettings:
     """Return what the server is told; it gives the run its name."""
-    bind, advertised = server_hosts(checked.spark, trainer.master_host)
+    place = checked.place
     return ServerSettings(
         run=f"{type(trainer).__name__}-{secrets.token_hex(4)}",
         seats=checked.workers,
@@ -291,9 +323,10 @@ def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> Ser
         rows=checked.summary.rows,
         epochs=trainer.num_epoch,
         snapshots_per_epoch=1 if shows_center else 0,
-        bind_host=bind,
-        advertised_host=advertised,
-        port=trainer.master_port,
+        bind_host=place.bind_host,
+        advertised_host=place.advertised_host,
+        port=place.port,
+        port_retries=place.port_retries,
         round_timeout=trainer.round_timeout,
     )
 
@@ -322,10 +355,27 @@ def _plan(
         jit=trainer.jit,
         threads=int(conf.get("spark.task.cpus", "1") or 1),
         timeout=trainer.start_timeout,
+        gpu_sharing=trainer.gpu_sharing,
     )
 
 
-def _network(trainer: Trainer, checked: _Checked, bind_host: str) -> partial[NetworkNeed]:
+def _model_size(
+    trainer: Trainer, model: keras.Model, columns: Columns, window: WindowChoice
+) -> ModelSize:
+    """Return what model and batches weigh; an optimizer not built yet counts as Adam."""
+    weights = int(model.count_params())
+    size = ModelSize(
+        weights=weights,
+        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.features.nbytes,
+    )
+    optimizer = model.optimizer
+    if not optimizer.built:
+        return size
+    held = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
+    return replace(size, optimizer_slots=round(held / max(weights, 1)))
+
+
+def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
     """Return what the run asks of the network, but for the time of a window."""
     rows, workers = checked.summary.rows, checked.workers
     epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
@@ -335,7 +385,7 @@ def _network(trainer: Trainer, checked: _Checked, bind_host: str) -> partial[Net
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
         window=checked.window.batches or epoch,
-        available=link_speed(bind_host),
+        available=link_speed(checked.place.bind_host),
         empty_reply=checked.rule.empty_reply,
     )
 
@@ -365,24 +415,6 @@ def _build_rule(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     return build_rule(rule.name, plain(rule.parameters()))
 
 
-def _count_workers(trainer: Trainer, spark: SparkSession) -> int:
-    slots = settled_slots(spark, trainer.num_workers)
-    workers = trainer.num_workers or slots
-    if trainer.synchronous and workers > slots:
-        raise NotEnoughSlotsError(
-            f"{type(trainer).__name__} needs all {workers} workers at the same time, but Spark "
-            f"has {slots} task slots: lower num_workers, or raise spark.executor.instances x "
-            "spark.executor.cores / spark.task.cpus (local mode: local[N,4])."
-        )
-    conf = spark.sparkContext.getConf()
-    if conf.get("spark.speculation", "false") == "true":
-        raise ConfigurationError(
-            "spark.speculation is on: Spark would start a second copy of a slow worker, which "
-            "then takes its seat again and again. Set spark.speculation=false."
-        )
-    return workers
-
-
 def _validation_columns(
     spark: SparkSession, columns: Columns, request: TrainRequest
 ) -> tuple[DataFrame, Columns] | None:
@@ -401,16 +433,3 @@ def _collect_validation(
     with naming("validation_data"):
         inspect_validation(*held_out, model, training)
         return ValidationData.collect(*held_out)
-
-
-def server_hosts(spark: SparkSession, master_host: str | None) -> tuple[str, str]:
-    """Return the address to listen on, and the one that executors connect to.
-
-    In local mode nobody else needs to reach the server. On a cluster it listens where Spark's
-    own driver does, and nowhere else.
-    """
-    conf = spark.sparkContext.getConf()
-    if master_host is None and local_cores(str(spark.sparkContext.master)) is not None:
-        return "127.0.0.1", "127.0.0.1"
-    advertised = master_host or conf.get("spark.driver.host") or platform.node()
-    return conf.get("spark.driver.bindAddress") or advertised, advertised

@@ -143,6 +143,8 @@ class Run:
                 self._launch.wait(POLL_SECONDS)
             center = self._server.center()
             summaries = self._finish_job()
+            localities = self._launch.localities()
+            self._history.add_localities(localities.workers, localities.reading)
         finally:
             # Also on an interrupt: no executor goes on for a run nobody waits for.
             self._launch.cancel()

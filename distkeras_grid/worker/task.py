@@ -83,6 +83,8 @@ class WorkerPlan:
         Cores of a task.
     timeout : float
         Seconds to wait for the other workers.
+    gpu_sharing : bool
+        Whether several workers may use one GPU.
     """
 
     run: str
@@ -104,6 +106,7 @@ class WorkerPlan:
     jit: bool | Literal["auto"]
     threads: int
     timeout: float
+    gpu_sharing: bool = False
 
 
 def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,11 +175,10 @@ def _reported(client: WorkerClient) -> Iterator[None]:
 def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[str, Any]:
     import platform
 
-    from distkeras_grid.engine.loading import prepare_process
     from distkeras_grid.worker.loop import train
 
     clock = time.perf_counter()
-    prepare_process(plan.threads)
+    _prepare_process(plan)
     imported = time.perf_counter()
     engine = _engine(plan, client.seat)
     window_seconds = _warm_up(plan, engine, spool, client.seat)
@@ -197,6 +199,21 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
         "import_seconds": imported - clock,
         "compile_seconds": compiled - imported,
     }
+
+
+def _prepare_process(plan: WorkerPlan) -> None:
+    """Import TensorFlow with the task's cores and GPUs."""
+    from pyspark import TaskContext
+
+    from distkeras_grid.engine.gpus import count_gpus, gpus_of, refuse_unassigned, use_gpus
+    from distkeras_grid.engine.loading import prepare_process
+
+    context = TaskContext.get()
+    addresses = gpus_of(context.resources() if context is not None else {})
+    use_gpus(addresses)
+    prepare_process(plan.threads)
+    if not plan.gpu_sharing:
+        refuse_unassigned(addresses, count_gpus(), plan.workers)
 
 
 def steps_before(sequence: int, rows: int, batch_size: int, window: int | None) -> int:

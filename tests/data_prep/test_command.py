@@ -9,7 +9,9 @@ def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
     monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
-    monkeypatch.setattr(command, "tile_images", lambda settings, **_: calls.append(settings))
+    monkeypatch.setattr(
+        command, "tile_images", lambda settings, **_: calls.append(settings) or {"tiles": 0}
+    )
     return calls
 
 
@@ -49,6 +51,8 @@ def test_every_flag_arrives(called):
         "on_error": "skip",
         "glob": "*.png",
         "overwrite": True,
+        "update": False,
+        "prune": False,
     }
 
 

@@ -240,3 +240,19 @@ def test_groups_of_quarter_turns():
         (30.0, [30.0, 120.0]),
         (45.0, [45.0]),
     ]
+
+
+def test_corners_enclose_the_pixels_that_the_tile_shows():
+    """Each tile of a quarter turn is found in the image inside its corners, turned."""
+    image = np.random.default_rng(0).integers(0, 256, (40, 60), np.uint8)
+    spec = TileSpec(tile=16, overlap=0.5, angles=(0, 90, 180, 270))
+    for tile in iter_tiles(image, spec):
+        xs, ys = zip(*tile.corners(), strict=True)
+        left, right = round(min(xs)), round(max(xs))
+        top, bottom = round(min(ys)), round(max(ys))
+        piece = image[top:bottom, left:right]
+        assert np.array_equal(np.rot90(piece, round(tile.angle / 90)), tile.pixels)
+        # The first corner is the tile's own top left one.
+        x, y = tile.corners()[0]
+        first = image[round(y) - (round(y) == bottom), round(x) - (round(x) == right)]
+        assert first == tile.pixels[0, 0]

@@ -9,7 +9,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = ["quick_start"]
+NOTEBOOKS = [
+    "compare_trainers",
+    "on_the_sandbox",
+    "quick_start",
+    "scheduled_preprocessing",
+    "tiling",
+]
 
 
 def read(project, name):

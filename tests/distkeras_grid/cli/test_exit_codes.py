@@ -19,6 +19,7 @@ EXPECTED = {
     errors.EmptyDataError: 3,
     errors.SplitLeakError: 3,
     errors.ImageError: 3,
+    errors.BusyError: 75,
     errors.StorageError: 4,
     errors.PathNotFoundError: 4,
     errors.OutputExistsError: 4,
@@ -27,6 +28,7 @@ EXPECTED = {
     errors.ClusterError: 5,
     errors.NotEnoughSlotsError: 5,
     errors.StartTimeoutError: 5,
+    errors.SandboxError: 5,
     errors.ParameterServerError: 5,
     errors.ServerUnreachableError: 5,
     errors.ProtocolError: 5,
@@ -96,6 +98,6 @@ def test_an_error_of_spark_is_one_line_with_its_cause(capsys):
 
 
 def test_the_help_lists_every_code():
-    lines = exit_codes_help().splitlines()[1:]
+    lines = exit_codes_help().partition("exit codes:\n")[2].splitlines()
     assert [int(line.split()[0]) for line in lines] == [int(code) for code in ExitCode]
     assert set(HELP) == set(ExitCode)

@@ -13,6 +13,7 @@ MODULES = {
     "train": "distkeras_grid.cli.train",
     "predict": "distkeras_grid.cli.predict",
     "evaluate": "distkeras_grid.cli.evaluate",
+    "retrain": "distkeras_grid.cli.retrain",
     "tile": "data_prep.command",
 }
 
@@ -35,7 +36,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest(capsys):
     assert main(["evalute"]) == 2
     told = capsys.readouterr().err
     assert "no verb 'evalute' (did you mean 'evaluate'?)" in told
-    assert "Known: tile, train, predict, evaluate." in told
+    assert "Known: tile, train, retrain, predict, evaluate, " in told
 
 
 def test_version(capsys):

@@ -256,6 +256,8 @@ def test_a_run_that_can_be_saved_nowhere_tells_both_reasons(
         (["--split", "train"], 1, (30, None)),
         (["--validation-split", "test"], 2, (40, 10)),
         ([], 1, (40, None)),
+        (["--where", "label = 1"], 1, (20, None)),
+        (["--split", "train", "--validation-split", "test", "--where", "label = 1"], 1, (15, 10)),
     ],
 )
 def test_splits_are_looked_for_once(spark, data, monkeypatch, flags, opened, rows):
@@ -288,6 +290,8 @@ def test_another_data_set_for_validation_stays_a_path(spark, data):
         ([], 3, "rows of the splits test, train"),
         (["--split", "train", "--set", "batchsize=3"], 2, "did you mean 'batch_size'"),
         (["--split", "train", "--batch-size", "0"], 2, "batch_size must be a whole number"),
+        (["--where", "lable = 1"], 2, "'lable = 1' is no condition on the columns features, label"),
+        (["--where", "label ="], 2, "is no condition"),
         (["--model", "json:loads"], 2, "needs s;"),
         (["--model", "platform:node"], 2, "must be a Keras 3 model"),
         (["--model", "/no/such/model.keras"], 4, "/no/such/model.keras"),

@@ -157,11 +157,11 @@ class TestOnSpark:
             ModelPredictor(model, "image").predict(PIXELS)
 
     def test_executors_are_asked_before_work(self, spark, model, monkeypatch):
-        from distkeras_grid.spark import session
+        from distkeras_grid.spark import interpreters
 
         def refuse(spark):
             raise EnvironmentMismatchError("executors lack tensorflow")
 
-        monkeypatch.setattr(session, "check_executors", refuse)
+        monkeypatch.setattr(interpreters, "check_executors", refuse)
         with pytest.raises(EnvironmentMismatchError):
             ModelPredictor(model, "image").predict(images(spark))

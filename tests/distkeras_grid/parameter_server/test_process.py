@@ -154,6 +154,15 @@ def test_a_blocked_port_is_named(tools):
             server.__enter__()
 
 
+def test_a_port_that_is_taken_leads_to_the_next_ones(tools):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = tools.settings(port=port, port_retries=8)
+        with ServerProcess(settings, np.zeros(8, np.float32), new_key()) as server:
+            assert port < server.address.port <= port + 8
+            assert server.poll(5).version == 0
+
+
 def test_a_center_of_another_size_is_refused(tools):
     for center in (np.zeros(7, np.float32), np.zeros(8)):
         with pytest.raises(ConfigurationError, match="came in"):

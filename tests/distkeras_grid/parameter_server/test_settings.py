@@ -25,6 +25,7 @@ def test_json_round_trip(tools):
         {"run": ""},
         {"statistics_size": -1},
         {"snapshots_per_epoch": -1},
+        {"port_retries": -1},
     ],
 )
 def test_settings_out_of_range_are_refused(tools, change):

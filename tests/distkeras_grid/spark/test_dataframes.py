@@ -10,6 +10,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import (
     as_dataframe,
     feature_expression,
+    read_parquet,
     read_tiles,
     resolve_columns,
     resolve_features,
@@ -115,6 +116,21 @@ def test_a_text_is_no_feature_and_no_label(frame):
 def test_kinds_of_labels(frame, label, size, integer):
     columns = resolve_columns(frame, "numbers", label)
     assert (columns.label_size, columns.integer_labels) == (size, integer)
+
+
+def test_of_shards_those_are_read_that_the_data_set_names(spark, frame, tmp_path):
+    path = str(tmp_path / "tiles")
+    for shard in range(3):
+        frame.write.parquet(f"{path}/shard={shard}/split=train")
+    rows = frame.count()
+    assert read_parquet(spark, path).count() == 3 * rows
+    (tmp_path / "tiles" / "_dataset.json").write_text('{"shards": ["shard=0", "shard=2"]}')
+    found = read_parquet(spark, f"{path}/")
+    assert found.count() == 2 * rows
+    assert {row[0] for row in found.select("shard").distinct().collect()} == {0, 2}
+    assert read_tiles(path, splits=("train",))[0].count() == 2 * rows
+    (tmp_path / "tiles" / "_dataset.json").write_text("{}")
+    assert read_parquet(spark, path).count() == 3 * rows
 
 
 def test_read_tiles_gives_the_splits_and_keeps_metadata(spark, frame, tmp_path):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from distkeras_grid.errors import ClusterError
-from distkeras_grid.spark.launch import Launch
+from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
 
 
 def launched(spark, task):
@@ -33,11 +33,50 @@ def sleeps(batches):
     yield from batches
 
 
+# As Spark 4.3 words it when YARN has killed every executor that ran the task.
+KILLED = """An error occurred while calling o104.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 8.0 failed \
+4 times, most recent failure: Lost task 0.3 in stage 8.0 (TID 19) (localhost executor 4): \
+ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: Container \
+killed by YARN for exceeding physical memory limits. 1.6 GB of 1.5 GB physical memory used. \
+Consider boosting spark.executor.memoryOverhead.
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+"""
+
+
+def test_a_container_killed_for_its_memory_names_the_setting_and_a_number():
+    reason = spark_reason(RuntimeError(KILLED))
+    error = job_error("ADAG-1", reason, "yarn", 1024)
+    assert isinstance(error, ClusterError)
+    assert "it took 1.6 GB of 1.5 GB" in str(error)
+    # 1.25 x 1638 - 1536 more than now, in steps of 64.
+    assert "set spark.executor.memoryOverhead=1536m (now 1024)" in str(error)
+    assert "raise spark.executor.memoryOverhead by 512 MB" in str(job_error("x", reason, "yarn"))
+
+
 @pytest.mark.spark
 def test_rows_come_back(spark):
     launch = launched(spark, passes)
     assert launch.wait(30)
     assert sorted(row.id for row in launch.result()) == [0, 1]
+
+
+def counts(batches):
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pydict({"id": [max(batch.nbytes for batch in batches)]})
+
+
+@pytest.mark.spark
+def test_rows_come_in_small_pieces_and_the_setting_stays_the_users(spark):
+    before = spark.conf.get(PIECE_SETTING)
+    frame = spark.range(0, 80, 1, 1).selectExpr(f"cast(repeat('a', {1 << 18}) as binary) as image")
+    launch = Launch(frame, counts, "id long", "pieces")
+    launch.start()
+    assert launch.wait(60)
+    assert 8 << 20 < launch.result()[0].id < 17 << 20
+    assert spark.conf.get(PIECE_SETTING) == before
 
 
 @pytest.mark.spark

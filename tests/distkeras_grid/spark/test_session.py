@@ -1,36 +1,14 @@
-"""The session and the check of executors' interpreters."""
+"""The session, and the slots it has."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-import venv
 
 import pytest
 
-from distkeras_grid.errors import EnvironmentMismatchError
-from distkeras_grid.spark import session
-from distkeras_grid.spark.session import (
-    check_executors,
-    compare_interpreters,
-    local_cores,
-    package_versions,
-    task_slots,
-)
+from distkeras_grid.spark.session import executor_slots, local_cores, task_slots
 from tests.cluster import spark_home
-
-DRIVER = {
-    "executable": "/driver/python",
-    "python": "3.11",
-    "packages": {"keras": "3.15.1", "numpy": "2.4.6"},
-}
-
-
-def executor(**packages):
-    found = {**DRIVER["packages"], **packages}
-    return {"executable": "/node/python", "host": "node7", "python": "3.11", "packages": found}
+from tests.distkeras_grid.spark.programs import run_python
 
 
 @pytest.mark.parametrize(
@@ -40,53 +18,22 @@ def test_local_cores(master, cores):
     assert local_cores(master) == cores
 
 
-def test_equal_interpreters_raise_nothing():
-    assert compare_interpreters(DRIVER, executor()) == []
+@pytest.mark.spark
+def test_slots_of_a_local_session_are_its_threads(spark):
+    assert task_slots(spark) == 2
 
 
 @pytest.mark.parametrize(
-    ("packages", "words"),
+    ("settings", "slots"),
     [
-        ({"keras": None}, "lacks keras"),
-        ({"distkeras_grid": None}, "lacks distkeras_grid"),
-        ({"numpy": "1.26.4"}, "numpy 1.26.4"),
+        ({}, 1),
+        ({"spark.executor.cores": "4"}, 4),
+        ({"spark.executor.cores": "5", "spark.task.cpus": "2"}, 2),
+        ({"spark.executor.cores": "1", "spark.task.cpus": "2"}, 1),
     ],
 )
-def test_a_difference_names_both_interpreters(packages, words):
-    (problem,) = compare_interpreters(DRIVER, executor(**packages))
-    assert words in problem
-    assert "/driver/python" in problem
-    assert "/node/python" in problem
-
-
-def test_another_python_is_told():
-    (problem,) = compare_interpreters(DRIVER, {**executor(), "python": "3.12"})
-    assert "3.12" in problem
-
-
-def test_builds_of_one_package_count_under_one_name():
-    assert package_versions(("tensorflow",))["tensorflow"] is not None
-    assert package_versions(("no-such-package",)) == {"no-such-package": None}
-
-
-@pytest.mark.spark
-def test_this_session_passes_its_own_check(spark):
-    assert task_slots(spark) == 2
-    check_executors(spark)
-
-
-@pytest.mark.spark
-def test_a_package_that_executors_lack_is_told_before_work(spark, monkeypatch):
-    versions = package_versions
-
-    def pretend(names):
-        return {**versions(names), "only-here": "1.0"}
-
-    # The driver claims a package that no interpreter has; the executors answer for themselves.
-    monkeypatch.setattr(session, "package_versions", pretend)
-    with pytest.raises(EnvironmentMismatchError, match="lacks only-here") as caught:
-        check_executors(spark, ("numpy", "only-here"))
-    assert sys.executable in str(caught.value)
+def test_an_executor_runs_a_task_for_each_of_its_shares_of_cores(settings, slots):
+    assert executor_slots(settings.get) == slots
 
 
 SUBMITTED = """
@@ -106,46 +53,3 @@ def test_under_spark_submit_the_submission_decides(tmp_path):
     flags = ("--master", "local[1,2]", "--name", "theirs", "--driver-memory", "600m")
     told = run_python(tmp_path, str(spark_home() / "bin" / "spark-submit"), *flags, str(script))
     assert told == ["local[1,2]", "theirs", "2s", "600m", sys.executable]
-
-
-BARE_EXECUTORS = """
-import json, os, sys
-os.environ["PYSPARK_PYTHON"] = sys.argv[1]
-from pyspark.sql import SparkSession
-from distkeras_grid.errors import EnvironmentMismatchError
-from distkeras_grid.spark.session import check_executors
-session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-try:
-    check_executors(session)
-except EnvironmentMismatchError as error:
-    print("told", json.dumps([str(error)]))
-"""
-
-
-@pytest.mark.spark
-def test_executors_of_a_bare_interpreter_are_one_error_that_names_both(tmp_path):
-    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
-    bare = str(tmp_path / "bare" / "bin" / "python")
-    (message,) = run_python(tmp_path, sys.executable, "-c", BARE_EXECUTORS, bare)
-    assert bare in message
-    assert sys.executable in message
-    assert "lacks tensorflow" in message
-    assert "lacks distkeras_grid" in message
-
-
-def run_python(folder, *command):
-    """Run a program in a folder from which nothing is imported; return what it told as JSON."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    for name in ("PYTHONPATH", "SPARK_HOME"):
-        environment.pop(name, None)
-    ended = subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment,
-        cwd=folder,
-    )
-    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("told ")]
-    return json.loads(line.removeprefix("told "))

@@ -27,6 +27,13 @@ def test_the_window_that_is_named_is_enough():
     assert not NetworkNeed(19_200_000, 20, enough - 1, 0.24 * (enough - 1) / 12).fits
 
 
+def test_a_window_that_takes_long_enough_fits():
+    need = NetworkNeed(19_200_000, 20, 12, 1.0)
+    assert need.shortest_window == pytest.approx(0.3072)
+    for seconds, fits in ((0.31, True), (0.3, False)):
+        assert NetworkNeed(19_200_000, 20, 12, seconds).fits is fits
+
+
 def test_loopback_is_faster_than_a_network():
     assert link_speed("127.0.0.1") > link_speed("10.0.0.5")
 

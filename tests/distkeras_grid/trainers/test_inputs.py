@@ -141,7 +141,7 @@ def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
     ],
 )
 def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments, match):
-    def too_late(*_):
+    def too_late(*_, **__):
         raise AssertionError("a job was run first")
 
     monkeypatch.setattr(preparation, "check_executors", too_late)

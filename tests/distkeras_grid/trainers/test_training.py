@@ -188,6 +188,8 @@ def test_two_workers_learn_and_account_for_every_window(frame, name):
     assert {"loss", "accuracy", "staleness", "bytes_up", "bytes_down"} <= set(table.columns)
     assert trainer.history.history["accuracy"][-1] > 0.8
     assert 0 < trainer.get_training_time() < 60
+    assert all(record.locality for record in trainer.history.workers)
+    assert sum(trainer.history.params["reading"].values()) > 0
 
 
 def test_staleness_identity_on_the_real_server(frame):

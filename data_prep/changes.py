@@ -1,0 +1,312 @@
+"""What an update of a data set has to do: pure comparison of what is there with what was tiled.
+
+An image is known by its path and its content. One whose length and time of change are those of last
+time is not read again; one that was touched is read, and its digest decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from data_prep.labels import Annotation
+from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.split import Source, assign_splits
+from data_prep.stages import Inspected
+from distkeras_grid.feeding.schema import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file of the input folder.
+
+    Parameters
+    ----------
+    uri : str
+        The whole path, as Spark names it.
+    length : int
+        Bytes.
+    modified : int
+        Milliseconds since 1970.
+    """
+
+    uri: str
+    length: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the listing alone tells.
+
+    Parameters
+    ----------
+    unchanged : tuple of str
+        Images that need no look.
+    candidates : tuple of str
+        New and touched images, and those that could not be tiled last time.
+    removed : tuple of str
+        Tiled images that are no longer there.
+    problems : dict of str to str
+        Why others cannot be tiled, by path.
+    """
+
+    unchanged: tuple[str, ...]
+    candidates: tuple[str, ...]
+    removed: tuple[str, ...]
+    problems: dict[str, str]
+
+
+@dataclass
+class Changes:
+    """What an update does.
+
+    Parameters
+    ----------
+    entries : dict of str to Entry
+        Of the new data set, without the images that are still to be tiled.
+    work : list of str
+        Images to tile.
+    dropped : list of Entry
+        Images whose present tiles go.
+    problems : dict of str to str
+        Why images could not be tiled, by path.
+    """
+
+    entries: dict[str, Entry]
+    work: list[str] = field(default_factory=list)
+    dropped: list[Entry] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def replaced(self) -> list[str]:
+        """Return which images to tile have tiles already."""
+        return sorted({entry.source for entry in self.dropped} & set(self.work))
+
+
+def compare(
+    entries: Mapping[str, Entry],
+    listed: Mapping[str, Listed],
+    said: Mapping[str, Annotation],
+    problems: Mapping[str, str],
+    classes: tuple[str, ...],
+    *,
+    prune: bool,
+) -> Comparison:
+    """Tell which images must be looked at.
+
+    Parameters
+    ----------
+    entries : mapping of str to Entry
+        What is known, by path.
+    listed : mapping of str to Listed
+        What is there, by path.
+    said : mapping of str to Annotation
+        Labels, by path.
+    problems : mapping of str to str
+        Why other images have none.
+    classes : tuple of str
+        Of the data set; empty where there is none yet.
+    prune : bool
+        Whether tiles of removed images go.
+    """
+    found = dict(problems)
+    for path, annotation in said.items():
+        if classes and annotation.label not in classes:
+            found[path] = (
+                f"{path} has the class {annotation.label!r}, and the data set has "
+                f"{', '.join(classes)}; models of it know no other, so tile that into a new output"
+            )
+    removed = {
+        path for path, entry in entries.items() if entry.status == TILED and path not in listed
+    }
+    usable = [path for path in listed if path not in found]
+    unchanged = {path for path in usable if _is_tiled_as(entries.get(path), listed[path], said)}
+    standing = unchanged if prune else unchanged | removed
+    contents = {entries[path].sha256 for path in standing}
+    unchanged |= {
+        path for path in usable if _is_known_copy(entries.get(path), listed[path], contents)
+    }
+    candidates = sorted(set(usable) - unchanged)
+    return Comparison(tuple(sorted(unchanged)), tuple(candidates), tuple(sorted(removed)), found)
+
+
+def _is_tiled_as(entry: Entry | None, listed: Listed, said: Mapping[str, Annotation]) -> bool:
+    return (
+        entry is not None
+        and entry.status == TILED
+        and (entry.length, entry.modified) == (listed.length, listed.modified)
+        and entry.label == said[entry.source].label
+    )
+
+
+def _is_known_copy(entry: Entry | None, listed: Listed, contents: set[str | None]) -> bool:
+    return (
+        entry is not None
+        and entry.status == LEFT_OUT
+        and (entry.length, entry.modified) == (listed.length, listed.modified)
+        and entry.sha256 in contents
+    )
+
+
+def decide(
+    entries: Mapping[str, Entry],
+    listed: Mapping[str, Listed],
+    said: Mapping[str, Annotation],
+    comparison: Comparison,
+    found: Mapping[str, Inspected],
+    image: Field,
+    *,
+    prune: bool,
+) -> Changes:
+    """Tell what becomes of each image, now that the candidates were looked at.
+
+    Parameters
+    ----------
+    entries, listed, said, comparison, prune
+        See `compare`.
+    found : mapping of str to Inspected
+        What the candidates are.
+    image : Field
+        Of the image column; other channels and types are left out.
+    """
+    changes = Changes({path: entries[path] for path in comparison.unchanged})
+    for path, entry in entries.items():
+        if entry.status == REMOVED and path not in listed:
+            changes.entries[path] = entry
+    for path in comparison.removed:
+        _remove(changes, entries[path], prune=prune)
+    for path in sorted(comparison.problems):
+        _leave_out(changes, path, entries.get(path), comparison.problems[path])
+    touched = []
+    for path in comparison.candidates:
+        former, seen = entries.get(path), found[path]
+        reason = seen.error or _misfit(path, seen, image)
+        if reason is not None:
+            _leave_out(changes, path, former, reason)
+        elif _has_same_tiles(former, seen, said[path]):
+            changes.entries[path] = _stamped(entries[path], listed[path])
+        else:
+            touched.append(path)
+    for path in touched:
+        former = entries.get(path)
+        if former is not None and former.status == TILED:
+            changes.dropped.append(former)
+    _sort_touched(changes, touched, listed, said, found)
+    return changes
+
+
+def _sort_touched(
+    changes: Changes,
+    touched: list[str],
+    listed: Mapping[str, Listed],
+    said: Mapping[str, Annotation],
+    found: Mapping[str, Inspected],
+) -> None:
+    """Tile each content once: the first by path, where none stands already."""
+    standing = changes.entries.values()
+    originals = {entry.sha256: entry for entry in standing if entry.status == TILED}
+    for path in touched:
+        new = Entry(path, TILED, sha256=found[path].sha256, label=said[path].label)
+        original = originals.setdefault(new.sha256, new)
+        if original is new:
+            changes.work.append(path)
+        elif original.label == new.label:
+            reason = f"the same bytes as {original.source}"
+            copy = Entry(path, LEFT_OUT, reason=reason, sha256=new.sha256)
+            changes.entries[path] = _stamped(copy, listed[path])
+        else:
+            _leave_out(changes, path, None, _two_labels(new, original, listed))
+
+
+def _remove(changes: Changes, entry: Entry, *, prune: bool) -> None:
+    """Drop a removed image's tiles, or keep them; its split is remembered in any case."""
+    changes.entries[entry.source] = entry
+    if prune:
+        changes.dropped.append(entry)
+        changes.entries[entry.source] = replace(entry, status=REMOVED, tiles=0, shard=None)
+
+
+def _leave_out(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
+    """List an image that cannot be tiled; the next update tries it again."""
+    changes.problems[path] = reason
+    changes.entries[path] = Entry(path, LEFT_OUT, reason=reason)
+    if former is not None and former.status == TILED:
+        kept = f"{reason}; its former tiles are kept"
+        changes.problems[path] = kept
+        changes.entries[path] = replace(former, reason=kept, length=None, modified=None)
+
+
+def _misfit(path: str, seen: Inspected, image: Field) -> str | None:
+    channels = image.shape[2]
+    if (seen.channels, seen.dtype) == (channels, image.dtype):
+        return None
+    return (
+        f"{path} has {seen.channels} channels of {seen.dtype}, and the data set has {channels} of "
+        f"{image.dtype}; convert it"
+    )
+
+
+def _has_same_tiles(former: Entry | None, seen: Inspected, said: Annotation) -> bool:
+    return (
+        former is not None
+        and former.status == TILED
+        and (former.sha256, former.label) == (seen.sha256, said.label)
+    )
+
+
+def _stamped(entry: Entry, listed: Listed) -> Entry:
+    reason = entry.reason if entry.status == LEFT_OUT else None
+    return replace(entry, reason=reason, length=listed.length, modified=listed.modified)
+
+
+def _two_labels(new: Entry, original: Entry, listed: Mapping[str, Listed]) -> str:
+    gone = "" if original.source in listed else ", which is no longer there: --prune drops it"
+    return (
+        f"{new.source} is labelled {new.label!r}, and byte-identical to {original.source}, "
+        f"labelled {original.label!r}{gone}; keep the right one"
+    )
+
+
+def splits_of(
+    changes: Changes,
+    entries: Mapping[str, Entry],
+    said: Mapping[str, Annotation],
+    found: Mapping[str, Inspected],
+    fractions: dict[str, float],
+    seed: int,
+) -> dict[str, str]:
+    """Assign the images to tile to splits; whatever had one keeps it, by path and by content.
+
+    Parameters
+    ----------
+    changes : Changes
+    entries : mapping of str to Entry
+        What was known before.
+    said, found
+        See `decide`.
+    fractions, seed
+        See `data_prep.split.assign_splits`.
+    """
+    by_content = {entry.sha256: entry.split for entry in entries.values() if entry.split}
+    kept = {path: entry.split for path, entry in changes.entries.items() if entry.split}
+    kept = {path: split for path, split in kept.items() if changes.entries[path].status == TILED}
+    for path in changes.work:
+        former = entries.get(path)
+        # Content first: an image that models were trained on must not come back as a test.
+        split = by_content.get(found[path].sha256) or (former.split if former else None)
+        if split:
+            kept[path] = split
+    chosen = any(said[path].split for path in changes.work)
+    sources = [
+        Source(
+            path, str(entry.sha256), str(entry.label), entry.group, entry.split if chosen else None
+        )
+        for path, entry in changes.entries.items()
+        if entry.status == TILED
+    ]
+    for path in changes.work:
+        split = (kept.get(path) or said[path].split) if chosen else None
+        one = Source(path, found[path].sha256, said[path].label, said[path].group, split)
+        sources.append(one)
+    assigned = assign_splits(sources, fractions, seed, kept)
+    return {path: assigned[path] for path in changes.work}

@@ -1,0 +1,169 @@
+"""``_dataset.json``: what a data set of tiles holds, source by source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from data_prep.geometry import TileSpec
+from data_prep.plan import PlannedSource
+from data_prep.settings import TilingSettings
+from data_prep.stages import Inspected
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.schema import Field
+
+VERSION = 1
+TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
+# What must stay as it is for as long as a data set is added to.
+LASTING = ("encoding", "quality", "channels", "split", "seed", "group")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What ``_dataset.json`` says about one image.
+
+    Parameters
+    ----------
+    source : str
+        Path below the input folder.
+    status : {"tiled", "left out", "removed"}
+    tiles : int
+    reason : str, optional
+        Why it is left out, or why only its former tiles are there.
+    sha256, label, split, group : str, optional
+    width, height, channels : int, optional
+        Pixels; number of channels.
+    shard : int, optional
+        The folder ``shard=N`` with its tiles; None in a data set that was written at once.
+    update : int, optional
+        The update that tiled it, from 0.
+    length, modified : int, optional
+        Bytes and milliseconds since 1970 of the file as it was read.
+    """
+
+    source: str
+    status: str
+    tiles: int = 0
+    reason: str | None = None
+    sha256: str | None = None
+    label: str | None = None
+    split: str | None = None
+    group: str | None = None
+    width: int | None = None
+    height: int | None = None
+    channels: int | None = None
+    shard: int | None = None
+    update: int | None = None
+    length: int | None = None
+    modified: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values that there are."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Entry:
+        """Read what `to_json` wrote."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in content.items() if name in known})
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set as its manifest describes it.
+
+    Parameters
+    ----------
+    image : Field
+        Of the image column.
+    entries : dict of str to Entry
+        By path.
+    last_shard, last_update : int
+        The highest numbers so far, -1 where there was none.
+    content : dict
+        All that the manifest says.
+    """
+
+    image: Field
+    entries: dict[str, Entry]
+    last_shard: int
+    last_update: int
+    content: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> DataSet:
+        """Read the content of ``_dataset.json``."""
+        entries = [Entry.from_json(each) for each in content["sources"]]
+        return cls(
+            image=Field.from_metadata("image", content["image"]),
+            entries={entry.source: entry for entry in entries},
+            last_shard=content.get("last_shard", -1),
+            last_update=content.get("last_update", -1),
+            content=content,
+        )
+
+    def check_settings(self, settings: TilingSettings) -> None:
+        """Refuse to add tiles that were cut in another way.
+
+        Raises
+        ------
+        ConfigurationError
+            Names the first setting that differs.
+        """
+        former = {**TileSpec.from_json(self.content["spec"]).to_json(), **self.content["settings"]}
+        now = {**settings.spec.to_json(), **settings.to_json()}
+        for name in (*settings.spec.to_json(), *LASTING):
+            if former[name] != now[name]:
+                raise ConfigurationError(
+                    f"{settings.output} was made with {name} {former[name]!r}, and this update "
+                    f"says {now[name]!r}; give the same, or tile into another output"
+                )
+
+
+def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
+    """Return the entry of an image whose tiles are there."""
+    names = ("source", "sha256", "label", "split", "group", "width", "height", "channels", "tiles")
+    return Entry(status=TILED, **{name: getattr(planned, name) for name in names}, **more)
+
+
+def planned_source(found: Inspected, path: str, tiles: int, **said: Any) -> PlannedSource:
+    """Return an image that is to be tiled; `said` are its label, split and group."""
+    names = ("uri", "sha256", "width", "height", "channels", "tile_bytes")
+    seen = {name: getattr(found, name) for name in names}
+    return PlannedSource(source=path, tiles=tiles, **seen, **said)
+
+
+def build_manifest(
+    settings: TilingSettings, image: Field, entries: Iterable[Entry], versions: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the content of ``_dataset.json``.
+
+    Parameters
+    ----------
+    settings : TilingSettings
+    image : Field
+        Of the image column.
+    entries : iterable of Entry
+    versions : dict
+        Of the packages that cut the tiles.
+    """
+    listed = sorted(entries, key=lambda entry: (entry.status != TILED, entry.source))
+    counts: dict[str, dict[str, int]] = {}
+    for entry in listed:
+        if entry.split is not None and entry.label is not None and entry.status == TILED:
+            by_class = counts.setdefault(entry.split, dict.fromkeys(image.classes, 0))
+            by_class[entry.label] += entry.tiles
+    return {
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "image": image.to_metadata(),
+        "spec": settings.spec.to_json(),
+        "settings": settings.to_json(),
+        "classes": list(image.classes),
+        "tiles": sum(entry.tiles for entry in listed),
+        "counts": counts,
+        "sources": [entry.to_json() for entry in listed],
+        "versions": versions,
+    }

@@ -1,0 +1,45 @@
+"""``distkeras-grid cancel``: stops an application of YARN."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+
+DESCRIPTION = """\
+Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. One that
+has ended already stays as it is.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid cancel",
+        description=DESCRIPTION,
+        epilog=exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("id", metavar="ID", help="application_..., as submit has printed it")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: cancel(flags))
+
+
+def cancel(flags: argparse.Namespace) -> ExitCode:
+    """Stop an application."""
+    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.spark_submit import check_hadoop_settings
+    from distkeras_grid.submission.yarn import check_id, yarn_client
+
+    check_id(flags.id)
+    check_hadoop_settings()
+    with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
+        application = yarn.cancel(flags.id)
+    print(f"{application.id}  {application.state}  {application.final}")
+    return ExitCode.OK

@@ -1,0 +1,260 @@
+"""``distkeras-grid doctor``: what is wrong with a cluster, before a training finds out."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from distkeras_grid.spark.doctor import Finding
+    from distkeras_grid.spark.memory import ModelSize
+    from distkeras_grid.spark.storage import Storage
+
+DESCRIPTION = """\
+Look at Java, Hadoop's configuration, Spark's settings, the executors' Python, the way from the
+executors back to the driver, memory and storage: one line each, with what to change. It takes as
+long as Spark's start and a few seconds. The same is looked at before every training; this tells
+it without one, and all of it. Exit code 5 if anything is bad.
+"""
+EPILOG = """\
+examples:
+  distkeras-grid doctor
+  distkeras-grid doctor --master yarn --workers 4 --model model.keras --storage hdfs:///runs
+  spark-submit --master yarn --num-executors 4 jobs/doctor.py --workers 4 --model 25M
+"""
+KLIST_SECONDS = 10.0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid doctor",
+        description=DESCRIPTION,
+        epilog=EPILOG + "\n" + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add("--workers", type=int, metavar="N", help="num_workers of the training (all task slots)")
+    add(
+        "--model",
+        metavar="FILE|N",
+        help="FILE.keras on any Hadoop path, or its weights, such as 25M",
+    )
+    add("--storage", metavar="URI", help="also write, read and delete a small file there")
+    add("--host", metavar="NAME", help="master_host of the training")
+    add("--port", type=int, default=0, help="master_port of the training (any free port)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: doctor(flags))
+
+
+def doctor(flags: argparse.Namespace) -> ExitCode:
+    """Print a line for each finding, as it is found."""
+    began = time.monotonic()
+    levels = [_tell(finding) for finding in _before_spark(flags)]
+    if "bad" in levels:
+        print("Spark was not started: mend this first.")
+        return ExitCode.CLUSTER
+    from distkeras_grid.spark.session import build_session
+
+    spark = build_session("distkeras-grid doctor", master=flags.master)
+    levels += [_tell(finding) for finding in _in_session(flags, spark)]
+    counts = ", ".join(f"{levels.count(level)} {level}" for level in ("bad", "warn", "ok"))
+    print(f"{counts} in {time.monotonic() - began:.0f} s")
+    return ExitCode.CLUSTER if "bad" in levels else ExitCode.OK
+
+
+def _tell(finding: Finding) -> str:
+    """Print a finding; return its level."""
+    # What is bad stands out in a page of lines.
+    mark = "BAD" if finding.level == "bad" else str(finding.level)
+    print(f"{mark:<4}  {finding.subject:<15}  {finding.text}")
+    return str(finding.level)
+
+
+def _before_spark(flags: argparse.Namespace) -> Iterator[Finding]:
+    """Look at what Spark itself needs to start."""
+    from distkeras_grid.spark.doctor import Finding, Level, check_hadoop, check_kerberos
+    from distkeras_grid.spark.session import planned_settings
+
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
+        text = f"{where}: install Java 17 or later, and set JAVA_HOME."
+        yield Finding("java", Level.BAD, text)
+        return
+    folder = os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")
+    files = _readable(Path(folder)) if folder else []
+    planned = planned_settings(flags.master)
+    submitted = planned.get("spark.submit.deployMode") == "cluster"
+    yield check_hadoop(planned["spark.master"], folder, files, submitted=submitted)
+    if folder and "core-site.xml" in files:
+        from distkeras_grid.webhdfs.addresses import read_sites
+
+        authentication = read_sites(folder).get("hadoop.security.authentication", "simple")
+        if authentication == "kerberos":
+            keytab = planned.get("spark.kerberos.keytab")
+            yield from check_kerberos(authentication, has_ticket(), keytab)
+
+
+def _readable(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    return [path.name for path in folder.iterdir() if os.access(path, os.R_OK)]
+
+
+def has_ticket() -> bool | None:
+    """Return whether klist finds a valid Kerberos ticket, None if there is no klist."""
+    klist = shutil.which("klist")
+    if klist is None:
+        return None
+    return subprocess.run([klist, "-s"], check=False, timeout=KLIST_SECONDS).returncode == 0
+
+
+def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Finding]:
+    from distkeras_grid.spark.addresses import place_server
+    from distkeras_grid.spark.doctor import (
+        Finding,
+        Level,
+        caught,
+        check_gpus,
+        check_java,
+        check_scheduling,
+        check_slots,
+        check_storage,
+        describe_executors,
+    )
+    from distkeras_grid.spark.interpreters import check_executors
+    from distkeras_grid.spark.session import settled_slots
+    from distkeras_grid.spark.storage import Storage
+
+    context = spark.sparkContext
+    setting = context.getConf().get
+    jvm: Any = context._jvm
+    yield check_java(str(jvm.java.lang.System.getProperty("java.version")))
+    about = f"Spark {spark.version} on {context.master}, {context.applicationId}"
+    yield Finding("session", Level.OK, about)
+    slots = settled_slots(spark, flags.workers)
+    workers = flags.workers or slots
+    yield check_slots(slots, flags.workers)
+    yield from check_scheduling(setting)
+    yield from check_gpus(setting)
+    yield caught("executors", lambda: describe_executors(check_executors(spark), sys.executable))
+    place = place_server(spark, flags.host, flags.port)
+
+    def reach() -> str:
+        check_executors(spark, place=place)
+        port = f"port {place.port}" if place.port else "any free port"
+        return f"executors reach the parameter server's place: {place.advertised_host}, {port}"
+
+    yield caught("server", reach)
+    storage = Storage(spark)
+    if flags.storage:
+        yield caught("storage", lambda: check_storage(storage, flags.storage))
+    yield from _capacity(spark, model_size(flags.model, storage), slots, workers, place.bind_host)
+
+
+def _capacity(
+    spark: SparkSession, model: ModelSize, slots: int, workers: int, bind_host: str
+) -> Iterator[Finding]:
+    """Look at memory and network, against the model."""
+    from distkeras_grid.spark.doctor import Finding, Level
+    from distkeras_grid.spark.memory import check_containers, check_machine, megabytes
+    from distkeras_grid.spark.session import executor_slots, local_cores
+    from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
+
+    master = str(spark.sparkContext.master)
+    setting = spark.sparkContext.getConf().get
+    if local_cores(master) is not None:
+        import psutil
+
+        free = psutil.virtual_memory().available >> 20
+        heap = megabytes(setting("spark.driver.memory") or "1g")
+        yield check_machine(free, heap, model, min(workers, slots))
+    yield from check_containers(
+        setting, master, model, slots=executor_slots(setting), workers=workers
+    )
+    need = NetworkNeed(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
+    yield Finding(
+        "network",
+        Level.OK,
+        f"{4 * model.weights / 1e6:.3g} MB of weights x {workers} workers: windows that take "
+        f"{need.shortest_window:.2g} s or longer do not wait for a link of "
+        f"{need.available / 1e9:.3g} GB/s",
+    )
+
+
+def model_size(model: str | None, storage: Storage) -> ModelSize:
+    """Return what a model weighs.
+
+    Parameters
+    ----------
+    model : str or None
+        A number of weights, such as ``"25M"``, or the path of a ``.keras`` file; None for one
+        that is not known.
+    storage : Storage
+        Reads the file.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file is no ``.keras`` archive.
+    """
+    from distkeras_grid.spark.memory import ModelSize
+
+    if model is None:
+        return ModelSize()
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", model)
+    if number is not None:
+        factor = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[number.group(2)]
+        return ModelSize(int(float(number.group(1)) * factor))
+    content = storage.read_bytes(model)
+    try:
+        weights, kept = count_weights(content)
+    except (zipfile.BadZipFile, KeyError, OSError) as error:
+        raise ConfigurationError(
+            f"--model {model} is neither a number of weights nor a .keras archive ({error!r})."
+        ) from error
+    return ModelSize(weights, round(kept / max(weights, 1))) if kept else ModelSize(weights)
+
+
+def count_weights(archive: bytes) -> tuple[int, int]:
+    """Return the weights in a ``.keras`` archive, and what its optimizer keeps of them.
+
+    Without Keras, which would take seconds, and without the user's own layers.
+    """
+    import h5py
+    import numpy as np
+
+    counts = {"weights": 0, "optimizer": 0}
+
+    def count(name: str, entry: object) -> None:
+        if isinstance(entry, h5py.Dataset):
+            kind = "optimizer" if name.startswith("optimizer/") else "weights"
+            counts[kind] += int(np.prod(entry.shape))
+
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        stored = io.BytesIO(members.read("model.weights.h5"))
+    with h5py.File(stored) as file:
+        file.visititems(count)
+    return counts["weights"], counts["optimizer"]

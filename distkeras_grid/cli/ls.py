@@ -1,0 +1,83 @@
+"""``distkeras-grid ls``: what lies on HDFS, from a machine without Java or Hadoop."""
+
+from __future__ import annotations
+
+import argparse
+import stat
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.put import add_address_flags
+
+if TYPE_CHECKING:
+    from distkeras_grid.webhdfs.connection import FileStatus
+
+DESCRIPTION = """\
+List a directory on HDFS, or a file, over HTTP (WebHDFS): mode, owner, group, bytes, local time of
+the last change, path.
+"""
+EPILOG = """\
+WebHDFS is looked for at --url, at WEBHDFS_URL, and where the configuration files in
+HADOOP_CONF_DIR say.
+
+examples:
+  distkeras-grid ls --url http://namenode:9870 /raw
+  distkeras-grid ls hdfs:///runs
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid ls",
+        description=DESCRIPTION,
+        epilog=EPILOG + "\n" + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", metavar="PATH", help="file or directory on HDFS")
+    add_address_flags(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: ls(flags))
+
+
+def ls(flags: argparse.Namespace) -> None:
+    """List as the flags say."""
+    from distkeras_grid.webhdfs.download import list_directory
+
+    for line in format_listing(list_directory(flags.path, url=flags.url, kerberos=flags.kerberos)):
+        print(line)
+
+
+def format_listing(found: Sequence[FileStatus]) -> list[str]:
+    """Return a line for each file or directory, in columns.
+
+    Parameters
+    ----------
+    found : sequence of FileStatus
+    """
+    rows = [
+        (
+            stat.filemode(
+                int(each.permission, 8) | (stat.S_IFDIR if each.is_directory else stat.S_IFREG)
+            ),
+            each.owner,
+            each.group,
+            str(each.size),
+            f"{datetime.fromtimestamp(each.modified):%Y-%m-%d %H:%M}",
+            # A line of a terminal must not be changed by a name.
+            each.path if each.path.isprintable() else repr(each.path)[1:-1],
+        )
+        for each in found
+    ]
+    owner, group, size = (max((len(row[at]) for row in rows), default=0) for at in (1, 2, 3))
+    return [
+        f"{row[0]}  {row[1]:<{owner}}  {row[2]:<{group}}  {row[3]:>{size}}  {row[4]}  {row[5]}"
+        for row in rows
+    ]

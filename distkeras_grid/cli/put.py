@@ -1,0 +1,131 @@
+"""``distkeras-grid put``: files and folders to HDFS, from a machine without Java or Hadoop."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+
+if TYPE_CHECKING:
+    from distkeras_grid.webhdfs.pool import Transferred
+
+DESCRIPTION = """\
+Copy files and folders to HDFS over HTTP (WebHDFS): no Java and no Hadoop is needed here.
+
+Each file is written under a hidden name, compared with what was read by the checksum that HDFS
+keeps, and renamed: it appears whole or not at all. Files that are there with the same content are
+left out, so the same command goes on where one that was cut off has ended. A file that fails does
+not keep the others from being copied; the end says which did.
+"""
+EPILOG = """\
+A folder keeps its name below TARGET; what lies in it goes straight to TARGET if LOCAL ends in a
+slash. WebHDFS is looked for at --url, at WEBHDFS_URL, and where the configuration files in
+HADOOP_CONF_DIR say.
+
+examples:
+  distkeras-grid put --url http://namenode:9870 images /raw        (to /raw/images)
+  distkeras-grid put images/ webhdfs://namenode:9870/raw           (to /raw)
+  export HADOOP_CONF_DIR=/etc/hadoop/conf
+  distkeras-grid put --threads 8 monday tuesday hdfs:///raw
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid put",
+        description=DESCRIPTION,
+        epilog=EPILOG + "\n" + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("local", nargs="+", metavar="LOCAL", help="files and folders of here")
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help="folder on HDFS, made where it is missing; for a single file also its new name",
+    )
+    add_transfer_flags(parser)
+    return parser
+
+
+def add_address_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that tell how HDFS is reached."""
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="http://NAMENODE:9870; both of a highly available HDFS with ';' between them "
+        "(WEBHDFS_URL, or what HADOOP_CONF_DIR says)",
+    )
+    parser.add_argument(
+        "--kerberos",
+        action="store_true",
+        default=None,
+        help="show the ticket of kinit (as HADOOP_CONF_DIR says)",
+    )
+
+
+def add_transfer_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of both directions."""
+    add_address_flags(parser)
+    parser.add_argument(
+        "--threads", type=int, default=4, metavar="N", help="files at once, 1 to 64 (4)"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace files that are there and differ"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: put(flags))
+
+
+def put(flags: argparse.Namespace) -> None:
+    """Copy as the flags say."""
+    from distkeras_grid.webhdfs.upload import upload
+
+    done = upload(
+        flags.local,
+        flags.target,
+        url=flags.url,
+        threads=flags.threads,
+        overwrite=flags.overwrite,
+        kerberos=flags.kerberos,
+    )
+    print(summary("sent", done, f"in {flags.target}"))
+
+
+def summary(verb: str, done: Transferred, where: str) -> str:
+    """Return the last line of a transfer.
+
+    Parameters
+    ----------
+    verb : str
+        Such as ``"sent"``.
+    done : Transferred
+    where : str
+        For those that were there already, such as ``"in /raw"``.
+    """
+    from distkeras_grid.webhdfs.progress import format_bytes
+
+    told = f"{verb} {count(done.files)}"
+    if done.files:
+        rate = done.size / max(done.seconds, 0.001)
+        told += f", {format_bytes(done.size)} in {done.seconds:.1f} s, {format_bytes(rate)}/s"
+    if done.same_files:
+        told += f"; {count(done.same_files)}, {format_bytes(done.same_size)}, were {where} already"
+    return told
+
+
+def count(files: int) -> str:
+    """Return a number of files in words.
+
+    Examples
+    --------
+    >>> count(1), count(3000)
+    ('1 file', '3,000 files')
+    """
+    return f"{files:,} file{'s' * (files != 1)}"

@@ -1,0 +1,201 @@
+"""``distkeras-grid retrain``: goes on with the last model of a folder of runs, on what is new."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.cli import train
+from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.log_format import report
+from distkeras_grid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
+
+LATEST = "latest.json"
+NAME_FORMAT = "%Y-%m-%dT%H%M%SZ"
+RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
+# Names that `Storage.hidden_beside` gave and a killed run left behind.
+LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z|latest\.json)\.[0-9a-f]{32}\.(tmp|old)")
+
+DESCRIPTION = """\
+Train as `distkeras-grid train` does, from the last model in a folder of runs, and add the new run
+there: a folder named by the time, and latest.json, which names the newest run and its model. The
+first run starts with --model. The data must be tiles that `tile --update` keeps; if none of them is
+new since the last run, nothing is done, with exit code 0.
+"""
+EPILOG = """\
+examples:
+  distkeras-grid retrain --data tiles --split train --validation-split test --features image \\
+      --model my_models:net --epochs 2 --output runs --keep 8
+  spark-submit --master yarn jobs/retrain.py --data hdfs:///tiles --split train \\
+      --model my_models:net --features image --output hdfs:///runs --rows all
+
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line: that of ``train``, with two more flags."""
+    parser = train.build_parser()
+    parser.prog = "distkeras-grid retrain"
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG + exit_codes_help()
+    add = parser.add_argument
+    add(
+        "--rows",
+        choices=("new", "all"),
+        default="new",
+        help="go on with the tiles that are new since the last run, or with all of --data (new)",
+    )
+    add("--keep", type=int, metavar="N", help="delete all but the newest N runs (keep all)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: retrain(flags))
+
+
+def retrain(flags: argparse.Namespace) -> None:
+    """Train on what is new, if anything is, and add the run."""
+    from distkeras_grid.spark.session import build_session
+    from distkeras_grid.spark.storage import Storage
+
+    check(flags)
+    storage = Storage(build_session("distkeras-grid retrain", master=flags.master))
+    runs = flags.output.rstrip("/")
+    names = storage.list_names(runs) if storage.exists(runs) else []
+    for name in filter(LEFTOVER.fullmatch, names):
+        storage.delete(f"{runs}/{name}")
+    manifest = read_manifest(storage, flags.data)
+    latest = read_latest(storage, runs, names)
+    new = new_sources(manifest, flags.split, latest)
+    told = f"since {latest['run']}" if latest else "in all"
+    report(new_images=len(new), output=flags.output)
+    if not new:
+        print(f"no new images {told}; nothing to train")
+        return
+    print(f"{len(new):,} new images {told}")
+    name = datetime.now(UTC).strftime(NAME_FORMAT)
+    trainer = train.train(train_flags(flags, f"{runs}/{name}", latest, new))
+    pointer = {
+        "run": name,
+        "model": f"{runs}/{name}/model.keras",
+        "update": manifest["last_update"],
+    }
+    storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
+    report(**pointer, samples=trainer.history.samples)
+    for old in outdated([*names, name], flags.keep):
+        delete_run(storage, f"{runs}/{old}")
+
+
+def check(flags: argparse.Namespace) -> None:
+    """Refuse flags that do not go together.
+
+    Raises
+    ------
+    ConfigurationError
+        Says which.
+    """
+    if flags.overwrite:
+        raise ConfigurationError("retrain adds runs and replaces none; leave --overwrite out")
+    if flags.keep is not None and flags.keep < 1:
+        raise ConfigurationError(f"--keep takes a number from 1, got {flags.keep}")
+
+
+def read_manifest(storage: Storage, data: str) -> dict[str, Any]:
+    """Return what a data set of tiles says of itself.
+
+    Raises
+    ------
+    ConfigurationError
+        If it does not tell what is new.
+    PathNotFoundError
+        If there is none.
+    """
+    manifest: dict[str, Any] = json.loads(storage.read_text(f"{data.rstrip('/')}/_dataset.json"))
+    if "last_update" not in manifest:
+        raise ConfigurationError(
+            f"{data} does not tell what is new in it; run `distkeras-grid tile --update` on it once"
+        )
+    return manifest
+
+
+def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> dict[str, Any] | None:
+    """Return the newest run and the last update that it saw, None before the first run."""
+    if LATEST in names:
+        latest: dict[str, Any] = json.loads(storage.read_text(f"{runs}/{LATEST}"))
+        return latest
+    dated = sorted(filter(RUN_NAME.fullmatch, names))
+    # Killed before it could say what it saw: all is new to it.
+    return (
+        {"run": dated[-1], "model": f"{runs}/{dated[-1]}/model.keras", "update": -1}
+        if dated
+        else None
+    )
+
+
+def new_sources(
+    manifest: dict[str, Any], split: str | None, latest: dict[str, Any] | None
+) -> list[str]:
+    """Return the digests of a split's tiled images that the latest run has not seen.
+
+    Examples
+    --------
+    >>> tiled = {"status": "tiled", "split": "train"}
+    >>> sources = [{"sha256": "a", "update": 0, **tiled}, {"sha256": "b", "update": 3, **tiled}]
+    >>> new_sources({"sources": sources}, "train", {"run": "2026-11-21T020000Z", "update": 2})
+    ['b']
+    """
+    since = latest["update"] if latest else -1
+    return [
+        each["sha256"]
+        for each in manifest["sources"]
+        if each["status"] == "tiled" and each["update"] > since and split in (None, each["split"])
+    ]
+
+
+def train_flags(
+    flags: argparse.Namespace, output: str, latest: dict[str, Any] | None, new: Sequence[str]
+) -> argparse.Namespace:
+    """Return the flags of the training: its folder, the last model, and which rows."""
+    told = {**vars(flags), "output": output}
+    if latest:
+        told["model"] = latest["model"]
+        if flags.rows == "new":
+            among = ", ".join(f"'{digest}'" for digest in new)
+            told["where"] = f"source_sha256 in ({among})"
+            if flags.where:
+                told["where"] += f" and ({flags.where})"
+    return argparse.Namespace(**told)
+
+
+def outdated(names: Sequence[str], keep: int | None) -> list[str]:
+    """Return which runs go: all but the newest `keep`; other names never.
+
+    Examples
+    --------
+    >>> outdated(["2026-11-14T030000Z", "2026-11-21T030000Z", "thesis", "latest.json"], keep=1)
+    ['2026-11-14T030000Z']
+    """
+    dated = sorted(filter(RUN_NAME.fullmatch, names))
+    return dated[:-keep] if keep else []
+
+
+def delete_run(storage: Storage, uri: str) -> None:
+    """Delete a run as a whole; one that holds something of the user's stays."""
+    from distkeras_grid.trainers.saved_run import SAVED_RUN
+
+    if strangers := SAVED_RUN.strangers(storage.list_names(uri)):
+        print(f"kept {uri}: it holds {strangers[0]}, too")
+        return
+    aside = storage.hidden_beside(uri, "old")
+    storage.rename(uri, aside)
+    storage.delete(aside)
+    print(f"deleted {uri}")

@@ -1,0 +1,65 @@
+"""What every command takes: a lock, and the format of its lines."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
+from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.log_format import (
+    JSON,
+    TEXT,
+    json_lines,
+    tell_defect,
+    tell_error,
+)
+from distkeras_grid.errors import GridError
+
+
+def run(verb: str, command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    """Run a command as ``--lock`` and ``--log-format`` say; return its exit code.
+
+    Parameters
+    ----------
+    verb : str
+    command : callable
+        Takes the other flags.
+    argv : sequence of str
+        All flags.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"distkeras-grid {verb}", add_help=False, allow_abbrev=False
+    )
+    parser.add_argument("--lock", metavar="FILE")
+    parser.add_argument("--log-format", choices=(TEXT, JSON), default=TEXT)
+    flags, rest = parser.parse_known_args(argv)
+    if flags.log_format == TEXT:
+        return _locked(flags.lock, verb, command, rest)
+    code: int = ExitCode.FAILED
+    with json_lines(verb) as end:
+        try:
+            code = _locked(flags.lock, verb, command, rest)
+        except SystemExit as stop:  # argparse, after it has told why
+            code = stop.code if isinstance(stop.code, int) else ExitCode.USAGE
+        except Exception as error:
+            tell_defect()
+            raise SystemExit(code) from error
+        finally:
+            known = code in HELP
+            end(code, ExitCode(code).name if known else "", HELP[ExitCode(code)] if known else "")
+    return code
+
+
+def _locked(
+    path: str | None, verb: str, command: Callable[[Sequence[str]], int], rest: Sequence[str]
+) -> int:
+    with ExitStack() as stack:
+        if path is not None:
+            try:
+                stack.enter_context(held(path, verb))
+            except GridError as error:
+                tell_error(f"{type(error).__name__}: {error}")
+                return exit_code(error)
+        return int(command(rest))

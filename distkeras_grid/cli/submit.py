@@ -1,0 +1,292 @@
+"""``distkeras-grid submit``: a job on YARN or a standalone cluster, with its own Python."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shlex
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import distkeras_grid
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_codes_help, guarded
+from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.submission.command import Submission, command_line, parse_settings
+
+if TYPE_CHECKING:
+    from distkeras_grid.submission.jvm import HadoopClient
+    from distkeras_grid.submission.yarn import Application, Yarn
+
+VERBS = ("tile", "train", "retrain", "predict", "evaluate", "doctor")
+GROUP = "distkeras_grid.commands"
+
+DESCRIPTION = """\
+Run a verb, or a Python file of yours, on YARN or a standalone cluster whose nodes need no Python of
+their own: the interpreter and the packages of this environment are packed once, uploaded once, and
+unpacked once on each node. Packages and versions are exactly those that are installed here.
+"""
+EPILOG = """\
+examples:
+  distkeras-grid submit tile --input hdfs:///raw --output hdfs:///tiles
+  distkeras-grid submit --deploy-mode cluster --executors 4 --py-files my_models.py \\
+      train --data hdfs:///tiles --split train --features image --model my_models:net \\
+      --output hdfs:///runs/first
+  distkeras-grid submit --master spark://host:7077 --with scikit-image my_job.py --my-flag 1
+  distkeras-grid submit --dry-run evaluate --data hdfs:///predicted
+
+Flags of the job follow its name. With --deploy-mode client the driver runs here, its output is
+seen, and its exit code is that of this command. With cluster it runs in a container: submit waits
+and tells the state, status and cancel take the application's id.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid submit",
+        description=DESCRIPTION,
+        epilog=EPILOG + "\n" + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_where(parser)
+    _add_what(parser)
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="print the command line, build and start nothing")
+    add("job", metavar="JOB", help=f"{', '.join(VERBS)}, or FILE.py")
+    add("arguments", nargs=argparse.REMAINDER, metavar="...", help="flags of the job")
+    return parser
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("where it runs").add_argument
+    add("--master", default="yarn", help="yarn, or spark://host:port (%(default)s)")
+    add(
+        "--deploy-mode",
+        choices=("client", "cluster"),
+        default="client",
+        help="the driver runs here, or in a container (%(default)s)",
+    )
+    add("--detach", action="store_true", help="cluster mode: do not wait for the end")
+    add("--name", help="of the application (that of the job)")
+    add("--queue", help="of YARN")
+    add("--executors", type=int, default=2, metavar="N", help="(%(default)s)")
+    add("--executor-cores", type=int, default=1, metavar="N", help="tasks at once (%(default)s)")
+    add("--executor-memory", default="1g", metavar="SIZE", help="JVM heap, without Python's (1g)")
+    add("--driver-memory", default="1g", metavar="SIZE", help="JVM heap, without Python's (1g)")
+    add("--principal", help="Kerberos principal, for jobs that outlive a ticket")
+    add("--keytab", metavar="FILE", help="of the principal")
+    add(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="Spark setting; wins over what submit sets; repeat",
+    )
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what goes with it").add_argument
+    add(
+        "--py-files",
+        action="append",
+        default=[],
+        metavar="FILE[,FILE]",
+        help="modules (.py) and packages (.zip) that the job imports; repeat",
+    )
+    add(
+        "--with",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        dest="packages",
+        help="installed package to pack, too, with what it needs; repeat",
+    )
+    add(
+        "--environments",
+        metavar="URI",
+        help="folder of environment archives; one that all may read lets a node unpack an archive "
+        "once for all users (.distkeras_grid/environments in your home directory on the cluster)",
+    )
+    add("--environment", metavar="URI", help="an archive that is there already, used as it is")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: submit(flags))
+
+
+def submit(flags: argparse.Namespace) -> int:
+    """Submit as the flags say; return the exit code."""
+    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow
+
+    submission = planned(flags)
+    if submission.on_yarn:
+        check_hadoop_settings()
+    with hadoop_client(client_settings(submission)) as hadoop:
+        submission = shipped(submission, flags, hadoop)
+        command = _command(submission)
+        if flags.dry_run:
+            print(shlex.join(command))
+            return ExitCode.OK
+        if submission.in_cluster:
+            return in_cluster(command, submission.tag, hadoop, detach=flags.detach)
+    return follow(command)
+
+
+def planned(flags: argparse.Namespace) -> Submission:
+    """Return what is to be submitted, but for the paths of what goes with it.
+
+    Raises
+    ------
+    ConfigurationError
+        If a flag is wrong, or a file is missing.
+    """
+    program, arguments, name = the_job(flags.job, flags.arguments)
+    files = [file for text in flags.py_files for file in text.split(",")]
+    for file in [program, *files]:
+        if "://" not in file and not Path(file).is_file():
+            raise ConfigurationError(f"There is no file {file!r} here; check the path.")
+    if flags.detach and flags.deploy_mode != "cluster":
+        raise ConfigurationError("--detach goes with --deploy-mode cluster: the driver runs here.")
+    return Submission(
+        program=program,
+        arguments=arguments,
+        environment="",
+        py_files=files,
+        name=flags.name or name,
+        tag=f"distkeras-grid-{uuid.uuid4().hex}",
+        settings=parse_settings(flags.conf),
+        **{
+            name: getattr(flags, name)
+            for name in (
+                *("master", "deploy_mode", "executors", "executor_cores", "executor_memory"),
+                *("driver_memory", "queue", "principal", "keytab"),
+            )
+        },
+    )
+
+
+def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
+    """Return the file that Spark starts, its arguments, and a name for the application.
+
+    The flags of a verb are read here, too, so that a wrong one is told at once.
+
+    Raises
+    ------
+    ConfigurationError
+        If the job is neither a verb nor a Python file.
+    """
+    from distkeras_grid.submission import run_verb
+
+    if job.endswith(".py"):
+        return job, list(arguments), Path(job).stem
+    if job not in VERBS:
+        known = ", ".join(VERBS)
+        raise ConfigurationError(f"A job is one of {known}, or FILE.py. Received: {job!r}.")
+    (verb,) = metadata.entry_points(group=GROUP, name=job)
+    parser: Any = importlib.import_module(verb.module).build_parser()
+    parser.parse_args(arguments)
+    return str(run_verb.__file__), [verb.value, *arguments], f"distkeras-grid {job}"
+
+
+def client_settings(submission: Submission) -> dict[str, str]:
+    """Return the settings that this machine's own access to the cluster needs."""
+    hadoop = {
+        name: value
+        for name, value in submission.settings.items()
+        if name.startswith(("spark.hadoop.", "spark.kerberos."))
+    }
+    kerberos = {
+        "spark.kerberos.principal": submission.principal,
+        "spark.kerberos.keytab": submission.keytab,
+    }
+    return {**{name: value for name, value in kerberos.items() if value}, **hadoop}
+
+
+def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
+    """Put the environment and the project where the nodes find them; return the submission."""
+    from distkeras_grid.submission.archive import this_environment
+    from distkeras_grid.submission.package import write_package
+    from distkeras_grid.submission.placement import archive_place, place
+
+    package = write_package(distkeras_grid.__version__)
+    submission = replace(submission, py_files=[str(package), *submission.py_files])
+    if flags.environment is not None:
+        return replace(submission, environment=flags.environment)
+    environment = this_environment(flags.packages)
+    uri = archive_place(environment, flags.environments, hadoop.home())
+    if flags.dry_run:
+        if not hadoop.storage.exists(uri):
+            _say(f"without --dry-run the environment is packed and put to {uri}")
+    else:
+        place(environment, uri, hadoop.storage, _say)
+    return replace(submission, environment=uri)
+
+
+def in_cluster(command: Sequence[str], tag: str, hadoop: HadoopClient, *, detach: bool) -> int:
+    """Hand an application over to YARN, wait for its end, and return its exit code."""
+    from distkeras_grid.submission.spark_submit import hand_over
+    from distkeras_grid.submission.yarn import wait, yarn_client
+
+    with yarn_client(hadoop) as yarn:
+        hand_over(command, _say)
+        identifier = yarn.tagged(tag)
+        if identifier is None:
+            raise ClusterError("YARN does not list the application; ask: distkeras-grid status.")
+        print(identifier)
+        _say(f"stop it: distkeras-grid cancel {identifier}")
+        if detach:
+            return ExitCode.OK
+        try:
+            application = wait(yarn, identifier, _say)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(f"{identifier} goes on; ask: distkeras-grid status {identifier}")
+            raise
+        return ending(application, yarn)
+
+
+def ending(application: Application, yarn: Yarn) -> int:
+    """Return the exit code of an application that has ended; say why it failed."""
+    if application.final == "SUCCEEDED":
+        return ExitCode.OK
+    code, why = verdict(application)
+    print(f"{application.id} {application.final}: {why}", file=sys.stderr)
+    if output := yarn.driver_output(application.id):
+        print(f"the end of what the program wrote:\n{output}", file=sys.stderr)
+    if page := yarn.log_page(application.id):
+        print(
+            f"all of it: {page}/stdout\nwhat Spark wrote: {page}/stderr\n"
+            f"or: yarn logs -applicationId {application.id}",
+            file=sys.stderr,
+        )
+    return code
+
+
+def verdict(application: Application) -> tuple[int, str]:
+    """Return exit code and cause of an application that did not succeed."""
+    code = application.exit_status
+    if code is None:
+        return ExitCode.CLUSTER, application.diagnostics or "YARN says no cause"
+    meaning = HELP.get(ExitCode(code)) if code in set(ExitCode) else None
+    told = f"the program ended with exit code {code}"
+    return code, f"{told}: {meaning}" if meaning else told
+
+
+def _command(submission: Submission) -> list[str]:
+    from distkeras_grid.submission.spark_submit import spark_submit_path
+
+    command = command_line(submission, spark_submit=spark_submit_path(), python=sys.executable)
+    # Spark would hand this machine's path on to the containers.
+    return ["env", "-u", "PYTHONPATH", *command] if "PYTHONPATH" in os.environ else command
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

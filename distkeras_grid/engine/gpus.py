@@ -1,0 +1,87 @@
+"""The GPUs of a worker: those that Spark gave its task, and no others.
+
+No GPU was at hand: what is set for TensorFlow is tested, how it then behaves on a GPU is not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distkeras_grid.errors import ClusterError, ConfigurationError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpus_of(resources: Mapping[str, Any]) -> list[str] | None:
+    """Return the addresses of a task's GPUs, None if Spark gave it none.
+
+    Parameters
+    ----------
+    resources : mapping
+        What ``TaskContext.resources()`` returns.
+    """
+    found = resources.get("gpu")
+    return None if found is None else [str(address) for address in found.addresses]
+
+
+def use_gpus(addresses: Sequence[str] | None) -> None:
+    """Show TensorFlow these GPUs alone, before it is imported; it takes memory as it needs it.
+
+    Parameters
+    ----------
+    addresses : sequence of str or None
+        Their numbers on this host; None leaves what the environment says.
+
+    Raises
+    ------
+    ClusterError
+        If TensorFlow already runs in this process, with other GPUs.
+    """
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if addresses is None:
+        return
+    visible = ",".join(addresses)
+    if "tensorflow" in sys.modules and os.environ.get(VISIBLE) != visible:
+        raise ClusterError(
+            f"This Python process already runs TensorFlow with {VISIBLE}="
+            f"{os.environ.get(VISIBLE, '')}, and Spark gave the task GPU {visible}: set "
+            "spark.python.worker.reuse=false."
+        )
+    os.environ[VISIBLE] = visible
+
+
+def count_gpus() -> int:
+    """Return how many GPUs TensorFlow sees."""
+    import tensorflow as tf
+
+    return len(tf.config.list_physical_devices("GPU"))
+
+
+def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: int) -> None:
+    """Refuse GPUs that workers see although Spark gave them to nobody.
+
+    Parameters
+    ----------
+    addresses : sequence of str or None
+        What Spark gave this task.
+    visible : int
+        GPUs that TensorFlow sees.
+    workers : int
+        Of the run.
+
+    Raises
+    ------
+    ConfigurationError
+        Says how to give each worker its own, or to share.
+    """
+    if addresses is None and visible and workers > 1:
+        raise ConfigurationError(
+            f"This worker sees {visible} GPU of its host, as the {workers - 1} others may, and "
+            "Spark gave it to none of them. Let Spark give each its own "
+            "(spark.executor.resource.gpu.amount, spark.task.resource.gpu.amount=1), share it "
+            "(gpu_sharing=True), or train on CPUs (spark.executorEnv.CUDA_VISIBLE_DEVICES=-1; in "
+            "local mode CUDA_VISIBLE_DEVICES=-1)."
+        )

@@ -1,0 +1,114 @@
+"""Where the parameter server listens, and where executors and containers find it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.parameter_server.transports import TokenServer, cannot_listen
+from distkeras_grid.spark.session import local_cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark's own default of spark.port.maxRetries.
+PORT_RETRIES = "16"
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """Where the server is to listen, and what executors are told.
+
+    Parameters
+    ----------
+    bind_host : str
+        Address to listen on.
+    advertised_host : str
+        Host that executors connect to; another one than `bind_host` behind NAT or in Docker.
+    port : int
+        TCP port, the same on both sides; 0 takes a free one.
+    port_retries : int
+        Ports after `port` that are tried while they are taken.
+    """
+
+    bind_host: str
+    advertised_host: str
+    port: int
+    port_retries: int
+
+
+def place_server(spark: SparkSession, master_host: str | None, master_port: int) -> ServerPlace:
+    """Return the server's place in a session; see `choose_place`."""
+    context = spark.sparkContext
+    setting = context.getConf().get
+    return choose_place(str(context.master), setting, platform.node(), master_host, master_port)
+
+
+def choose_place(
+    master: str,
+    setting: Callable[[str], str | None],
+    node: str,
+    master_host: str | None,
+    master_port: int,
+) -> ServerPlace:
+    """Return the server's place: by default where Spark's own driver listens, and nowhere else.
+
+    In local mode nobody else needs to reach it. In YARN's cluster mode Spark sets
+    ``spark.driver.host`` to the host of the driver's container.
+
+    Parameters
+    ----------
+    master : str
+        Spark's master.
+    setting : callable
+        Gives a Spark setting, None where it is not set.
+    node : str
+        Name of the driver's host.
+    master_host, master_port
+        What the user has given to the trainer.
+
+    Examples
+    --------
+    >>> settings = {"spark.driver.host": "edge1", "spark.driver.bindAddress": "172.17.0.2"}
+    >>> choose_place("yarn", settings.get, "box", None, 7000)
+    ServerPlace(bind_host='172.17.0.2', advertised_host='edge1', port=7000, port_retries=16)
+    >>> choose_place("local[2]", settings.get, "box", None, 0).bind_host
+    '127.0.0.1'
+    """
+    retries = int(setting("spark.port.maxRetries") or PORT_RETRIES)
+    if master_host is None and local_cores(master) is not None:
+        return ServerPlace("127.0.0.1", "127.0.0.1", master_port, retries)
+    advertised = master_host or setting("spark.driver.host") or node
+    bind = setting("spark.driver.bindAddress") or advertised
+    return ServerPlace(bind, advertised, master_port, retries)
+
+
+def open_for_probe(place: ServerPlace) -> TokenServer:
+    """Listen where the server will, for executors that try to come here.
+
+    Raises
+    ------
+    ServerUnreachableError
+        If the address cannot be bound.
+    """
+    try:
+        return TokenServer(place.bind_host, place.port, place.port_retries)
+    except OSError as error:
+        words = cannot_listen(place.bind_host, place.port, place.port_retries, error)
+        raise ServerUnreachableError(words) from error
+
+
+def port_note(place_port: int, taken_port: int) -> str | None:
+    """Return what is to be said of a port that is not the one asked for, None otherwise.
+
+    Examples
+    --------
+    >>> port_note(7000, 7001)
+    'master_port 7000 is taken: the parameter server listens on 7001.'
+    """
+    if place_port in (0, taken_port):
+        return None
+    return f"master_port {place_port} is taken: the parameter server listens on {taken_port}."

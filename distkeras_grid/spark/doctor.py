@@ -1,0 +1,296 @@
+"""What can be known of a session before work starts: one finding a question.
+
+Each check is a function of plain values, which `distkeras-grid doctor` and every training ask. A
+finding that is bad would end the run, or make it useless; a warning costs time or surprises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    GridError,
+    NotEnoughSlotsError,
+    StorageError,
+)
+
+if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
+
+#: Gives a Spark setting, None where it is not set.
+Setting = Callable[[str], str | None]
+
+# Oldest Java that the supported versions of Spark run on.
+OLDEST_JAVA = 17
+
+
+class Level(StrEnum):
+    """How a finding is to be taken."""
+
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question.
+
+    Parameters
+    ----------
+    subject : str
+        One or two words: what was looked at.
+    level : Level
+        How to take it.
+    text : str
+        What was found; if it is not well, also what to change.
+    error : type of GridError
+        What a bad finding raises before a run.
+    """
+
+    subject: str
+    level: Level
+    text: str
+    error: type[GridError] = ConfigurationError
+
+
+def settle(findings: Iterable[Finding]) -> list[str]:
+    """Raise the first bad finding; return what the warnings say.
+
+    Examples
+    --------
+    >>> settle([Finding("slots", Level.WARN, "few"), Finding("memory", Level.OK, "enough")])
+    ['few']
+    """
+    found = list(findings)
+    for finding in found:
+        if finding.level is Level.BAD:
+            raise finding.error(finding.text)
+    return [finding.text for finding in found if finding.level is Level.WARN]
+
+
+def caught(subject: str, check: Callable[[], str]) -> Finding:
+    """Return what a check says, or the error of ours that it raises, as a finding."""
+    try:
+        return Finding(subject, Level.OK, check())
+    except GridError as error:
+        return Finding(subject, Level.BAD, str(error), type(error))
+
+
+def check_slots(slots: int, workers: int | None, *, together: bool = True) -> Finding:
+    """Look for a task slot for each worker.
+
+    Parameters
+    ----------
+    slots : int
+        Tasks that Spark can run at once.
+    workers : int, optional
+        Workers that are wanted; by default as many as there are slots.
+    together : bool, default True
+        Whether work cannot begin before all of them run. Else further slots may come later.
+    """
+    if workers is None:
+        return Finding("slots", Level.OK, f"{slots} task slots: num_workers is {slots} by default")
+    if workers <= slots:
+        return Finding("slots", Level.OK, f"{slots} task slots for {workers} workers")
+    return Finding(
+        "slots",
+        Level.BAD if together else Level.WARN,
+        f"{workers} workers run at the same time, but Spark has {slots} task slots: lower "
+        "num_workers, or raise spark.executor.instances x spark.executor.cores / spark.task.cpus "
+        "(local mode: local[N,4]).",
+        NotEnoughSlotsError,
+    )
+
+
+def check_scheduling(setting: Setting) -> list[Finding]:
+    """Look at the settings by which Spark itself starts and ends executors and tasks."""
+    if setting("spark.speculation") == "true":
+        speculation = Finding(
+            "speculation",
+            Level.BAD,
+            "spark.speculation is on: Spark would start a second copy of a slow worker, which "
+            "then takes its seat again and again. Set spark.speculation=false.",
+        )
+    else:
+        speculation = Finding("speculation", Level.OK, "spark.speculation is off")
+    if setting("spark.dynamicAllocation.enabled") == "true":
+        allocation = Finding(
+            "allocation",
+            Level.WARN,
+            "spark.dynamicAllocation.enabled is on: executors come and go, so the slots of this "
+            "moment are no promise, and a run waits for executors when it starts. Set it to false "
+            "and spark.executor.instances to the executors that the workers need.",
+        )
+    else:
+        allocation = Finding("allocation", Level.OK, "spark.dynamicAllocation is off")
+    return [speculation, allocation]
+
+
+def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
+    """Look at what Spark gives a task of its executor's GPUs; nothing to say where it gives none.
+
+    Parameters
+    ----------
+    setting : callable
+        Gives a Spark setting.
+    sharing : bool, default False
+        Whether several workers may use one GPU.
+    """
+    amount = float(setting("spark.task.resource.gpu.amount") or 0)
+    held = float(setting("spark.executor.resource.gpu.amount") or 0)
+    if amount <= 0:
+        if held <= 0:
+            return []
+        text = (
+            f"executors hold {held:g} GPUs, tasks get none: workers train on CPUs. Set "
+            "spark.task.resource.gpu.amount=1."
+        )
+        return [Finding("gpu", Level.WARN, text)]
+    if amount < 1 and not sharing:
+        text = (
+            f"spark.task.resource.gpu.amount is {amount:g}: {int(1 / amount)} workers would share "
+            "a GPU, its memory and its time. Set it to 1, or say that it is meant: "
+            "gpu_sharing=True."
+        )
+        return [Finding("gpu", Level.BAD, text)]
+    if held > max(amount, 1) and setting("spark.python.worker.reuse") != "false":
+        text = (
+            f"an executor has {held:g} GPUs, and Python processes that are used again keep the "
+            "GPU of their first task: set spark.python.worker.reuse=false."
+        )
+        return [Finding("gpu", Level.BAD, text)]
+    return [Finding("gpu", Level.OK, f"each worker gets {amount:g} GPU of its executor's")]
+
+
+def check_java(version: str) -> Finding:
+    """Look at the version of the driver's Java.
+
+    Examples
+    --------
+    >>> check_java("17.0.15").level, check_java("1.8.0_402").level
+    (<Level.OK: 'ok'>, <Level.BAD: 'bad'>)
+    """
+    # Up to 8 it called itself 1.8.
+    number = re.match(r"\d+", version)
+    if number is not None and int(number.group()) < OLDEST_JAVA:
+        text = f"Java {version}; Spark needs {OLDEST_JAVA} or later: set JAVA_HOME."
+        return Finding("java", Level.BAD, text)
+    return Finding("java", Level.OK, f"Java {version}")
+
+
+def check_hadoop(
+    master: str, folder: str | None, files: Iterable[str], *, submitted: bool = False
+) -> Finding:
+    """Look at the configuration by which Spark finds HDFS and YARN.
+
+    Parameters
+    ----------
+    master : str
+        Spark's.
+    folder : str or None
+        What ``HADOOP_CONF_DIR``, or else ``YARN_CONF_DIR``, says.
+    files : iterable of str
+        Names of the files in it that can be read.
+    submitted : bool, default False
+        Whether this is YARN's cluster mode, where Spark has brought the configuration along.
+    """
+    if submitted and folder is None:
+        return Finding("hadoop", Level.OK, "Spark brought the submitting machine's configuration")
+    needed = ["core-site.xml", "yarn-site.xml"] if master.startswith("yarn") else []
+    present = sorted(name for name in files if name.endswith("-site.xml"))
+    missing = [name for name in needed if name not in present]
+    if folder is None and needed:
+        text = (
+            "HADOOP_CONF_DIR is not set, and --master yarn finds its cluster by it: set it to the "
+            f"folder that holds {' and '.join(needed)}."
+        )
+        return Finding("hadoop", Level.BAD, text, ClusterError)
+    if missing:
+        text = (
+            f"HADOOP_CONF_DIR={folder} has no {' and no '.join(missing)} that can be read: copy "
+            "the cluster's configuration there, or name another folder."
+        )
+        return Finding("hadoop", Level.BAD, text, ClusterError)
+    if folder is None:
+        text = "HADOOP_CONF_DIR is not set: paths without a scheme are on this machine"
+        return Finding("hadoop", Level.OK, text)
+    return Finding("hadoop", Level.OK, f"HADOOP_CONF_DIR={folder}: {', '.join(present) or 'empty'}")
+
+
+def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None) -> list[Finding]:
+    """Look for what a cluster with Kerberos asks of its users; nothing to say of another.
+
+    Parameters
+    ----------
+    authentication : str
+        What core-site.xml says in ``hadoop.security.authentication``.
+    ticket : bool or None
+        Whether ``klist -s`` finds a ticket that is valid; None where there is no klist.
+    keytab : str or None
+        ``spark.kerberos.keytab``, by which Spark gets tickets itself.
+    """
+    if authentication != "kerberos":
+        return []
+    if keytab:
+        return [Finding("kerberos", Level.OK, f"Spark gets its tickets by the keytab {keytab}")]
+    if ticket is None:
+        text = "core-site.xml wants Kerberos, and there is no klist to look for a ticket: run kinit"
+        return [Finding("kerberos", Level.WARN, text)]
+    if not ticket:
+        text = (
+            "core-site.xml wants Kerberos, and klist finds no valid ticket: run kinit, or give "
+            "spark-submit --principal and --keytab."
+        )
+        return [Finding("kerberos", Level.BAD, text, ClusterError)]
+    return [Finding("kerberos", Level.OK, "klist finds a valid ticket")]
+
+
+def check_storage(storage: Storage, uri: str) -> str:
+    """Write, read and delete a small file below `uri`, which need not exist yet.
+
+    Raises
+    ------
+    StorageError
+        What the file system says.
+    """
+    where = storage.resolve(uri).rstrip("/")
+    # Below the root, which is there: hdfs://host:port/a, file:/a.
+    while re.search(r":(//[^/]*)?/[^/]", where) and not storage.exists(where):
+        where = where.rpartition("/")[0]
+    probe = storage.hidden_beside(f"{where}/doctor")
+    content = "written by distkeras-grid doctor"
+    try:
+        storage.write_text(probe, content)
+        read = storage.read_text(probe)
+    except GridError as error:
+        storage.discard(probe, error)
+        raise
+    storage.delete(probe)
+    if read != content:
+        raise StorageError(f"{where} gave back other bytes than were written there.")
+    free = storage.free_space(f"{where}/")
+    return f"{where} can be written and read, {free / 1e9:.3g} GB free"
+
+
+def describe_executors(answers: list[dict[str, Any]], driver: str) -> str:
+    """Return in words what `check_executors` found.
+
+    Parameters
+    ----------
+    answers : list of dict
+        What the executors said.
+    driver : str
+        The driver's interpreter.
+    """
+    first = answers[0]
+    packages = ", ".join(f"{name} {version}" for name, version in first["packages"].items())
+    places = {a["host"]: a["executable"] for a in answers}
+    hosts = ", ".join(h if e == driver else f"{h} ({e})" for h, e in sorted(places.items()))
+    return f"the same on the driver and on {hosts}: Python {first['python']}, {packages}"

@@ -1,0 +1,252 @@
+"""What runs on the executors, asked of themselves: interpreter, packages, and the way back here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
+from distkeras_grid.spark.addresses import ServerPlace, open_for_probe
+from distkeras_grid.spark.launch import spark_reason
+from distkeras_grid.spark.session import task_slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a training task imports; the versions must be those of the driver, or weights would be
+# computed by other code than the one that evaluates them.
+TRAINING_PACKAGES = ("numpy", "keras", "tensorflow", "pyarrow")
+TILING_PACKAGES = ("numpy", "opencv-python-headless", "pillow", "pyarrow")
+# Builds of one package under several names; the first that is installed counts.
+ALIASES = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
+    "opencv-python-headless": ("opencv-python-headless", "opencv-python", "opencv-contrib-python"),
+}
+
+
+def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
+    """Return the installed version of each package, None where it is missing; imports nothing."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        found[name] = None
+        for alias in ALIASES.get(name, (name,)):
+            try:
+                found[name] = metadata.version(alias)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def describe_interpreter(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return this interpreter's path, versions, and whether it can import the project."""
+    return {
+        "executable": sys.executable,
+        "host": platform.node(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "packages": package_versions(names),
+    }
+
+
+_CHECKED: dict[tuple[str, tuple[str, ...], ServerPlace | None], list[dict[str, Any]]] = {}
+
+
+def check_executors(
+    spark: SparkSession,
+    names: tuple[str, ...] = TRAINING_PACKAGES,
+    place: ServerPlace | None = None,
+) -> list[dict[str, Any]]:
+    """Refuse executors that lack a package, have another version, or cannot come back here.
+
+    One small job, once per session, list of packages and place. Its function is shipped by value,
+    so that executors without the project can still answer.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    names : tuple of str
+        Packages that must be the driver's.
+    place : ServerPlace, optional
+        Where the parameter server is going to listen: executors must reach it.
+
+    Returns
+    -------
+    list of dict
+        What each interpreter on the executors said of itself.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        Names both interpreters and every package that is missing or differs.
+    ServerUnreachableError
+        Names both ends of the connection that cannot be made.
+    """
+    key = (spark.sparkContext.applicationId, names, place)
+    if key in _CHECKED:
+        return _CHECKED[key]
+    mine = describe_interpreter(names)
+    missing = [package for package, version in mine["packages"].items() if version is None]
+    if missing:
+        raise EnvironmentMismatchError(
+            f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}; install "
+            f"them: pip install 'distkeras_grid[tensorflow]'."
+        )
+    mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
+    with nullcontext() if place is None else open_for_probe(place) as server:
+        target = None
+        if place is not None and server is not None:
+            target = (place.advertised_host, server.port)
+        answers = _ask(spark, names, mine["python"], target)
+        token = server.token if server is not None else None
+    problems = [problem for answer in answers for problem in compare_interpreters(mine, answer)]
+    if problems:
+        raise EnvironmentMismatchError(" ".join(dict.fromkeys(problems)))
+    if place is not None and target is not None:
+        refuse_unreachable(place, target[1], token, answers)
+    _CHECKED[key] = answers
+    return answers
+
+
+def refuse_unreachable(
+    place: ServerPlace, port: int, token: str | None, answers: list[dict[str, Any]]
+) -> None:
+    """Raise an error for executors that did not reach this driver.
+
+    Parameters
+    ----------
+    place : ServerPlace
+        Where the driver listened.
+    port : int
+        The port that was taken.
+    token : str
+        What an executor receives that has reached this driver.
+    answers : list of dict
+        Their ``host`` and ``received``: the token, or the error of the socket.
+
+    Raises
+    ------
+    ServerUnreachableError
+        Names the executors' hosts, the address they tried and what the socket said.
+    """
+    failed = {a["host"]: a["received"] for a in answers if a["received"] != token}
+    if not failed:
+        return
+    hosts = sorted(failed)
+    shown = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    raise ServerUnreachableError(
+        f"Executors on {shown} do not reach the parameter server at {place.advertised_host}:{port} "
+        f"(the driver listens on {place.bind_host}:{port}): {failed[hosts[0]]}. Give an address of "
+        "the driver that executors reach (master_host or spark.driver.host; behind NAT also "
+        "spark.driver.bindAddress), or open the port for them: master_port fixes it, and "
+        "spark.port.maxRetries says how many after it may be tried."
+    )
+
+
+def _ask(
+    spark: SparkSession, names: tuple[str, ...], python: str, target: tuple[str, int] | None
+) -> list[dict[str, Any]]:
+    """Return what the executors' interpreters say of themselves, without repetitions."""
+    slots = max(1, min(task_slots(spark), 64))
+    # Rows of text and no Arrow: executors that lack pyarrow shall answer, too.
+    tasks = spark.sparkContext.parallelize(range(slots), slots)
+    try:
+        answers = set(tasks.mapPartitions(_probe(names, target)).collect())
+    except Exception as error:
+        raise EnvironmentMismatchError(
+            f"Executors cannot run the Python code of this driver, whose interpreter is "
+            f"{sys.executable} (Python {python}), with theirs, "
+            f"{os.environ.get('PYSPARK_PYTHON', 'python3')}: {spark_reason(error)} "
+            "Set spark.pyspark.python (PYSPARK_PYTHON) to an interpreter of the same version "
+            "with the same packages."
+        ) from error
+    return [json.loads(text) for text in sorted(answers)]
+
+
+def _probe(names: tuple[str, ...], target: tuple[str, int] | None) -> Any:
+    """Return the probe, self-contained: nothing of the project is imported to unpickle it."""
+    aliases = {name: ALIASES.get(name, (name,)) for name in names}
+
+    def probe(_rows: Iterator[int]) -> Iterator[str]:
+        import importlib
+        import json
+        import platform
+        import socket
+        import sys
+        from contextlib import suppress
+        from importlib import metadata
+
+        packages: dict[str, str | None] = {}
+        for name, choices in aliases.items():
+            packages[name] = None
+            for choice in choices:
+                try:
+                    packages[name] = metadata.version(choice)
+                    break
+                except metadata.PackageNotFoundError:
+                    continue
+        packages["distkeras_grid"] = None
+        with suppress(ImportError):
+            # It may have come as an archive (--py-files), without metadata.
+            packages["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
+        received = None
+        if target is not None:
+            try:
+                with socket.create_connection(target, timeout=5.0) as stream:
+                    received = stream.makefile().read(32) or "another program answers there"
+            except (OSError, ValueError) as error:
+                received = f"{error} ({type(error).__name__})"
+        answer = {
+            "executable": sys.executable,
+            "host": platform.node(),
+            "python": ".".join(platform.python_version_tuple()[:2]),
+            "packages": packages,
+            "received": received,
+        }
+        yield json.dumps(answer)
+
+    probe.__module__ = "__main__"  # cloudpickle ships functions of __main__ by value
+    return probe
+
+
+def compare_interpreters(driver: dict[str, Any], executor: dict[str, Any]) -> list[str]:
+    """Return one sentence for each difference that matters between driver and executor.
+
+    Examples
+    --------
+    >>> driver = {"executable": "/a/python", "python": "3.11", "packages": {"keras": "3.15.1"}}
+    >>> executor = {"executable": "/b/python", "python": "3.11", "host": "w", "packages": {}}
+    >>> compare_interpreters(driver, executor)
+    []
+    >>> executor["packages"] = {"keras": None}
+    >>> compare_interpreters(driver, executor)[0][:60]
+    'Executors on w run /b/python, which lacks keras; the driver '
+    """
+    here, there = driver["executable"], executor["executable"]
+    where = f"Executors on {executor['host']} run {there}"
+    problems = []
+    if driver["python"] != executor["python"]:
+        problems.append(
+            f"{where} (Python {executor['python']}); the driver runs {here} (Python "
+            f"{driver['python']}). Both must be the same: set spark.pyspark.python."
+        )
+    for name, version in executor["packages"].items():
+        mine = driver["packages"].get(name, version)
+        if version is None:
+            problems.append(
+                f"{where}, which lacks {name}; the driver runs {here}. Install it there, or point "
+                "spark.pyspark.python (PYSPARK_PYTHON) to an interpreter that has it."
+            )
+        elif version != mine:
+            problems.append(
+                f"{where} with {name} {version}; the driver runs {here} with {name} {mine}. "
+                "Install the same version on both."
+            )
+    return problems

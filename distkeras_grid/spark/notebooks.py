@@ -1,0 +1,34 @@
+"""What a notebook needs of Spark beyond a script."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_WATCHED: set[int] = set()
+
+
+def stop_jobs_with_cells() -> None:
+    """See to it that interrupting a cell stops its Spark jobs; outside a notebook do nothing.
+
+    In a script PySpark's own handler of SIGINT cancels all jobs. Jupyter replaces that handler
+    while a cell runs, so the executors would work on for a cell that nobody waits for.
+    """
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None or id(shell) in _WATCHED:
+        return
+    shell.events.register("post_run_cell", _cancel_after_interrupt)
+    _WATCHED.add(id(shell))
+
+
+def _cancel_after_interrupt(result: Any) -> None:
+    """Cancel all jobs, as PySpark does in scripts, if a cell was interrupted."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if isinstance(result.error_in_exec, KeyboardInterrupt) and context is not None:
+        context.cancelAllJobs()

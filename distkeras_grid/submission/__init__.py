@@ -1,0 +1,1 @@
+"""From a working environment to a job on a cluster: archive, package, command line, YARN."""

@@ -1,0 +1,232 @@
+"""The command line of ``spark-submit``: a pure function of what is submitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
+from distkeras_grid.submission.environment import LINK, PYTHON
+
+DeployMode = Literal["client", "cluster"]
+CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
+# spark.task.maxFailures: so often Spark tries a task.
+TASK_FAILURES = 4
+
+# The setting that a flag stands for: where the user sets it by --conf, the flag would win.
+SETTING_OF_FLAG = {
+    "--name": "spark.app.name",
+    "--num-executors": "spark.executor.instances",
+    "--total-executor-cores": "spark.cores.max",
+    "--executor-cores": "spark.executor.cores",
+    "--executor-memory": "spark.executor.memory",
+    "--driver-memory": "spark.driver.memory",
+    "--queue": "spark.yarn.queue",
+    "--principal": "spark.kerberos.principal",
+    "--keytab": "spark.kerberos.keytab",
+}
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A program, where it runs, and with what.
+
+    Parameters
+    ----------
+    program : str
+        Path of the Python file that Spark starts.
+    arguments : sequence of str
+        Of the program.
+    environment : str
+        Path of the environment archive, as nodes reach it.
+    py_files : sequence of str
+        Zip files and modules that the program imports.
+    name : str
+        Of the application.
+    master : str
+        ``"yarn"`` or ``"spark://host:port"``.
+    deploy_mode : {"client", "cluster"}
+        Where the driver runs: here, or in a container.
+    executors, executor_cores : int
+        How many, and the tasks that each runs at once.
+    executor_memory, driver_memory : str
+        Heaps of the JVMs, such as ``"1g"``; Python's memory comes on top.
+    queue, principal, keytab : str, optional
+        Of YARN and Kerberos.
+    tag : str
+        By which the application is found again in YARN.
+    settings : mapping of str to str
+        The user's Spark settings; they win.
+
+    Raises
+    ------
+    ConfigurationError
+        If the master and the mode do not go together, or a number or a size is none.
+    """
+
+    program: str
+    arguments: Sequence[str]
+    environment: str
+    py_files: Sequence[str] = ()
+    name: str = "distkeras-grid"
+    master: str = "yarn"
+    deploy_mode: DeployMode = "client"
+    executors: int = 2
+    executor_cores: int = 1
+    executor_memory: str = "1g"
+    driver_memory: str = "1g"
+    queue: str | None = None
+    principal: str | None = None
+    keytab: str | None = None
+    tag: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_master()
+        for name in ("executors", "executor_cores"):
+            if (value := getattr(self, name)) < 1:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} is at least 1. Received: {value}."
+                )
+        for name in ("executor_memory", "driver_memory"):
+            if not re.fullmatch(r"[1-9]\d*[mgt]", value := getattr(self, name)):
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} is a size such as 512m or 2g. Received: {value!r}."
+                )
+        if (self.principal is None) != (self.keytab is None):
+            raise ConfigurationError("--principal and --keytab go together; give both or none.")
+
+    def _check_master(self) -> None:
+        if not self.on_yarn and not self.master.startswith("spark://"):
+            raise ConfigurationError(
+                "--master is yarn, or spark://host:port of a standalone cluster. Received: "
+                f"{self.master!r}. On this machine alone a job needs no submission: "
+                "distkeras-grid VERB."
+            )
+        if not self.on_yarn and self.deploy_mode == "cluster":
+            raise ConfigurationError(
+                "A standalone cluster runs no Python driver in a container; leave out "
+                "--deploy-mode cluster."
+            )
+
+    @property
+    def on_yarn(self) -> bool:
+        """Whether YARN runs it."""
+        return self.master == "yarn"
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the driver runs in a container."""
+        return self.deploy_mode == "cluster"
+
+
+def command_line(submission: Submission, *, spark_submit: str, python: str) -> list[str]:
+    """Return the arguments that submit a program.
+
+    Parameters
+    ----------
+    submission : Submission
+        What is submitted.
+    spark_submit : str
+        The command.
+    python : str
+        Interpreter of a driver that runs here.
+    """
+    ours = settings(submission, python)
+    words = [spark_submit, "--master", submission.master, "--deploy-mode", submission.deploy_mode]
+    for flag, value in flags(submission).items():
+        if SETTING_OF_FLAG[flag] not in submission.settings:
+            words += [flag, value]
+    words += ["--archives", f"{submission.environment}#{LINK}"]
+    if submission.py_files:
+        words += ["--py-files", ",".join(submission.py_files)]
+    for name, value in {**ours, **submission.settings}.items():
+        words += ["--conf", f"{name}={value}"]
+    return [*words, submission.program, *submission.arguments]
+
+
+def flags(submission: Submission) -> dict[str, str]:
+    """Return the flags that stand for a setting, with their values."""
+    executors = submission.executors
+    if submission.on_yarn:
+        size = {"--num-executors": str(executors)}
+    else:
+        size = {"--total-executor-cores": str(executors * submission.executor_cores)}
+    optional = {
+        "--queue": submission.queue,
+        "--principal": submission.principal,
+        "--keytab": submission.keytab,
+    }
+    return {
+        "--name": submission.name,
+        **size,
+        "--executor-cores": str(submission.executor_cores),
+        "--executor-memory": submission.executor_memory,
+        "--driver-memory": submission.driver_memory,
+        **{flag: value for flag, value in optional.items() if value is not None},
+    }
+
+
+def settings(submission: Submission, python: str) -> dict[str, str]:
+    """Return the Spark settings of a submission, without the user's."""
+    common = {
+        "spark.pyspark.python": CONTAINER_PYTHON,
+        # What is shipped is what runs: no packages from the home of a node's user.
+        "spark.executorEnv.PYTHONNOUSERSITE": "1",
+        # A run holds the executors it asked for until it ends.
+        "spark.dynamicAllocation.enabled": "false",
+    }
+    if not submission.in_cluster:
+        common["spark.pyspark.driver.python"] = python
+    return {**common, **(_of_yarn(submission) if submission.on_yarn else {})}
+
+
+def _of_yarn(submission: Submission) -> dict[str, str]:
+    slots = submission.executors * submission.executor_cores
+    beside_jvm = executor_overhead_mb(slots=submission.executor_cores)
+    ours = {
+        # Spark's own, a tenth of the heap, is less than TensorFlow takes beside the JVM.
+        "spark.executor.memoryOverhead": f"{beside_jvm}m",
+        # A task that kills its executor (memory, a crash below Python) is tried on another one.
+        # Spark's default, two deaths an executor, can end the application before the task has had
+        # all its tries; so that it is the job that fails then, and says why.
+        "spark.executor.maxNumFailures": str(TASK_FAILURES * slots + 1),
+    }
+    if not submission.in_cluster:
+        return ours
+    return {
+        **ours,
+        "spark.driver.memoryOverhead": f"{driver_overhead_mb(workers=slots)}m",
+        # A second attempt would begin again, and find the output or the error of the first.
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.yarn.appMasterEnv.PYSPARK_PYTHON": CONTAINER_PYTHON,
+        "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
+        # `submit` itself waits, and asks YARN how the application is.
+        "spark.yarn.submit.waitAppCompletion": "false",
+        "spark.yarn.tags": submission.tag,
+    }
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Turn ``NAME=VALUE`` into Spark settings.
+
+    Raises
+    ------
+    ConfigurationError
+        If a text is none.
+
+    Examples
+    --------
+    >>> parse_settings(["spark.ui.enabled=false", "spark.executorEnv.A=b=c"])
+    {'spark.ui.enabled': 'false', 'spark.executorEnv.A': 'b=c'}
+    """
+    settings = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name.startswith("spark."):
+            raise ConfigurationError(f"--conf takes spark.NAME=VALUE. Received: {text!r}.")
+        settings[name] = value
+    return settings

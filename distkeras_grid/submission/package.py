@@ -1,0 +1,85 @@
+"""The project itself as one small zip file, from the folders that are installed here."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from distkeras_grid.errors import EnvironmentMismatchError, StorageError
+from distkeras_grid.submission.archive import cache_folder
+
+PACKAGES = ("distkeras_grid", "data_prep")
+SUFFIXES = (".py", ".typed")
+
+
+def package_folders() -> dict[str, Path]:
+    """Return where the project's packages are installed.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If one is not.
+    """
+    folders = {}
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise EnvironmentMismatchError(
+                f"The package {name} is not installed here; install it: pip install distkeras_grid."
+            )
+        folders[name] = Path(spec.origin).parent
+    return folders
+
+
+def package_zip(folders: Mapping[str, Path]) -> bytes:
+    """Return packages as the content of a zip file; the same sources give the same bytes."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, folder in sorted(folders.items()):
+            for path in sorted(folder.rglob("*")):
+                if path.suffix in SUFFIXES and "__pycache__" not in path.parts:
+                    # Its date is 1980 unless told otherwise.
+                    entry = zipfile.ZipInfo(f"{name}/{path.relative_to(folder)}")
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    entry.external_attr = 0o644 << 16
+                    archive.writestr(entry, path.read_bytes())
+    return content.getvalue()
+
+
+def write_package(version: str, folder: Path | None = None) -> Path:
+    """Write the project's zip file, named by its content, if it is not there yet; return it.
+
+    Parameters
+    ----------
+    version : str
+        Of the project.
+    folder : Path, optional
+        Default: beside the environments.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written.
+    """
+    content = package_zip(package_folders())
+    folder = cache_folder().with_name("packages") if folder is None else folder
+    target = folder / f"distkeras_grid-{version}-{hashlib.sha256(content).hexdigest()[:12]}.zip"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            handle, partial = tempfile.mkstemp(dir=folder)
+            with os.fdopen(handle, "wb") as opened:
+                opened.write(content)
+            Path(partial).replace(target)
+    except OSError as error:
+        raise StorageError(
+            f"the project cannot be packed into {target}: {error}; set XDG_CACHE_HOME to a folder "
+            "that can be written"
+        ) from error
+    return target

@@ -1,0 +1,75 @@
+"""Putting an environment archive where the nodes find it, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.spark.storage import Storage
+from distkeras_grid.submission.archive import Environment, build
+from distkeras_grid.submission.progress import ByteProgress
+
+# Below the user's home directory.
+FOLDER = ".distkeras_grid/environments"
+
+
+def archive_place(environment: Environment, folder: str | None, home: str | None) -> str:
+    """Return the path by which nodes find an archive.
+
+    Parameters
+    ----------
+    environment : Environment
+        What is packed in it.
+    folder : str, optional
+        That the user names.
+    home : str, optional
+        The user's home directory on the cluster's file system; without one Spark itself sends the
+        archive from this machine.
+    """
+    if folder is not None:
+        return f"{folder.rstrip('/')}/{environment.name}"
+    if home is not None:
+        return f"{home}/{FOLDER}/{environment.name}"
+    return str(environment.archive())
+
+
+def place(
+    environment: Environment, uri: str, storage: Storage, say: Callable[[str], object]
+) -> None:
+    """Pack an environment and upload it, as far as that is not done yet.
+
+    An archive is never overwritten: YARN keeps unpacked copies by name and date.
+
+    Parameters
+    ----------
+    environment : Environment
+        What is packed.
+    uri : str
+        What `archive_place` returned.
+    storage : Storage
+        Of the cluster.
+    say : callable
+        Is told what goes on.
+    """
+    local = environment.archive()
+    if storage.exists(uri):
+        say(f"the environment is there: {uri}")
+        return
+    if not local.exists():
+        build(environment, local, say)
+    if uri != str(local):
+        _upload(local, uri, storage, say)
+
+
+def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object]) -> None:
+    size = local.stat().st_size
+    say(f"uploading {size / 1e6:.0f} MB to {uri}")
+    folder = uri.rpartition("/")[0]
+    if not storage.exists(folder):
+        # Everybody may read it, so that a node unpacks it once for all users.
+        storage.make_public_dirs(folder, levels=2 if folder.endswith(FOLDER) else 1)
+    try:
+        storage.upload(local, uri, ByteProgress("uploading", size, say).advance)
+    except OutputExistsError:
+        say("another submission was first to upload it")

@@ -1,0 +1,92 @@
+"""Running ``spark-submit``: in view of the user, or until YARN has the application."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from distkeras_grid.errors import ClusterError, ConfigurationError
+
+SAY_SECONDS = 4.0
+# To upload Spark's own jars where the cluster has none, and be accepted.
+SUBMIT_SECONDS = 900.0
+# For the executors' end after an interrupt.
+STOP_SECONDS = 60.0
+LAST_LINES = 15
+
+
+def spark_submit_path() -> str:
+    """Return the command of the Spark that this environment uses (``SPARK_HOME``, or PySpark)."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return str(Path(_find_spark_home()) / "bin" / "spark-submit")
+
+
+def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse to look for YARN where nothing says where it is.
+
+    Raises
+    ------
+    ConfigurationError
+        If neither variable is set.
+    """
+    if not environment.get("HADOOP_CONF_DIR") and not environment.get("YARN_CONF_DIR"):
+        raise ConfigurationError(
+            "HADOOP_CONF_DIR is not set; set it to the folder with the cluster's core-site.xml "
+            "and yarn-site.xml (for a sandbox: source its environment.sh)."
+        )
+
+
+def follow(command: Sequence[str]) -> int:
+    """Run a command with its output in view; return its exit code."""
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # The terminal has interrupted Spark, too; it stops the executors.
+            process.wait(STOP_SECONDS)
+            raise
+
+
+def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
+    """Run a command that ends when YARN has accepted the application.
+
+    Raises
+    ------
+    ClusterError
+        If it fails, or does not end in time, with the end of what it wrote.
+    """
+    began = said = time.monotonic()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            while process.poll() is None:
+                now = time.monotonic()
+                if now - began > SUBMIT_SECONDS:
+                    raise ClusterError(
+                        f"spark-submit has not handed the application over after "
+                        f"{SUBMIT_SECONDS:.0f} s:\n{last_lines(log)}"
+                    )
+                if now - said >= SAY_SECONDS:
+                    said = now
+                    say(f"submitting: {now - began:.0f} s")
+                time.sleep(0.1)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if process.returncode:
+            raise ClusterError(f"spark-submit ended with {process.returncode}:\n{last_lines(log)}")
+
+
+def last_lines(log: IO[bytes]) -> str:
+    """Return the last lines of a log that say something, without the JVM's stacks."""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").splitlines()
+    told = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t..."))]
+    return "\n".join(told[-LAST_LINES:])

@@ -1,0 +1,335 @@
+"""Applications of YARN: how they are, where they write, and how they are stopped."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.submission.jvm import HadoopClient
+
+# Left alone, the client looks for a ResourceManager for a quarter of an hour, and each of its looks
+# is ten attempts to connect. So it gives up after some 20 s.
+CONNECT = {
+    "yarn.resourcemanager.connect.max-wait.ms": 10000,
+    "yarn.resourcemanager.connect.retry-interval.ms": 1000,
+    "ipc.client.connect.max.retries": 0,
+    "ipc.client.connect.max.retries.on.timeouts": 0,
+}
+POLL_SECONDS = 1.0
+SAY_SECONDS = 15.0
+CANCEL_SECONDS = 30.0
+# Nodes hand in the logs some seconds after an application has ended.
+LOG_SECONDS = 20.0
+LOG_BYTES = 3000
+ENDED = ("FINISHED", "FAILED", "KILLED")
+
+
+@dataclass(frozen=True)
+class Application:
+    """How an application is.
+
+    Parameters
+    ----------
+    id, name, user, queue : str
+        As YARN has them.
+    state : str
+        ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"`` ...
+    final : str
+        ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended.
+    containers, memory_mb : int
+        That it uses now.
+    diagnostics : str
+        What YARN or the application says.
+    tracking_url : str
+        Its page.
+    started, finished : float
+        Seconds since 1970; 0 if not yet.
+    """
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    final: str
+    containers: int
+    memory_mb: int
+    diagnostics: str
+    tracking_url: str
+    started: float
+    finished: float
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.state in ENDED
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit code of its program, where Spark says it."""
+        told = re.search(r"User application exited with (?:status )?(\d+)", self.diagnostics)
+        return int(told.group(1)) if told else None
+
+
+class Yarn:
+    """YARN's own client; see `yarn_client`."""
+
+    def __init__(self, hadoop: HadoopClient) -> None:
+        self._jvm = hadoop.jvm
+        self._gateway = hadoop.gateway
+        configuration = self._jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(
+            hadoop.configuration
+        )
+        for name, value in CONNECT.items():
+            configuration.setInt(name, value)
+        self._keeps_logs = bool(configuration.getBoolean("yarn.log-aggregation-enable", False))
+        self._configuration = configuration
+        self._client = self._jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises
+        ------
+        ClusterError
+            If there is no ResourceManager.
+        """
+        self._client.init(self._configuration)
+        self._client.start()
+        with _translated("reach YARN"):
+            nodes = int(self._client.getYarnClusterMetrics().getNumNodeManagers())
+        if not nodes:
+            raise ClusterError("YARN has no NodeManager, so nothing can run; start one.")
+
+    def stop(self) -> None:
+        """Disconnect."""
+        self._client.stop()
+
+    def application(self, identifier: str) -> Application:
+        """Return how an application is.
+
+        Raises
+        ------
+        ConfigurationError
+            If the text is no application's id.
+        ClusterError
+            If YARN does not know it, or does not answer.
+        """
+        with _translated(f"ask for {identifier}"):
+            return _application(self._client.getApplicationReport(self._id(identifier)))
+
+    def tagged(self, tag: str) -> str | None:
+        """Return the id of the application with a tag, None if there is none."""
+        requests = self._jvm.org.apache.hadoop.yarn.api.protocolrecords
+        request = requests.GetApplicationsRequest.newInstance()
+        request.setApplicationTags(self._gateway.jvm.java.util.HashSet([tag]))
+        with _translated("list the applications"):
+            found = [str(each.getApplicationId()) for each in self._client.getApplications(request)]
+        return found[0] if found else None
+
+    def cancel(self, identifier: str) -> Application:
+        """Stop an application, and wait until it has ended; return how it ended.
+
+        Raises
+        ------
+        ClusterError
+            If YARN refuses, or it does not end in time.
+        """
+        deadline = time.monotonic() + CANCEL_SECONDS
+        application = self.application(identifier)
+        while not application.ended:
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was told to; it "
+                    f"is {application.state}. Ask again: distkeras-grid status {identifier}."
+                )
+            with _translated(f"stop {identifier}"):
+                self._client.killApplication(self._id(identifier))
+            application = self.application(identifier)
+        return application
+
+    def driver_output(self, identifier: str) -> str | None:
+        """Return the end of what the driver's container wrote, after the application's end.
+
+        None if YARN collects no logs, or has not collected these within 20 s.
+        """
+        attempt = self._last_attempt(identifier)
+        if attempt is None or not self._keeps_logs:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            request = self._log_request(identifier, attempt, folder)
+            helper = self._jvm.org.apache.hadoop.yarn.logaggregation.LogCLIHelpers()
+            helper.setConf(self._configuration)
+            deadline = time.monotonic() + LOG_SECONDS
+            with _translated(f"read the log of {identifier}"):
+                while helper.dumpAContainerLogsForLogTypeWithoutNodeId(request) != 0:
+                    if time.monotonic() > deadline:
+                        return None
+                    time.sleep(POLL_SECONDS)
+            (log,) = (path for path in Path(folder).rglob("*") if path.is_file())
+            return log_contents(log.read_text(encoding="utf-8", errors="replace"))
+
+    def log_page(self, identifier: str) -> str | None:
+        """Return the address of what the driver's container writes, None if nobody knows it."""
+        attempt = self._last_attempt(identifier)
+        if attempt is None:
+            return None
+        states = self._gateway.new_array(self._jvm.org.apache.hadoop.yarn.api.records.NodeState, 0)
+        with _translated("list the nodes"):
+            nodes = list(self._client.getNodeReports(states))
+        pages = {str(node.getNodeId().getHost()): str(node.getHttpAddress()) for node in nodes}
+        # One node alone has it, by whatever name the application calls its host.
+        only = next(iter(pages.values())) if len(pages) == 1 else None
+        page = pages.get(str(attempt.getHost()), only)
+        user = self.application(identifier).user
+        container = attempt.getAMContainerId()
+        return f"http://{page}/node/containerlogs/{container}/{user}" if page else None
+
+    def _last_attempt(self, identifier: str) -> Any | None:
+        """Return YARN's report of the last attempt that had a container."""
+        with _translated(f"ask for the attempts of {identifier}"):
+            attempts = list(self._client.getApplicationAttempts(self._id(identifier)))
+        had = [each for each in attempts if each.getAMContainerId() is not None]
+        return had[-1] if had else None
+
+    def _log_request(self, identifier: str, attempt: Any, folder: str) -> Any:
+        logs = self._jvm.org.apache.hadoop.yarn.logaggregation
+        request = logs.ContainerLogsRequest()
+        request.setAppId(self._id(identifier))
+        request.setAppOwner(self.application(identifier).user)
+        request.setAppFinished(True)
+        request.setContainerId(str(attempt.getAMContainerId()))
+        # Spark merges both outputs of the program into this one.
+        request.setLogTypes(self._jvm.java.util.HashSet(["stdout"]))
+        request.setBytes(-LOG_BYTES)
+        request.setOutputLocalDir(folder)
+        return request
+
+    def _id(self, identifier: str) -> Any:
+        check_id(identifier)
+        return self._jvm.org.apache.hadoop.yarn.api.records.ApplicationId.fromString(identifier)
+
+
+@contextmanager
+def yarn_client(hadoop: HadoopClient) -> Iterator[Yarn]:
+    """Connect to the ResourceManager that the configuration names.
+
+    Raises
+    ------
+    ClusterError
+        If it is not there.
+    """
+    yarn = Yarn(hadoop)
+    try:
+        yarn.start()
+        yield yarn
+    finally:
+        yarn.stop()
+
+
+def wait(
+    yarn: Yarn,
+    identifier: str,
+    say: Callable[[str], object],
+    clock: Callable[[], float] = time.monotonic,
+) -> Application:
+    """Wait for an application's end; tell its state when it changes, and every 15 s.
+
+    There is no deadline: a job takes as long as it takes, and a ResourceManager that does not
+    answer is an error after 20 s.
+    """
+    said, state = -SAY_SECONDS, ""
+    began = clock()
+    while True:
+        application = yarn.application(identifier)
+        passed = clock() - began
+        if application.state != state or passed - said >= SAY_SECONDS:
+            said, state = passed, application.state
+            say(state_line(application, passed))
+        if application.ended:
+            return application
+        time.sleep(POLL_SECONDS)
+
+
+def state_line(application: Application, seconds: float) -> str:
+    """Return one line of how an application is, after so many seconds."""
+    line = f"{application.id}  {application.state}  {seconds:.0f} s"
+    if application.ended:
+        return f"{line}  {application.final}"
+    if application.state == "RUNNING":
+        return f"{line}  {application.containers} containers, {application.memory_mb} MB"
+    return line
+
+
+def log_contents(text: str) -> str:
+    r"""Return the log in what YARN writes about one.
+
+    Examples
+    --------
+    >>> log_contents("Container: c\nLogContents:\n1\n2\nEnd of LogType:stdout\n****\n")
+    '1\n2'
+    """
+    _, _, rest = text.partition("LogContents:\n")
+    return rest.rpartition("\nEnd of LogType")[0].strip()
+
+
+def check_id(identifier: str) -> None:
+    """Refuse a text that is no application's id.
+
+    Raises
+    ------
+    ConfigurationError
+        With an example.
+    """
+    if not re.fullmatch(r"application_\d+_\d+", identifier):
+        raise ConfigurationError(
+            f"An application's id looks like application_1700000000000_0001. Received: "
+            f"{identifier!r}."
+        )
+
+
+def _application(report: Any) -> Application:
+    usage = report.getApplicationResourceUsageReport()
+    return Application(
+        id=str(report.getApplicationId()),
+        name=str(report.getName()),
+        user=str(report.getUser()),
+        queue=str(report.getQueue()),
+        state=str(report.getYarnApplicationState()),
+        final=str(report.getFinalApplicationStatus()),
+        # -1 where YARN tells nothing.
+        containers=max(0, int(usage.getNumUsedContainers())) if usage else 0,
+        memory_mb=max(0, int(usage.getUsedResources().getMemorySize())) if usage else 0,
+        diagnostics=str(report.getDiagnostics() or "").strip(),
+        tracking_url=str(report.getTrackingUrl()),
+        started=int(report.getStartTime()) / 1000,
+        finished=int(report.getFinishTime()) / 1000,
+    )
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    """Turn an exception of the JVM into ours."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = str(error.java_exception.getClass().getSimpleName())
+        message = str(error.java_exception.getMessage()).strip().split("\n", 1)[0]
+        if name == "ApplicationNotFoundException":
+            raise ClusterError(
+                f"cannot {action}: this YARN does not know it, or has forgotten it; check the id "
+                "and HADOOP_CONF_DIR."
+            ) from error
+        raise ClusterError(
+            f"cannot {action}: {name}: {message}; check HADOOP_CONF_DIR (yarn-site.xml), that the "
+            "ResourceManager runs, and that your Kerberos ticket is valid."
+        ) from error

@@ -1,0 +1,143 @@
+"""Many files by a few threads: failures are kept, an interrupt ends all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from distkeras_grid.errors import ConfigurationError, StorageError
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.plan import Item, describe, failure
+from distkeras_grid.webhdfs.progress import Meter, TransferLine
+
+# Failures with no success between them, after which the rest is not tried.
+GIVE_UP = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """What a transfer has done.
+
+    Parameters
+    ----------
+    files, size : int
+        Transferred, and their bytes.
+    same_files, same_size : int
+        There already with the same content, and their bytes.
+    seconds : float
+        All in all [s].
+    """
+
+    files: int
+    size: int
+    same_files: int
+    same_size: int
+    seconds: float
+
+
+def check_threads(threads: int) -> None:
+    """Raise `ConfigurationError` for a number of threads that makes no sense."""
+    if not 1 <= threads <= 64:
+        raise ConfigurationError(f"threads must be from 1 to 64. Received: {threads}.")
+
+
+class Pool:
+    """Threads, each with a connection of its own, that transfer files.
+
+    Parameters
+    ----------
+    address : Address
+        Of HDFS.
+    threads : int
+        How many files are transferred at once.
+    line : TransferLine
+        Counts.
+    stopped : Event
+        Set by an interrupt; connections and readers look at it.
+    """
+
+    def __init__(
+        self, address: Address, threads: int, line: TransferLine, stopped: threading.Event
+    ) -> None:
+        self._address = address
+        self._threads = threads
+        self._line = line
+        self._stopped = stopped
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._failed: list[tuple[Item, StorageError]] = []
+        self._failed_in_a_row = 0
+        self._files = 0
+        self._same: list[int] = []
+        self._sent: list[int] = []
+
+    def run(
+        self, items: Sequence[Item], transfer: Callable[[Connection, Item, Meter], bool]
+    ) -> Transferred:
+        """Transfer files.
+
+        Parameters
+        ----------
+        items : sequence of Item
+            Files, no directories.
+        transfer : callable
+            Transfers one; returns False if it was there already.
+
+        Returns
+        -------
+        Transferred
+
+        Raises
+        ------
+        StorageError
+            If any failed; all others are complete, unless `GIVE_UP` failed one after the other.
+        """
+        self._files = len(items)
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="webhdfs")
+        try:
+            futures = [pool.submit(self._one, item, transfer) for item in items]
+            for future in as_completed(futures):
+                future.result()
+        finally:
+            # After an interrupt or a defect: no further file, and no further piece of any.
+            self._stopped.set()
+            pool.shutdown(cancel_futures=True)
+        if self._failed:
+            done = len(self._failed) + len(self._same) + len(self._sent)
+            raise failure(self._failed, files=len(items), not_tried=len(items) - done)
+        return Transferred(
+            len(self._sent),
+            sum(self._sent),
+            len(self._same),
+            sum(self._same),
+            self._line.state.seconds,
+        )
+
+    def _one(self, item: Item, transfer: Callable[[Connection, Item, Meter], bool]) -> None:
+        if self._stopped.is_set() or self._failed_in_a_row >= GIVE_UP:
+            return
+        meter = Meter(self._line)
+        try:
+            sent = transfer(self._connection(), item, meter)
+        except StorageError as error:
+            meter.reset()
+            with self._lock:
+                self._failed.append((item, error))
+                self._failed_in_a_row += 1
+            self._line.end_file(failed=True)
+            if self._files > 1:  # else the end says the same
+                self._line.note(describe(error))
+        else:
+            with self._lock:
+                (self._sent if sent else self._same).append(item.size)
+                self._failed_in_a_row = 0
+            self._line.end_file()
+
+    def _connection(self) -> Connection:
+        if not hasattr(self._local, "connection"):
+            self._local.connection = Connection(self._address, stopped=self._stopped, patient=True)
+        connection: Connection = self._local.connection
+        return connection

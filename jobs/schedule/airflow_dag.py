@@ -1,0 +1,37 @@
+"""Airflow: the nightly tiling, and once a week a training on what is new.
+
+Copy it to Airflow's folder of DAGs. `airflow pools set grid 1 "one job at a time"` makes the pool
+that keeps the two apart on any number of Airflow's workers.
+"""
+
+from datetime import datetime, timedelta
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+GRID = "/opt/grid"
+TILE = (
+    "distkeras-grid tile --update --input hdfs:///raw --output hdfs:///tiles "
+    "--tile 256 --overlap 0.5 --angles 0:360:5 --master yarn --log-format json"
+)
+RETRAIN = (
+    "distkeras-grid retrain --data hdfs:///tiles --split train --validation-split test "
+    "--features image --model my_models:net --epochs 2 --output hdfs:///runs --keep 8 "
+    "--master yarn --log-format json"
+)
+TASK = {
+    "cwd": GRID,
+    "env": {"PATH": f"{GRID}/.venv/bin:/usr/bin:/bin", "HADOOP_CONF_DIR": "/etc/hadoop/conf"},
+    "append_env": True,
+    "pool": "grid",
+    "retries": 1,
+    "retry_delay": timedelta(minutes=15),
+    "execution_timeout": timedelta(hours=12),
+}
+COMMON = {"start_date": datetime(2026, 1, 1), "catchup": False, "max_active_runs": 1}
+
+with DAG("grid_tiles", schedule="30 1 * * *", **COMMON):
+    BashOperator(task_id="tile", bash_command=TILE, **TASK)
+
+with DAG("grid_training", schedule="0 6 * * 6", **COMMON):
+    BashOperator(task_id="retrain", bash_command=RETRAIN, **TASK)

@@ -1,0 +1,186 @@
+"""What becomes of each image in a night, decided without Spark and without files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from data_prep.changes import Listed, compare, decide, splits_of
+from data_prep.labels import Annotation
+from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.stages import Inspected
+from distkeras_grid.errors import SplitLeakError
+from distkeras_grid.feeding.schema import Field
+
+IMAGE = Field("image", (32, 32, 1), classes=("a", "b"))
+
+
+def tiled(path, sha=None, split="train", **more):
+    label = path.split("/")[0]
+    sha = sha or f"sha of {path}"
+    values = {"tiles": 4, "shard": 0, "length": 10, "modified": 1, "label": label, **more}
+    return Entry(path, TILED, sha256=sha, split=split, **values)
+
+
+def seen(path, sha=None, error=None, channels=1):
+    return Inspected(path, sha or f"sha of {path}", 64, 64, channels, "uint8", 500.0, error)
+
+
+class Night:
+    """The images that are there, by what they are; then what the night makes of them."""
+
+    def __init__(self, entries, there, *, problems=None, prune=False, stamps=None):
+        self.entries = {entry.source: entry for entry in entries}
+        stamps = stamps or {}
+        self.listed = {path: Listed(path, 10, stamps.get(path, 1)) for path in there}
+        problems = problems or {}
+        self.said = {p: Annotation(p.split("/")[0]) for p in there if p not in problems}
+        self.comparison = compare(
+            self.entries, self.listed, self.said, problems, ("a", "b"), prune=prune
+        )
+        self.prune = prune
+
+    def decide(self, *found):
+        self.found = {each.uri: each for each in found}
+        self.changes = decide(
+            self.entries,
+            self.listed,
+            self.said,
+            self.comparison,
+            self.found,
+            IMAGE,
+            prune=self.prune,
+        )
+        return self.changes
+
+    def splits(self, fractions=None):
+        return splits_of(
+            self.changes, self.entries, self.said, self.found, fractions or {"train": 1.0}, 0
+        )
+
+
+def test_only_new_and_touched_images_are_looked_at():
+    entries = [tiled("a/0"), tiled("a/1"), tiled("a/gone")]
+    night = Night(entries, ["a/0", "a/1", "b/new"], stamps={"a/1": 2})
+    assert night.comparison.unchanged == ("a/0",)
+    assert night.comparison.candidates == ("a/1", "b/new")
+    assert night.comparison.removed == ("a/gone",)
+    changes = night.decide(seen("a/1"), seen("b/new"))
+    assert (changes.work, changes.dropped, changes.problems) == (["b/new"], [], {})
+    # Touched, but the same: its new time is noted, so that it is not read again.
+    assert changes.entries["a/1"] == replace(entries[1], modified=2)
+    assert changes.entries["a/gone"] == entries[2]
+
+
+def test_other_content_or_another_label_replaces_tiles():
+    night = Night(
+        [tiled("a/0", split="test"), tiled("a/1", label="b")], ["a/0", "a/1"], stamps={"a/0": 2}
+    )
+    assert night.comparison.candidates == ("a/0", "a/1")
+    changes = night.decide(seen("a/0", "other"), seen("a/1"))
+    assert changes.work == changes.replaced() == ["a/0", "a/1"]
+    assert {entry.source for entry in changes.dropped} == {"a/0", "a/1"}
+    assert night.splits() == {"a/0": "test", "a/1": "train"}
+
+
+def test_copies_are_tiled_once_and_tiled_when_the_original_goes():
+    night = Night([tiled("a/5", "S")], ["a/1", "a/5", "a/9"])
+    changes = night.decide(seen("a/1", "S"), seen("a/9", "T"))
+    assert changes.work == ["a/9"]
+    copy = changes.entries["a/1"]
+    assert (copy.status, copy.reason) == (LEFT_OUT, "the same bytes as a/5")
+    assert changes.problems == {}
+
+    entries = [tiled("a/5", "S"), copy]
+    assert Night(entries, ["a/1", "a/5"]).comparison.candidates == ()
+    assert Night(entries, ["a/1"]).comparison.candidates == ()
+    pruned = Night(entries, ["a/1"], prune=True)
+    assert pruned.comparison.candidates == ("a/1",)
+    assert pruned.decide(seen("a/1", "S")).work == ["a/1"]
+    changed = Night(entries, ["a/1", "a/5"], stamps={"a/5": 2})
+    assert changed.decide(seen("a/1", "S"), seen("a/5", "U")).work == ["a/1", "a/5"]
+
+
+def test_what_cannot_be_tiled_is_listed_and_tried_again():
+    problems = {"x": "no label"}
+    there = ["a/0", "b/cut", "a/red", "c/0", "x"]
+    night = Night([tiled("a/0")], there, problems=problems, stamps={"a/0": 2})
+    changes = night.decide(
+        seen("a/0", error="cut"), seen("b/cut", error="cut"), seen("a/red", channels=3)
+    )
+    assert changes.work == changes.dropped == []
+    assert set(changes.problems) == set(there)
+    assert "its former tiles are kept" in changes.problems["a/0"]
+    assert "3 channels" in changes.problems["a/red"]
+    assert "class 'c'" in changes.problems["c/0"]
+    kept = changes.entries["a/0"]
+    assert (kept.status, kept.tiles, kept.shard) == (TILED, 4, 0)
+    again = Night(list(changes.entries.values()), there, problems=problems, stamps={"a/0": 2})
+    assert again.comparison.candidates == ("a/0", "a/red", "b/cut")
+
+
+def test_a_tiled_image_that_had_lost_its_label_is_as_before_when_it_has_it_again():
+    entry = tiled("a/0")
+    lost = Night([entry], ["a/0"], problems={"a/0": "no label"}).decide()
+    assert "its former tiles are kept" in lost.entries["a/0"].reason
+    found = Night(lost.entries.values(), ["a/0"])
+    assert found.decide(seen("a/0")).entries == {"a/0": entry}
+
+
+def test_pruned_images_leave_their_split_behind():
+    night = Night([tiled("a/0", "S", "test"), tiled("a/1")], ["a/1"], prune=True)
+    changes = night.decide()
+    assert [entry.source for entry in changes.dropped] == ["a/0"]
+    gone = changes.entries["a/0"]
+    assert (gone.status, gone.split, gone.tiles) == (REMOVED, "test", 0)
+    later = Night(changes.entries.values(), ["a/1", "a/renamed"])
+    assert later.decide(seen("a/renamed", "S")).work == ["a/renamed"]
+    assert later.splits() == {"a/renamed": "test"}
+    assert later.changes.entries["a/0"] == gone
+
+
+def test_two_files_that_change_places_take_their_splits_along():
+    night = Night(
+        [tiled("a/0", "S"), tiled("a/1", "T", "test")],
+        ["a/0", "a/1"],
+        stamps={"a/0": 2, "a/1": 2},
+    )
+    night.decide(seen("a/0", "T"), seen("a/1", "S"))
+    assert night.splits() == {"a/0": "test", "a/1": "train"}
+
+
+def test_an_image_that_moved_to_another_class_is_left_out_until_the_old_one_is_pruned():
+    entries = [tiled("a/0", "S", "test")]
+    moved = Night(entries, ["b/0"])
+    changes = moved.decide(seen("b/0", "S"))
+    assert changes.work == []
+    assert "--prune drops it" in changes.problems["b/0"]
+    pruned = Night(entries, ["b/0"], prune=True)
+    assert pruned.decide(seen("b/0", "S")).work == ["b/0"]
+    assert pruned.splits() == {"b/0": "test"}
+
+
+def test_new_images_fill_what_is_missing_from_the_shares():
+    old = [tiled(f"a/{i}") for i in range(6)] + [tiled("b/0", split="test")]
+    new = [f"a/n{i}" for i in range(4)] + [f"b/n{i}" for i in range(3)]
+    night = Night(old, [*(entry.source for entry in old), *new])
+    night.decide(*map(seen, new))
+    splits = night.splits({"train": 0.5, "test": 0.5})
+    assert Counter((path[0], split) for path, split in splits.items()) == {
+        ("a", "test"): 4,
+        ("b", "train"): 2,
+        ("b", "test"): 1,
+    }
+
+
+def test_groups_follow_their_kept_members_or_are_refused():
+    old = [replace(tiled("a/0"), group="g"), replace(tiled("a/1", split="test"), group="h")]
+    night = Night(old, ["a/0", "a/1", "a/2"])
+    night.decide(seen("a/2"))
+    night.said["a/2"] = Annotation("a", group="h")
+    assert night.splits({"train": 0.9, "test": 0.1}) == {"a/2": "test"}
+    night.changes.entries["a/1"] = replace(old[1], group="g")
+    with pytest.raises(SplitLeakError, match=r"a/1 \(test\) and a/0 \(train\) belong together"):
+        night.splits()

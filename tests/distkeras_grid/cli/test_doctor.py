@@ -1,0 +1,128 @@
+"""``distkeras-grid doctor`` on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from distkeras_grid.cli import doctor
+from distkeras_grid.cli.doctor import count_weights, has_ticket, main, model_size
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError
+from distkeras_grid.spark.memory import ModelSize
+from distkeras_grid.spark.storage import Storage
+
+CORE_SITE = """<configuration><property>
+<name>hadoop.security.authentication</name><value>kerberos</value>
+</property></configuration>"""
+
+
+@pytest.fixture(autouse=True)
+def plain_shell(monkeypatch):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.spark
+def test_a_line_each_and_a_count(spark, tmp_path, capsys):
+    assert main(["--workers", "2", "--model", "1M", "--storage", str(tmp_path)]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    subjects = [line.split()[1] for line in lines[:-1]]
+    told = "hadoop java session slots speculation allocation executors server storage memory"
+    assert subjects == [*told.split(), "network"]
+    assert all(line.startswith(("ok ", "warn ")) for line in lines[:-1])
+    assert lines[-1].startswith("0 bad, ")
+    assert "4 MB of weights x 2 workers" in lines[-2]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_all_that_is_bad_is_told_and_the_exit_code_says_so(spark, tmp_path, capsys):
+    (tmp_path / "file").write_text("no folder")
+    flags = ["--workers", "9", "--storage", str(tmp_path / "file" / "runs")]
+    assert main([*flags, "--host", "192.0.2.77"]) == ExitCode.CLUSTER
+    lines = capsys.readouterr().out.splitlines()
+    bad = [line.split()[1] for line in lines if line.startswith("BAD ")]
+    assert bad == ["slots", "server", "storage"]
+    (server,) = [line for line in lines if line.split()[1] == "server"]
+    assert "192.0.2.77" in server
+    assert "spark.driver.bindAddress" in server
+    assert lines[-1].startswith("3 bad, ")
+
+
+def test_without_java_spark_is_not_started(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert main([]) == ExitCode.CLUSTER
+    said = capsys.readouterr().out
+    assert f"JAVA_HOME={tmp_path} has no bin/java" in said
+    assert "Spark was not started" in said
+
+
+def test_yarn_needs_its_configuration(monkeypatch, tmp_path, capsys):
+    assert main(["--master", "yarn"]) == ExitCode.CLUSTER
+    assert "HADOOP_CONF_DIR is not set" in capsys.readouterr().out
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
+    assert main(["--master", "yarn"]) == ExitCode.CLUSTER
+    assert "has no core-site.xml and no yarn-site.xml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("status", "line"), [("1", "finds no valid ticket"), (None, "no klist")])
+def test_a_cluster_with_kerberos_wants_a_ticket(monkeypatch, tmp_path, capsys, status, line):
+    """klist ends with 1 where it finds no ticket; here a program of that name does."""
+    for name in ("core-site.xml", "yarn-site.xml"):
+        (tmp_path / name).write_text(CORE_SITE)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    os.symlink(_java(), programs / "java")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(programs))
+    if status is not None:
+        klist = programs / "klist"
+        klist.write_text(f"#!{sys.executable}\nraise SystemExit({status})\n")
+        klist.chmod(0o755)
+    found = list(doctor._before_spark(doctor.build_parser().parse_args(["--master", "yarn"])))
+    assert [finding.subject for finding in found] == ["hadoop", "kerberos"]
+    assert line in found[-1].text
+    assert has_ticket() is (None if status is None else False)
+
+
+def _java() -> str:
+    import shutil
+
+    home = os.environ.get("JAVA_HOME")
+    return str(shutil.which("java", path=f"{home}/bin" if home else None))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.spark
+@pytest.mark.parametrize(("optimizer", "slots"), [("adam", 2), ("sgd", None)])
+def test_a_model_is_counted_without_keras(spark, tmp_path, optimizer, slots):
+    import keras
+
+    layers = [keras.Input((30,)), keras.layers.Dense(40), keras.layers.BatchNormalization()]
+    model = keras.Sequential([*layers, keras.layers.Dense(2)])
+    model.compile(optimizer, "mse")
+    model.optimizer.build(model.trainable_variables)
+    path = Path(tmp_path, "model.keras")
+    model.save(path)
+    assert count_weights(path.read_bytes())[0] == model.count_params()
+    found = model_size(str(path), Storage(spark))
+    # A plain SGD keeps two numbers in all, which is none for each weight.
+    assert found == ModelSize(model.count_params(), 0 if slots is None else slots)
+
+
+@pytest.mark.spark
+def test_a_size_is_a_number_or_a_file(spark, tmp_path):
+    storage = Storage(spark)
+    assert model_size(None, storage) == ModelSize()
+    assert model_size("1.5M", storage).weights == 1_500_000
+    assert model_size("70000", storage).weights == 70_000
+    with pytest.raises(PathNotFoundError):
+        model_size(str(tmp_path / "no.keras"), storage)
+    (tmp_path / "text").write_text("no archive")
+    with pytest.raises(ConfigurationError, match=r"nor a \.keras archive"):
+        model_size(str(tmp_path / "text"), storage)

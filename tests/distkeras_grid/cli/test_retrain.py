@@ -1,0 +1,103 @@
+"""What ``retrain`` decides; that it trains is in ``tests/jobs/test_schedule.py``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distkeras_grid.cli.retrain import (
+    LEFTOVER,
+    build_parser,
+    delete_run,
+    main,
+    new_sources,
+    outdated,
+    read_latest,
+    train_flags,
+)
+from distkeras_grid.spark.storage import Storage
+
+RUNS = ["2026-11-07T060000Z", "2026-11-14T060000Z", "2026-11-21T060000Z"]
+MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "runs"]
+LATEST = {"run": RUNS[-1], "model": f"runs/{RUNS[-1]}/model.keras", "update": 4}
+
+
+def test_the_oldest_runs_go_and_nothing_else():
+    names = [*RUNS, "latest.json", "thesis", "2026-11-01", "_x"]
+    assert outdated(names, 1) == RUNS[:2]
+    assert outdated(names, 3) == outdated(names, 8) == outdated(names, None) == []
+
+
+def test_only_our_leftovers_are_ours():
+    hexes = "0" * 32
+    for name in (f"_{RUNS[0]}.{hexes}.tmp", f"_{RUNS[0]}.{hexes}.old", f"_latest.json.{hexes}.tmp"):
+        assert LEFTOVER.fullmatch(name)
+    for name in (RUNS[0], f"_mine.{hexes}.tmp", f"_{RUNS[0]}.tmp", "latest.json"):
+        assert not LEFTOVER.fullmatch(name)
+
+
+def test_new_is_what_was_tiled_after_the_latest_run():
+    def tiled(name, update, split="train"):
+        return {"sha256": name, "status": "tiled", "update": update, "split": split}
+
+    sources = [tiled("a", 0), tiled("b", 5), tiled("c", 5, "test"), tiled("d", 4)]
+    sources.append({"source": "e", "status": "left out"})
+    manifest = {"sources": sources, "last_update": 5}
+    assert new_sources(manifest, "train", LATEST) == ["b"]
+    assert new_sources(manifest, None, LATEST) == ["b", "c"]
+    assert new_sources(manifest, "train", None) == ["a", "b", "d"]
+
+
+def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
+    flags = build_parser().parse_args([*MINIMUM, "--where", "label < 2"])
+    first = train_flags(flags, "runs/new", None, ["d"])
+    assert (first.model, first.where, first.output) == ("m:build", "label < 2", "runs/new")
+    later = train_flags(flags, "runs/new", LATEST, ["d", "e"])
+    assert (later.model, later.where) == (
+        LATEST["model"],
+        "source_sha256 in ('d', 'e') and (label < 2)",
+    )
+    flags.where = None
+    assert train_flags(flags, "runs/new", LATEST, ["d", "e"]).where == "source_sha256 in ('d', 'e')"
+    flags.rows = "all"
+    assert train_flags(flags, "runs/new", LATEST, ["d", "e"]).where is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"), [(["--overwrite"], "leave --overwrite out"), (["--keep", "0"], "from 1")]
+)
+def test_flags_that_cannot_be_meant(flags, told, capsys):
+    assert main([*MINIMUM, *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_data_that_do_not_tell_what_is_new(spark, tmp_path, capsys):
+    (tmp_path / "_dataset.json").write_text(json.dumps({"sources": []}))
+    flags = ["--data", str(tmp_path), "--model", "m:f", "--output", str(tmp_path / "runs")]
+    assert main(flags) == 2
+    assert "tile --update" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_a_pointer_that_was_lost_is_replaced_by_the_newest_run(spark, tmp_path):
+    storage = Storage(spark)
+    assert read_latest(storage, str(tmp_path), []) is None
+    found = read_latest(storage, "runs", ["thesis", *RUNS])
+    assert found == {**LATEST, "update": -1}
+    (tmp_path / "latest.json").write_text(json.dumps(LATEST))
+    assert read_latest(storage, str(tmp_path), ["latest.json"]) == LATEST
+
+
+@pytest.mark.spark
+def test_a_run_with_something_of_the_users_stays(spark, tmp_path, capsys):
+    for name in RUNS[:2]:
+        (tmp_path / name).mkdir()
+        for file in ("model.keras", "history.jsonl", "run.json"):
+            (tmp_path / name / file).write_text("x")
+    (tmp_path / RUNS[0] / "notes.txt").write_text("x")
+    for name in RUNS[:2]:
+        delete_run(Storage(spark), str(tmp_path / name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [RUNS[0]]
+    assert "holds notes.txt" in capsys.readouterr().out

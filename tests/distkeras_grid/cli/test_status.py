@@ -1,0 +1,56 @@
+"""`distkeras-grid status` and `cancel`: what is refused, and how an application is told."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from distkeras_grid.cli import cancel, status
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.sandbox.configuration import render_site
+from distkeras_grid.submission.yarn import Application
+
+
+@pytest.mark.parametrize("main", [status.main, cancel.main])
+def test_only_an_application_s_id_is_taken(main, capsys):
+    assert main(["application_1"]) == ExitCode.USAGE
+    assert "looks like application_1700000000000_0001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [status.main, cancel.main])
+def test_without_the_cluster_s_configuration(main, capsys, monkeypatch):
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    assert main(["application_1_0001"]) == ExitCode.USAGE
+    assert "HADOOP_CONF_DIR is not set" in capsys.readouterr().err
+
+
+def test_an_application_in_words():
+    application = Application(
+        *("application_17_0001", "a job", "me", "nightly", "FINISHED", "FAILED"),
+        *(0, 0, "", "http://host/", 1.0, 0.0),
+    )
+    told = status.describe(application).splitlines()
+    assert told[0].split(maxsplit=1) == ["application", "application_17_0001 (a job)"]
+    assert told[2].split(maxsplit=1) == ["state", "FINISHED, FAILED"]
+    assert not any(line.startswith("finished") for line in told)
+    assert told[4].split()[1].startswith("1970-01-01")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_resource_manager_that_is_not_there_is_told_soon(tmp_path, capsys, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    site = {"yarn.resourcemanager.address": address}
+    (tmp_path / "yarn-site.xml").write_text(render_site(site))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    began = time.monotonic()
+    assert status.main(["application_1_0001"]) == ExitCode.CLUSTER
+    assert time.monotonic() - began < 150
+    told = capsys.readouterr().err
+    assert "cannot reach YARN: ConnectException" in told
+    assert "that the ResourceManager runs" in told

@@ -1,0 +1,124 @@
+"""`distkeras-grid submit`: what is refused before anything starts, and how an end is told."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.submit import build_parser, client_settings, main, planned, the_job, verdict
+from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
+from distkeras_grid.submission.yarn import Application
+
+EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
+APPLICATION = Application(
+    *("application_17_0001", "a job", "me", "default", "FINISHED", "FAILED"),
+    *(0, 0, "", "http://host/", 1.0, 2.0),
+)
+
+
+def test_flags_before_the_job_are_ours_and_those_after_it_the_jobs():
+    submission = planned(
+        build_parser().parse_args(
+            ["--executors", "3", "--conf", "spark.a=1", *EVALUATE, "--master", "local"]
+        )
+    )
+    assert submission.executors == 3
+    assert submission.settings == {"spark.a": "1"}
+    assert submission.name == "distkeras-grid evaluate"
+    assert submission.master == "yarn"
+    assert submission.arguments == [
+        *("distkeras_grid.cli.evaluate:main", "--data", "hdfs:///predicted", "--master", "local")
+    ]
+    assert Path(submission.program).name == "run_verb.py"
+
+
+def test_each_submission_has_a_tag_of_its_own():
+    flags = build_parser().parse_args(EVALUATE)
+    assert planned(flags).tag != planned(flags).tag
+
+
+def test_a_program_of_the_user(tmp_path: Path):
+    program = tmp_path / "my_job.py"
+    program.write_text("")
+    assert the_job(str(program), ["--a", "1"]) == (str(program), ["--a", "1"], "my_job")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sandbox"], "A job is one of tile, train, retrain, predict, evaluate, doctor, or"),
+        (["nowhere.py"], "There is no file 'nowhere.py' here"),
+        (["--py-files", "lost.py", *EVALUATE], "There is no file 'lost.py' here"),
+        (["--detach", *EVALUATE], "--detach goes with --deploy-mode cluster"),
+        (["--conf", "x", *EVALUATE], "--conf takes spark.NAME=VALUE"),
+        (["--master", "local", *EVALUATE], "--master is yarn, or spark://host:port"),
+    ],
+)
+def test_what_is_refused_before_anything_starts(arguments, said, capsys):
+    assert main(arguments) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_a_wrong_flag_of_the_verb_is_told_here_and_not_by_a_container(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "--dat", "x", "--predicton", "y"])
+    assert ended.value.code == ExitCode.USAGE
+    assert "distkeras-grid evaluate: error: unrecognized arguments: --predicton" in (
+        capsys.readouterr().err
+    )
+
+
+def test_without_the_cluster_s_configuration_one_sentence_says_so(monkeypatch, capsys):
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    assert main(EVALUATE) == ExitCode.USAGE
+    assert "HADOOP_CONF_DIR is not set" in capsys.readouterr().err
+    check_hadoop_settings({"YARN_CONF_DIR": "/conf"})
+
+
+def test_what_this_machine_needs_of_the_settings_to_reach_the_cluster():
+    flags = build_parser().parse_args(
+        [
+            *("--principal", "me@REALM", "--keytab", "/k"),
+            *("--conf", "spark.hadoop.a=1", "--conf", "spark.executor.memory=2g", *EVALUATE),
+        ]
+    )
+    assert client_settings(planned(flags)) == {
+        "spark.kerberos.principal": "me@REALM",
+        "spark.kerberos.keytab": "/k",
+        "spark.hadoop.a": "1",
+    }
+
+
+def test_the_programs_own_exit_code_is_that_of_the_command():
+    four = replace(APPLICATION, diagnostics="User application exited with status 4")
+    assert verdict(four)[0] == ExitCode.STORAGE
+    assert "exit code 4: a path cannot be read" in verdict(four)[1]
+    mine = replace(APPLICATION, diagnostics="User application exited with status 17")
+    assert verdict(mine) == (17, "the program ended with exit code 17")
+    killed = replace(APPLICATION, final="KILLED", diagnostics="Killed by user me")
+    assert verdict(killed) == (ExitCode.CLUSTER, "Killed by user me")
+
+
+def test_following_gives_the_exit_code_of_what_ran():
+    assert follow([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+
+
+def test_handing_over_is_not_silent_and_tells_why_it_failed(monkeypatch):
+    from distkeras_grid.errors import ClusterError
+
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.SAY_SECONDS", 0.3)
+    program = r"import time; print('why\n\tat a.b.C'); time.sleep(1); raise SystemExit(3)"
+    said: list[str] = []
+    with pytest.raises(ClusterError, match=r"spark-submit ended with 3:\nwhy$"):
+        hand_over([sys.executable, "-c", program], said.append)
+    assert said
+    assert all(re.fullmatch(r"submitting: \d s", line) for line in said)
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.SUBMIT_SECONDS", 0.2)
+    with pytest.raises(ClusterError, match="has not handed the application over after"):
+        hand_over([sys.executable, "-c", "import time; time.sleep(60)"], said.append)

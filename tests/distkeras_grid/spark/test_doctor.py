@@ -1,0 +1,169 @@
+"""What the doctor says of settings and paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    NotEnoughSlotsError,
+    StorageError,
+)
+from distkeras_grid.spark.doctor import (
+    Finding,
+    Level,
+    caught,
+    check_gpus,
+    check_hadoop,
+    check_java,
+    check_kerberos,
+    check_scheduling,
+    check_slots,
+    check_storage,
+    describe_executors,
+    settle,
+)
+from distkeras_grid.spark.storage import Storage
+
+GPU = "spark.task.resource.gpu.amount"
+HELD = "spark.executor.resource.gpu.amount"
+
+
+def levels(findings):
+    return [finding.level for finding in findings]
+
+
+def test_the_first_bad_finding_is_raised_as_its_own_error():
+    findings = [
+        Finding("a", Level.WARN, "slow"),
+        Finding("b", Level.BAD, "few slots", NotEnoughSlotsError),
+        Finding("c", Level.BAD, "wrong"),
+    ]
+    with pytest.raises(NotEnoughSlotsError, match="few slots"):
+        settle(findings)
+    assert settle(findings[:1]) == ["slow"]
+
+
+def test_an_error_of_ours_becomes_a_finding_and_any_other_passes():
+    def refuse():
+        raise StorageError("read only")
+
+    found = caught("storage", refuse)
+    assert (found.level, found.text, found.error) == (Level.BAD, "read only", StorageError)
+    assert caught("storage", lambda: "fine") == Finding("storage", Level.OK, "fine")
+    with pytest.raises(ZeroDivisionError):
+        caught("storage", lambda: str(1 / 0))
+
+
+def test_workers_without_a_slot():
+    assert check_slots(4, 4).level is Level.OK
+    assert "num_workers is 4" in check_slots(4, None).text
+    few = check_slots(2, 3)
+    assert (few.level, few.error) == (Level.BAD, NotEnoughSlotsError)
+    assert "spark.executor.instances" in few.text
+    assert check_slots(2, 3, together=False).level is Level.WARN
+
+
+def test_speculation_is_bad_and_dynamic_allocation_a_warning():
+    assert levels(check_scheduling({}.get)) == [Level.OK, Level.OK]
+    speculation, _ = check_scheduling({"spark.speculation": "true"}.get)
+    assert speculation.level is Level.BAD
+    assert "spark.speculation=false" in speculation.text
+    _, allocation = check_scheduling({"spark.dynamicAllocation.enabled": "true"}.get)
+    assert allocation.level is Level.WARN
+    assert "spark.executor.instances" in allocation.text
+
+
+def test_a_gpu_has_one_worker_unless_sharing_is_meant():
+    assert check_gpus({}.get) == []
+    (whole,) = check_gpus({GPU: "1", HELD: "1"}.get)
+    assert whole.level is Level.OK
+    shared = {GPU: "0.25", HELD: "1"}
+    (refused,) = check_gpus(shared.get)
+    assert refused.level is Level.BAD
+    assert "4 workers would share" in refused.text
+    assert levels(check_gpus(shared.get, sharing=True)) == [Level.OK]
+
+
+def test_gpus_that_tasks_do_not_get_or_would_swap():
+    (unused,) = check_gpus({HELD: "2"}.get)
+    assert unused.level is Level.WARN
+    several = {GPU: "1", HELD: "2"}
+    (swapped,) = check_gpus(several.get)
+    assert (swapped.level, "worker.reuse=false" in swapped.text) == (Level.BAD, True)
+    fresh = {**several, "spark.python.worker.reuse": "false"}
+    assert levels(check_gpus(fresh.get)) == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("17.0.15", "ok"), ("25", "ok"), ("21-ea", "ok"), ("11.0.2", "bad"), ("1.8.0_402", "bad")],
+)
+def test_java(version, level):
+    assert check_java(version).level == level
+
+
+def test_the_configuration_of_hadoop_that_yarn_needs():
+    both = ["core-site.xml", "yarn-site.xml", "log4j.properties"]
+    found = check_hadoop("yarn", "/etc/hadoop", both)
+    assert found.text == "HADOOP_CONF_DIR=/etc/hadoop: core-site.xml, yarn-site.xml"
+    unset = check_hadoop("yarn", None, [])
+    assert (unset.level, unset.error) == (Level.BAD, ClusterError)
+    assert "HADOOP_CONF_DIR is not set" in unset.text
+    assert "has no yarn-site.xml" in check_hadoop("yarn", "/etc/hadoop", both[:1]).text
+    # In cluster mode the driver's container has no such variable.
+    assert check_hadoop("yarn", None, [], submitted=True).level is Level.OK
+    assert check_hadoop("local[2]", None, []).level is Level.OK
+    assert check_hadoop("spark://a:7077", "/etc/hadoop", []).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("ticket", "keytab", "level"),
+    [
+        (True, None, Level.OK),
+        (False, None, Level.BAD),
+        (None, None, Level.WARN),
+        (False, "me.keytab", Level.OK),
+    ],
+)
+def test_a_ticket_where_hadoop_wants_kerberos(ticket, keytab, level):
+    assert levels(check_kerberos("kerberos", ticket, keytab)) == [level]
+    assert check_kerberos("simple", ticket, keytab) == []
+
+
+@pytest.mark.spark
+def test_storage_is_written_read_and_left_as_it_was(spark, tmp_path):
+    storage = Storage(spark)
+    assert f"{tmp_path} can be written" in check_storage(storage, str(tmp_path))
+    # What does not exist yet is not made, either.
+    said = check_storage(storage, f"{tmp_path}/runs/first/")
+    assert f"{tmp_path} can be written" in said
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="exists"):
+        check_storage(storage, f"{tmp_path}/file/runs")
+
+
+def test_executors_are_described_and_other_interpreters_named():
+    answers = [
+        {"host": host, "executable": path, "python": "3.11", "packages": {"keras": "3.15.1"}}
+        for host, path in [("node2", "/their/python"), ("node1", "/my/python")]
+    ]
+    assert describe_executors(answers, "/my/python") == (
+        "the same on the driver and on node1, node2 (/their/python): Python 3.11, keras 3.15.1"
+    )
+
+
+def test_everything_bad_says_what_to_change():
+    bad = [
+        check_slots(1, 2),
+        *check_scheduling({"spark.speculation": "true"}.get)[:1],
+        *check_gpus({GPU: "0.5"}.get),
+        check_java("8"),
+        check_hadoop("yarn", "/x", []),
+        *check_kerberos("kerberos", False, None),
+    ]
+    assert levels(bad) == [Level.BAD] * len(bad)
+    assert all(issubclass(found.error, ClusterError | ConfigurationError) for found in bad)
+    assert all(word in " ".join(found.text for found in bad) for word in ("lower", "kinit", "set"))

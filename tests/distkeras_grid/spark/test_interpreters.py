@@ -1,0 +1,146 @@
+"""What executors say of themselves, and whether they come back to the driver."""
+
+from __future__ import annotations
+
+import sys
+import venv
+
+import pytest
+
+from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
+from distkeras_grid.spark import interpreters
+from distkeras_grid.spark.addresses import ServerPlace
+from distkeras_grid.spark.interpreters import (
+    check_executors,
+    compare_interpreters,
+    package_versions,
+    refuse_unreachable,
+)
+from tests.distkeras_grid.spark.programs import run_python
+
+DRIVER = {
+    "executable": "/driver/python",
+    "python": "3.11",
+    "packages": {"keras": "3.15.1", "numpy": "2.4.6"},
+}
+
+
+def executor(**packages):
+    found = {**DRIVER["packages"], **packages}
+    return {"executable": "/node/python", "host": "node7", "python": "3.11", "packages": found}
+
+
+def test_equal_interpreters_raise_nothing():
+    assert compare_interpreters(DRIVER, executor()) == []
+
+
+@pytest.mark.parametrize(
+    ("packages", "words"),
+    [
+        ({"keras": None}, "lacks keras"),
+        ({"distkeras_grid": None}, "lacks distkeras_grid"),
+        ({"numpy": "1.26.4"}, "numpy 1.26.4"),
+    ],
+)
+def test_a_difference_names_both_interpreters(packages, words):
+    (problem,) = compare_interpreters(DRIVER, executor(**packages))
+    assert words in problem
+    assert "/driver/python" in problem
+    assert "/node/python" in problem
+
+
+def test_another_python_is_told():
+    (problem,) = compare_interpreters(DRIVER, {**executor(), "python": "3.12"})
+    assert "3.12" in problem
+
+
+def test_builds_of_one_package_count_under_one_name():
+    assert package_versions(("tensorflow",))["tensorflow"] is not None
+    assert package_versions(("no-such-package",)) == {"no-such-package": None}
+
+
+@pytest.mark.spark
+def test_this_session_passes_its_own_check(spark):
+    (answer,) = check_executors(spark)
+    assert answer["executable"] == sys.executable
+
+
+@pytest.mark.spark
+def test_a_package_that_executors_lack_is_told_before_work(spark, monkeypatch):
+    versions = package_versions
+
+    def pretend(names):
+        return {**versions(names), "only-here": "1.0"}
+
+    # The driver claims a package that no interpreter has; the executors answer for themselves.
+    monkeypatch.setattr(interpreters, "package_versions", pretend)
+    with pytest.raises(EnvironmentMismatchError, match="lacks only-here") as caught:
+        check_executors(spark, ("numpy", "only-here"))
+    assert sys.executable in str(caught.value)
+
+
+@pytest.mark.spark
+def test_executors_reach_the_driver_where_it_listens(spark, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        interpreters, "refuse_unreachable", lambda *arguments: asked.append(arguments)
+    )
+    place = ServerPlace("127.0.0.1", "localhost", 0, 0)
+    check_executors(spark, place=place)
+    ((told, port, token, answers),) = asked
+    assert told == place
+    assert port > 0
+    assert [answer["received"] for answer in answers] == [token]
+
+
+@pytest.mark.spark
+def test_an_address_that_executors_do_not_reach_is_one_error_with_both_ends(spark):
+    # Addresses for documentation: nobody has them, and this host answers for none of its own.
+    place = ServerPlace("127.0.0.1", "127.1.2.3", 0, 0)
+    with pytest.raises(ServerUnreachableError) as caught:
+        check_executors(spark, place=place)
+    said = str(caught.value)
+    assert "do not reach the parameter server at 127.1.2.3:" in said
+    assert "the driver listens on 127.0.0.1:" in said
+    assert "ConnectionRefusedError" in said
+    assert "master_host" in said
+
+
+def test_another_program_at_the_address_is_not_taken_for_the_driver():
+    place = ServerPlace("10.0.0.1", "gate", 7000, 16)
+    answers = [{"host": "node1", "received": "right"}, {"host": "node2", "received": "SSH-2.0"}]
+    with pytest.raises(ServerUnreachableError, match=r"Executors on node2 .* gate:7001 .*SSH-2"):
+        refuse_unreachable(place, 7001, "right", answers)
+    refuse_unreachable(place, 7001, "right", answers[:1])
+
+
+def test_many_hosts_are_counted_not_listed():
+    place = ServerPlace("10.0.0.1", "gate", 7000, 16)
+    answers = [{"host": f"node{n}", "received": "timed out"} for n in range(9)]
+    with pytest.raises(ServerUnreachableError, match="node0, node1, node2 and 6 more do not"):
+        refuse_unreachable(place, 7000, "right", answers)
+
+
+BARE_EXECUTORS = """
+import json, os, sys
+os.environ["PYSPARK_PYTHON"] = sys.argv[1]
+from pyspark.sql import SparkSession
+from distkeras_grid.errors import EnvironmentMismatchError
+from distkeras_grid.spark.interpreters import check_executors
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    check_executors(session)
+except EnvironmentMismatchError as error:
+    print("told", json.dumps([str(error)]))
+"""
+
+
+@pytest.mark.spark
+def test_executors_of_a_bare_interpreter_are_one_error_that_names_both(tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    (message,) = run_python(tmp_path, sys.executable, "-c", BARE_EXECUTORS, bare)
+    assert bare in message
+    assert sys.executable in message
+    assert "lacks tensorflow" in message
+    assert "lacks distkeras_grid" in message

@@ -1,0 +1,124 @@
+"""The arithmetic of containers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.doctor import Level
+from distkeras_grid.spark.memory import (
+    MB,
+    Container,
+    ModelSize,
+    check_containers,
+    check_machine,
+    driver_overhead_mb,
+    executor_overhead_mb,
+    megabytes,
+)
+
+SMALL = ModelSize(weights=70_000, block_bytes=MB)
+
+
+def findings(model=SMALL, master="yarn", slots=1, workers=2, **settings):
+    named = {f"spark.{name.replace('_', '.')}": value for name, value in settings.items()}
+    return check_containers(named.get, master, model, slots=slots, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("weights", "optimizer_slots", "measured"),
+    # Peak resident memory of a worker's Python process on YARN, nets of dense layers.
+    [(69_955, 2, 823), (6_058_003, 2, 1261), (6_058_003, 0, 1121)],
+)
+def test_what_was_measured_fits_and_little_more_is_asked(weights, optimizer_slots, measured):
+    needed = ModelSize(weights, optimizer_slots, block_bytes=0).worker_mb
+    assert measured <= needed < 1.05 * measured
+
+
+def test_a_larger_model_more_slots_and_batches_need_more():
+    base = executor_overhead_mb(SMALL)
+    assert base == executor_overhead_mb(SMALL, slots=1) < executor_overhead_mb(SMALL, slots=2)
+    assert base < executor_overhead_mb(ModelSize(10_000_000, block_bytes=MB))
+    assert base < executor_overhead_mb(ModelSize(70_000, block_bytes=100 * MB))
+    assert driver_overhead_mb(SMALL) < driver_overhead_mb(SMALL, validation_bytes=200 * MB)
+    large = ModelSize(20_000_000)
+    assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(458, abs=64)
+
+
+def test_a_container_as_spark_asks_for_it():
+    assert Container.of({}.get, "executor") == Container("executor", 1024, 384)
+    large = {"spark.executor.memory": "10g"}
+    assert Container.of(large.get, "executor").overhead_mb == 1024
+    part = {**large, "spark.executor.memoryOverheadFactor": "0.25"}
+    assert Container.of(part.get, "executor").overhead_mb == 2560
+    told = {
+        **part,
+        "spark.executor.memoryOverhead": "700",
+        "spark.executor.pyspark.memory": "2g",
+        "spark.memory.offHeap.enabled": "true",
+        "spark.memory.offHeap.size": "104857600",
+    }
+    assert Container.of(told.get, "executor") == Container("executor", 10240, 700, 2048, 100)
+    assert Container.of(told.get, "executor").size_mb == 13088
+    off = {**told, "spark.memory.offHeap.enabled": "false"}
+    assert Container.of(off.get, "executor").off_heap_mb == 0
+    least = {"spark.driver.memory": "512m", "spark.driver.minMemoryOverhead": "1g"}
+    assert Container.of(least.get, "driver") == Container("driver", 512, 1024)
+
+
+def test_a_container_that_is_too_small_names_setting_and_value():
+    (found,) = findings(executor_memory="512m")
+    assert found.level is Level.BAD
+    assert "has 384 MB" in found.text
+    (value,) = re.findall(r"set spark\.executor\.memoryOverhead=(\d+)m\.", found.text)
+    (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{value}m")
+    assert found.level is Level.OK
+    (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{int(value) - 1}m")
+    assert found.level is Level.BAD
+
+
+def test_workers_that_are_never_on_one_executor_are_not_counted():
+    needed = executor_overhead_mb(SMALL)
+    enough = {"executor_cores": "4", "executor_memoryOverhead": f"{needed}m"}
+    assert [f.level for f in findings(slots=4, workers=1, **enough)] == [Level.OK]
+    assert [f.level for f in findings(slots=4, workers=2, **enough)] == [Level.BAD]
+
+
+def test_the_driver_counts_where_it_runs_in_a_container():
+    told = {"executor_memoryOverhead": "8g"}
+    assert len(findings(**told)) == 1
+    executor, driver = findings(submit_deployMode="cluster", **told)
+    assert (executor.level, driver.level) == (Level.OK, Level.BAD)
+    (value,) = re.findall(r"set spark\.driver\.memoryOverhead=(\d+)m", driver.text)
+    assert int(value) == driver_overhead_mb(SMALL, 2)
+
+
+def test_a_limit_of_the_address_space_is_no_memory_for_tensorflow():
+    limit, _ = findings(executor_pyspark_memory="2g", executor_memoryOverhead="2g")
+    assert limit.level is Level.BAD
+    assert "address space" in limit.text
+    (enough,) = findings(executor_pyspark_memory="4g")
+    assert enough.level is Level.OK
+
+
+def test_elsewhere_nobody_limits_python():
+    assert findings(master="spark://host:7077") == []
+    assert findings(master="local[2]") == []
+    # Kubernetes' overhead is larger by itself.
+    (found,) = findings(master="k8s://https://host", executor_memory="4g")
+    assert found.level is Level.OK
+
+
+def test_a_machine_that_is_too_small_is_a_warning():
+    assert check_machine(16_000, 2048, SMALL, 2).level is Level.OK
+    small = check_machine(3000, 2048, SMALL, 2)
+    assert small.level is Level.WARN
+    assert "3000 MB are free" in small.text
+
+
+@pytest.mark.parametrize("text", ["", "much", "1.5g", "-1m"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigurationError, match="512m or 2g"):
+        megabytes(text)

@@ -1,0 +1,65 @@
+"""The project as a zip file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from distkeras_grid.errors import StorageError
+from distkeras_grid.submission.package import package_folders, package_zip, write_package
+
+
+def test_the_project_runs_from_its_zip_file_alone(tmp_path: Path):
+    path = write_package("0.1.0", tmp_path)
+    program = (
+        "import distkeras_grid.errors, importlib.util as u; "
+        "print(distkeras_grid.errors.__file__, u.find_spec('data_prep').origin)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(path)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert all(file.startswith(str(path)) for file in done.stdout.split())
+    names = zipfile.ZipFile(path).namelist()
+    assert "distkeras_grid/py.typed" in names
+    assert names == [str(path) for path in sorted(map(Path, names))]
+    assert not any("__pycache__" in name or "samples" in name for name in names)
+
+
+def test_the_name_tells_the_content(tmp_path: Path):
+    first = write_package("0.1.0", tmp_path)
+    stamp = first.stat().st_mtime_ns
+    assert write_package("0.1.0", tmp_path) == first
+    assert first.stat().st_mtime_ns == stamp
+    assert list(tmp_path.iterdir()) == [first]
+
+
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path):
+    source = tmp_path / "one"
+    source.mkdir()
+    (source / "a.py").write_text("1")
+    before = package_zip({"one": source})
+    (source / "a.py").touch()
+    (source / "a.pyc").write_text("")
+    assert package_zip({"one": source}) == before
+    (source / "a.py").write_text("2")
+    assert package_zip({"one": source}) != before
+
+
+def test_both_packages_are_found():
+    assert set(package_folders()) == {"distkeras_grid", "data_prep"}
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="set XDG_CACHE_HOME"):
+        write_package("0.1.0", tmp_path / "file" / "packages")

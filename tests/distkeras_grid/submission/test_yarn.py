@@ -1,0 +1,77 @@
+"""What is read out of YARN's answers; the client itself is tested on a real YARN."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.submission.yarn import Application, check_id, log_contents, state_line, wait
+
+RUNNING = Application(
+    id="application_17_0001",
+    name="a job",
+    user="me",
+    queue="default",
+    state="RUNNING",
+    final="UNDEFINED",
+    containers=3,
+    memory_mb=2048,
+    diagnostics="",
+    tracking_url="http://host/",
+    started=1.0,
+    finished=0.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "status"),
+    [
+        ("User application exited with status 4", 4),
+        ("Shutdown hook called", None),
+        ("AM Container exited with exitCode: 13", None),
+    ],
+)
+def test_the_programs_exit_code_is_read_where_spark_says_it(diagnostics: str, status: int | None):
+    assert replace(RUNNING, diagnostics=diagnostics).exit_status == status
+
+
+def test_state_lines():
+    assert state_line(RUNNING, 12.4) == "application_17_0001  RUNNING  12 s  3 containers, 2048 MB"
+    accepted = replace(RUNNING, state="ACCEPTED")
+    assert state_line(accepted, 1) == "application_17_0001  ACCEPTED  1 s"
+    ended = replace(RUNNING, state="FINISHED", final="FAILED")
+    assert state_line(ended, 99) == "application_17_0001  FINISHED  99 s  FAILED"
+
+
+class Script:
+    """Answers that follow each other."""
+
+    def __init__(self, *states: str) -> None:
+        self.states = list(states)
+
+    def application(self, identifier: str) -> Application:
+        return replace(RUNNING, id=identifier, state=self.states.pop(0))
+
+
+def test_waiting_tells_changes_at_once_and_else_now_and_then(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("distkeras_grid.submission.yarn.POLL_SECONDS", 0)
+    ticks = iter([0, 0, 1, 2, 10, 18, 20])
+    said: list[str] = []
+    yarn = Script("ACCEPTED", "ACCEPTED", "RUNNING", "RUNNING", "RUNNING", "KILLED")
+    ended = wait(yarn, RUNNING.id, said.append, clock=lambda: next(ticks))  # type: ignore[arg-type]
+    assert ended.state == "KILLED"
+    assert [line.split("  ")[1:3] for line in said] == [
+        *(["ACCEPTED", "0 s"], ["RUNNING", "2 s"], ["RUNNING", "18 s"], ["KILLED", "20 s"])
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "7", "application_7", "application_7_1; ls", "job_7_0001"])
+def test_what_is_no_application_s_id(text: str):
+    with pytest.raises(ConfigurationError, match="looks like application_"):
+        check_id(text)
+
+
+def test_a_log_without_a_frame_is_empty():
+    assert log_contents("Can not find the logs") == ""

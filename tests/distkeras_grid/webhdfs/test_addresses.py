@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.sandbox.configuration import render_site
+from distkeras_grid.webhdfs.addresses import (
+    Address,
+    HdfsPath,
+    find_address,
+    namenode_urls,
+    parse_path,
+    parse_site,
+)
+
+HA = {
+    "fs.defaultFS": "hdfs://grid",
+    "dfs.nameservices": "grid, far",
+    "dfs.ha.namenodes.grid": "nn1,nn2",
+    "dfs.namenode.http-address.grid.nn1": "one:9870",
+    "dfs.namenode.http-address.grid.nn2": "two:9870",
+    "dfs.namenode.https-address.grid.nn1": "one:9871",
+    "dfs.namenode.https-address.grid.nn2": "two:9871",
+    "dfs.namenode.http-address.far": "away:50070",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/raw", HdfsPath("/raw")),
+        ("/", HdfsPath("/", inside=True)),
+        ("//raw//a/../b/", HdfsPath("/raw/b", inside=True)),
+        ("hdfs:///raw", HdfsPath("/raw", "hdfs")),
+        ("hdfs://grid", HdfsPath("/", "hdfs", "grid", inside=True)),
+        ("hdfs://nn:8020/a b?#%41", HdfsPath("/a b?#%41", "hdfs", "nn:8020")),
+        ("webhdfs://nn:9870/raw/.", HdfsPath("/raw", "webhdfs", "nn:9870", inside=True)),
+    ],
+)
+def test_a_path_is_taken_apart(text: str, path: HdfsPath) -> None:
+    assert parse_path(text) == path
+
+
+@pytest.mark.parametrize("text", ["", "raw", "file:///raw", "s3a://bucket/raw", "./raw"])
+def test_what_is_no_path_on_hdfs_is_named(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=repr(text)):
+        parse_path(text)
+
+
+@pytest.mark.parametrize(
+    ("sites", "authority", "urls"),
+    [
+        ({"fs.defaultFS": "hdfs://nn"}, "", ("http://nn:9870",)),
+        ({"fs.defaultFS": "hdfs://nn:8020"}, "nn:8020", ("http://nn:9870",)),
+        (
+            {"fs.defaultFS": "hdfs://nn", "dfs.namenode.http-address": "web:50070"},
+            "",
+            ("http://web:50070",),
+        ),
+        # The address that a NameNode binds is none that it can be reached at.
+        (
+            {"fs.defaultFS": "hdfs://nn:8020", "dfs.namenode.http-address": "0.0.0.0:50070"},
+            "",
+            ("http://nn:50070",),
+        ),
+        ({"fs.defaultFS": "webhdfs://nn:9870"}, "", ("http://nn:9870",)),
+        (HA, "", ("http://one:9870", "http://two:9870")),
+        (HA, "grid", ("http://one:9870", "http://two:9870")),
+        (HA, "far", ("http://away:50070",)),
+        (HA | {"dfs.http.policy": "HTTPS_ONLY"}, "", ("https://one:9871", "https://two:9871")),
+    ],
+)
+def test_the_configuration_tells_the_namenodes(
+    sites: dict[str, str], authority: str, urls: tuple[str, ...]
+) -> None:
+    assert namenode_urls(sites, authority) == urls
+
+
+@pytest.mark.parametrize(
+    ("sites", "authority", "known"),
+    [
+        (HA, "other", r"'other' \(it knows: grid, far, grid\)"),
+        ({}, "", "'' .it knows: none"),
+        ({"fs.defaultFS": "file:///"}, "", "it knows: none"),
+    ],
+)
+def test_an_hdfs_that_the_configuration_does_not_know(
+    sites: dict[str, str], authority: str, known: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=known):
+        namenode_urls(sites, authority)
+
+
+def test_a_site_file_is_read_and_one_that_is_broken_is_named(tmp_path: Path) -> None:
+    assert parse_site(render_site({"a": "<1>", "b": ""})) == {"a": "<1>", "b": ""}
+    environment = {"HADOOP_CONF_DIR": str(tmp_path)}
+    with pytest.raises(ConfigurationError, match=r"holds neither core-site.xml nor hdfs-site.xml"):
+        find_address(HdfsPath("/"), environment=environment)
+    (tmp_path / "hdfs-site.xml").write_text("<configuration>")
+    with pytest.raises(ConfigurationError, match=r"hdfs-site\.xml: .* is not XML"):
+        find_address(HdfsPath("/"), environment=environment)
+
+
+def test_the_nearest_word_counts(tmp_path: Path) -> None:
+    (tmp_path / "core-site.xml").write_text(render_site({"fs.defaultFS": "hdfs://conf"}))
+    conf = {"HADOOP_CONF_DIR": str(tmp_path), "HADOOP_USER_NAME": "ada"}
+    both = conf | {"WEBHDFS_URL": "http://variable:1"}
+
+    def urls(path: str, environment: dict[str, str], url: str | None = None) -> tuple[str, ...]:
+        return find_address(parse_path(path), url=url, environment=environment).urls
+
+    assert urls("/", conf) == ("http://conf:9870",)
+    assert urls("/", both) == ("http://variable:1",)
+    assert urls("/", both, "http://flag:2/; http://flag:3") == ("http://flag:2", "http://flag:3")
+    assert urls("swebhdfs://path:4/", both, "http://flag:2") == ("https://path:4",)
+    assert find_address(HdfsPath("/"), environment=conf) == Address(("http://conf:9870",), "ada")
+    with pytest.raises(ConfigurationError, match="Nothing tells where WebHDFS answers"):
+        urls("/", {})
+
+
+@pytest.mark.parametrize("url", ["namenode:9870", "hdfs://namenode:8020", "http://a b", "http://"])
+def test_an_address_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=url):
+        find_address(HdfsPath("/"), url=url, environment={})
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "kerberos"),
+    [("kerberos", None, True), ("simple", None, False), ("simple", True, True)],
+)
+def test_kerberos_is_told_or_found(
+    tmp_path: Path, told: str, asked: bool | None, kerberos: bool
+) -> None:
+    site = {"fs.defaultFS": "hdfs://nn", "hadoop.security.authentication": told}
+    (tmp_path / "core-site.xml").write_text(render_site(site))
+    found = find_address(
+        HdfsPath("/"), kerberos=asked, environment={"HADOOP_CONF_DIR": str(tmp_path)}
+    )
+    assert found.kerberos is kerberos

@@ -1,0 +1,118 @@
+"""The checksum against what the daemons of Hadoop 3.5.0 told of the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.webhdfs.checksums import (
+    ChecksumLayout,
+    FileChecksum,
+    FileDigest,
+    parse_checksum,
+)
+
+MEBIBYTE = 1 << 20
+
+# Bytes, the length of their period, algorithm and answer of a DataNode.
+TOLD = [
+    (0, 256, "0MD5-of-0CRC32", "000000000000000000000000", "70bc8f4b72a86921468bf8e8441dce51"),
+    (1, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "dc236201841049096ad31b6213203a90"),
+    (511, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "c7e23c23384cb0f630d0ab392efed3f9"),
+    (512, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "7cad4fca9831d70ac9147f15c85ca7a1"),
+    (513, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "4d983d342d48dcbd7de76a8868faf739"),
+    (
+        3 * MEBIBYTE,
+        256,
+        "0MD5-of-512CRC32C",
+        "000002000000000000000000",
+        "8b027840f0ef726abb101179e7edd039",
+    ),
+    # Blocks of 1 MiB: two, three and five, whose MD5s fill a buffer of Java in part.
+    (
+        MEBIBYTE + 77777,
+        251,
+        "2048MD5-of-512CRC32C",
+        "000002000000000000000800",
+        "7cd54584de3df786517606b10ae392f9",
+    ),
+    (
+        2 * MEBIBYTE + 77777,
+        251,
+        "2048MD5-of-512CRC32C",
+        "000002000000000000000800",
+        "8d542961d6ec10ab9ca1a148c3d553ab",
+    ),
+    (
+        4 * MEBIBYTE + 77777,
+        251,
+        "2048MD5-of-512CRC32C",
+        "000002000000000000000800",
+        "8640ed72792e002f37dba9418b8b77f3",
+    ),
+]
+
+
+def content(size: int, period: int) -> bytes:
+    return (bytes(range(period)) * (size // period + 1))[:size]
+
+
+def told(algorithm: str, numbers: str, md5: str) -> FileChecksum:
+    # WebHDFS sends four bytes more than it says.
+    answer = {"algorithm": f"MD5-of-{algorithm}", "bytes": numbers + md5 + "00000000", "length": 28}
+    checksum = parse_checksum(answer)
+    assert checksum is not None
+    return checksum
+
+
+@pytest.mark.parametrize(("size", "period", "algorithm", "numbers", "md5"), TOLD)
+@pytest.mark.parametrize("piece", [MEBIBYTE, 1000, 511])
+def test_it_is_what_hdfs_computes_however_the_bytes_come(
+    size: int, period: int, algorithm: str, numbers: str, md5: str, piece: int
+) -> None:
+    checksum = told(algorithm, numbers, md5)
+    digest = FileDigest(checksum.layout)
+    whole = content(size, period)
+    for start in range(0, size, piece):
+        digest.update(whole[start : start + piece])
+    assert digest.size == size
+    assert digest.digest().hex() == checksum.digest.hex() == md5
+
+
+def test_the_answer_tells_the_layout() -> None:
+    checksum = told("2048MD5-of-512CRC32C", "000002000000000000000800", "ab" * 16)
+    assert checksum.layout == ChecksumLayout("CRC32C", 512, MEBIBYTE)
+    assert told("0MD5-of-512CRC32", "00000200" + "0" * 16, "ab" * 16).layout.crc == "CRC32"
+
+
+@pytest.mark.parametrize("algorithm", ["COMPOSITE-CRC32C", "SHA-256", None])
+def test_another_algorithm_is_none(algorithm: str | None) -> None:
+    assert parse_checksum({"algorithm": algorithm, "bytes": "00" * 32}) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "size", "fits"),
+    [
+        (ChecksumLayout(), ChecksumLayout(block_bytes=0), 128 << 20, True),
+        (ChecksumLayout(), ChecksumLayout(block_bytes=0), (128 << 20) + 1, False),
+        (ChecksumLayout(), ChecksumLayout(block_bytes=256 << 20), 1 << 20, True),
+        (ChecksumLayout(), ChecksumLayout(), 1 << 40, True),
+        (ChecksumLayout(), ChecksumLayout(bytes_per_crc=4096), 1, False),
+        (ChecksumLayout(), ChecksumLayout("CRC32"), 1, False),
+        (ChecksumLayout(), ChecksumLayout("CRC32", 0, 0), 0, True),
+    ],
+)
+def test_layouts_fit_where_the_checksum_is_the_same(
+    left: ChecksumLayout, right: ChecksumLayout, size: int, fits: bool
+) -> None:
+    assert left.fits(right, size) is fits
+    assert right.fits(left, size) is fits
+
+
+def test_a_changed_byte_and_another_polynomial_change_it() -> None:
+    digests = set()
+    for layout in (ChecksumLayout(), ChecksumLayout("CRC32")):
+        for whole in (b"stone", b"store"):
+            digest = FileDigest(layout)
+            digest.update(whole)
+            digests.add(digest.digest())
+    assert len(digests) == 4

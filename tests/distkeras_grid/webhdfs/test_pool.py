@@ -1,0 +1,103 @@
+"""Many files: what fails, what goes on, what an interrupt stops. The files are invented."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, NoSpaceError, StorageError
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.plan import Item
+from distkeras_grid.webhdfs.pool import GIVE_UP, Pool, Transferred, check_threads
+from distkeras_grid.webhdfs.progress import Meter, TransferLine
+
+ITEMS = [Item(f"{number}", f"/raw/{number}", size=number) for number in range(100)]
+
+
+def pool(threads: int = 3) -> tuple[Pool, io.StringIO, threading.Event]:
+    stream, stopped = io.StringIO(), threading.Event()
+    line = TransferLine("sending", stream=stream)
+    return Pool(Address(("http://localhost:1",), "ada"), threads, line, stopped), stream, stopped
+
+
+def test_each_file_goes_once_and_each_thread_has_one_connection() -> None:
+    users: dict[int, set[Connection]] = {}
+    seen: list[Item] = []
+
+    def transfer(connection: Connection, item: Item, meter: Meter) -> bool:
+        users.setdefault(threading.get_ident(), set()).add(connection)
+        seen.append(item)
+        time.sleep(0.001)
+        return item.size % 2 == 0
+
+    done = pool()[0].run(ITEMS, transfer)
+    assert sorted(seen, key=ITEMS.index) == ITEMS
+    assert 1 < len(users) <= 3
+    assert all(len(used) == 1 for used in users.values())
+    assert done == Transferred(50, 2450, 50, 2500, done.seconds)
+
+
+def test_a_failure_is_told_and_the_others_go_on() -> None:
+    def transfer(connection: Connection, item: Item, meter: Meter) -> bool:
+        meter.add(item.size)
+        if item.size == 7:
+            raise NoSpaceError("/raw/7: full")
+        return True
+
+    used, stream, _ = pool()
+    with pytest.raises(NoSpaceError, match=r"^1 of 100 files failed; .*: /raw/7: full$"):
+        used.run(ITEMS, transfer)
+    assert stream.getvalue() == "/raw/7: full\n"
+    assert used._line.state.files == 99
+    assert used._line.state.size == sum(item.size for item in ITEMS) - 7
+
+
+def test_where_nothing_succeeds_any_more_the_rest_is_not_tried() -> None:
+    tried = []
+
+    def transfer(connection: Connection, item: Item, meter: Meter) -> bool:
+        tried.append(item)
+        if item.size >= 10:
+            raise StorageError("refused")
+        return True
+
+    with pytest.raises(StorageError, match="20 of 100 files failed, 70 were not tried any more"):
+        pool(threads=1)[0].run(ITEMS, transfer)
+    assert len(tried) == 10 + GIVE_UP
+
+
+def test_failures_with_successes_between_them_never_end_it() -> None:
+    def transfer(connection: Connection, item: Item, meter: Meter) -> bool:
+        if item.size % 10:
+            raise StorageError("refused")
+        return True
+
+    with pytest.raises(StorageError, match=r"^90 of 100 files failed;"):
+        pool(threads=1)[0].run(ITEMS, transfer)
+
+
+def test_a_defect_stops_all_and_shows_itself() -> None:
+    tried = []
+
+    def transfer(connection: Connection, item: Item, meter: Meter) -> bool:
+        tried.append(item)
+        if len(tried) == 3:
+            raise ZeroDivisionError("a defect")
+        time.sleep(0.01)
+        return True
+
+    used, _, stopped = pool()
+    with pytest.raises(ZeroDivisionError):
+        used.run(ITEMS, transfer)
+    assert stopped.is_set()
+    assert len(tried) < 50
+
+
+@pytest.mark.parametrize("threads", [0, -1, 65])
+def test_a_number_of_threads_that_makes_no_sense(threads: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"Received: {threads}"):
+        check_threads(threads)

@@ -1,0 +1,33 @@
+"""The doctor's page on YARN, as somebody reads it who has never run Spark there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.spark.memory import ModelSize, executor_overhead_mb
+
+pytestmark = [pytest.mark.hadoop, pytest.mark.slow]
+
+
+def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):
+    ended = grid.submit(
+        *("--conf", f"spark.executorEnv.PYTHONPATH={project}"),
+        str(project / "jobs" / "doctor.py"),
+        *("--workers", "2", "--model", "70k", "--storage", "hdfs:///doctor/runs"),
+        PYTHONPATH=str(project),
+    )
+    lines = [line for line in ended.stdout.splitlines() if re.match(r"ok |warn |BAD ", line)]
+    assert ended.returncode == ExitCode.CLUSTER, ended.stdout + ended.stderr[-4000:]
+    found = {line[6:].split("  ")[0]: line for line in lines}
+    assert [name for name in found if found[name].startswith("BAD")] == ["executor memory"]
+    needed = executor_overhead_mb(ModelSize(70_000))
+    assert f"set spark.executor.memoryOverhead={needed}m." in found["executor memory"]
+    assert "core-site.xml" in found["hadoop"]
+    assert "on yarn, application_" in found["session"]
+    assert "2 task slots for 2 workers" in found["slots"]
+    assert "tensorflow 2." in found["executors"]
+    assert "executors reach" in found["server"]
+    assert f"{grid.hdfs}" in found["storage"]

@@ -1,0 +1,235 @@
+"""What HDFS does to a user: nodes that die, a restarted NameNode, quotas, safe mode, permissions.
+
+Either the right rows come out, or one clear error, and the same job completes afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdfs import InsecureClient
+
+from data_prep import TileSpec, TilingSettings, tile_images
+from distkeras_grid import ADAG, read_tiles
+from distkeras_grid.errors import NoSpaceError, StorageError
+from distkeras_grid.sandbox.cluster import Sandbox
+
+pytestmark = [pytest.mark.hadoop, pytest.mark.spark, pytest.mark.slow]
+
+SPEC = TileSpec(64, overlap=0.5, angles=(0, 30))
+
+
+def six_of(samples: Path) -> list[Path]:
+    return [
+        path for name in ("class0", "class1") for path in sorted((samples / name).glob("*"))[:3]
+    ]
+
+
+@pytest.fixture(scope="module")
+def shaky(hadoop_jars: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A sandbox of its own with two DataNodes, for these tests break it."""
+    with Sandbox(tmp_path_factory.mktemp("shaky"), datanodes=2, memory_mb=2048) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def client(shaky: Sandbox) -> InsecureClient:
+    return InsecureClient(shaky.webhdfs, user="root")
+
+
+@pytest.fixture(scope="module")
+def images(shaky: Sandbox, client: InsecureClient, samples: Path) -> str:
+    """Six images on HDFS."""
+    for path in (
+        p for name in ("class0", "class1") for p in sorted((samples / name).glob("*"))[:3]
+    ):
+        client.upload(f"/images/{path.parent.name}/{path.name}", str(path))
+    return f"{shaky.hdfs}/images"
+
+
+@pytest.fixture(scope="module")
+def expected(spark: Any, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> set[Any]:
+    """The same tiles, cut from local files."""
+    folder = tmp_path_factory.mktemp("local")
+    for path in six_of(samples):
+        copy = folder / "images" / path.parent.name / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    settings = TilingSettings(
+        str(folder / "images"), str(folder / "tiles"), SPEC, split="0.7:0.3", seed=1
+    )
+    tile_images(settings, spark=spark, say=lambda _: None)
+    return rows_of(spark, str(folder / "tiles"))
+
+
+def rows_of(spark: Any, path: str) -> set[Any]:
+    """Every tile by its place, split and pixels."""
+    frame = spark.read.parquet(path)
+    rows = frame.select("source", "angle", "x", "y", "split", "label", "image").collect()
+    assert len({(r.source, r.angle, r.x, r.y) for r in rows}) == len(rows)
+    return {(*row[:-1], hash(bytes(row.image))) for row in rows}
+
+
+def settings_for(shaky: Sandbox, images: str, name: str) -> TilingSettings:
+    return TilingSettings(images, f"{shaky.hdfs}/{name}/tiles", SPEC, split="0.7:0.3", seed=1)
+
+
+@contextmanager
+def killed_while_spark_works(spark: Any, shaky: Sandbox, daemon: str) -> Iterator[None]:
+    """Kill a daemon once a stage of Spark has run a task; start it again afterwards."""
+    tracker = spark.sparkContext.statusTracker()
+    killed = threading.Event()
+
+    def watch() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not killed.is_set():
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            if any(stage and stage.numActiveTasks for stage in stages):
+                os.kill(shaky.daemon(daemon).pid, signal.SIGKILL)
+                killed.set()
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+        assert killed.is_set(), "nothing ran while the test watched"
+    finally:
+        killed.set()
+        watcher.join()
+        shaky.restart(daemon)
+
+
+def test_a_datanode_dies_during_tiling(
+    spark: Any, shaky: Sandbox, images: str, expected: set[Any]
+) -> None:
+    settings = settings_for(shaky, images, "dying")
+    with killed_while_spark_works(spark, shaky, "datanode-1"):
+        tile_images(settings, spark=spark, say=lambda _: None)
+    assert rows_of(spark, settings.output) == expected
+
+
+@pytest.mark.tensorflow
+def test_a_datanode_dies_during_training(spark: Any, shaky: Sandbox, images: str) -> None:
+    from tests.jobs.small_net import build
+
+    settings = settings_for(shaky, images, "trained")
+    tile_images(settings, spark=spark, say=lambda _: None)
+    train, _ = read_tiles(settings.output)
+    trainer = ADAG(build((64, 64, 1), 2), num_workers=2, batch_size=8, features_col="image")
+    with killed_while_spark_works(spark, shaky, "datanode-0"):
+        trainer.train(train, seed=1)
+    assert trainer.history.samples == train.count()
+
+
+def test_the_namenode_restarts_between_two_jobs(
+    spark: Any, shaky: Sandbox, images: str, expected: set[Any]
+) -> None:
+    settings = settings_for(shaky, images, "restarted")
+    shaky.restart("namenode")
+    tile_images(settings, spark=spark, say=lambda _: None)
+    shaky.restart("namenode")
+    assert rows_of(spark, settings.output) == expected
+
+
+def administer(spark: Any, shaky: Sandbox, act: Callable[[Any, Any], None]) -> None:
+    """Act on the file system as HDFS's own administrator."""
+    jvm = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{shaky.hdfs}/")
+    act(path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), jvm)
+
+
+def check_refused_and_rerun(
+    spark: Any,
+    settings: TilingSettings,
+    client: InsecureClient,
+    expected: set[Any],
+    error: tuple[type[Exception], str],
+    mend: Callable[[], None],
+) -> None:
+    """One clear error, nothing half written, and a rerun that completes."""
+    kind, words = error
+    with pytest.raises(kind, match=words) as caught:
+        tile_images(settings, spark=spark, say=lambda _: None)
+    assert "\n" not in str(caught.value)
+    mend()
+    folder = "/" + settings.output.split("/", 3)[3].rsplit("/", 1)[0]
+    assert client.status(folder, strict=False) is None or client.list(folder) == []
+    tile_images(settings, spark=spark, say=lambda _: None)
+    assert rows_of(spark, settings.output) == expected
+
+
+def test_a_quota_that_is_full(
+    spark: Any, shaky: Sandbox, client: InsecureClient, images: str, expected: set[Any]
+) -> None:
+    client.makedirs("/small")
+
+    def quota(size: int) -> None:
+        administer(
+            spark,
+            shaky,
+            lambda fs, jvm: fs.setQuota(
+                jvm.org.apache.hadoop.fs.Path("/small"), (1 << 63) - 1, size
+            ),
+        )
+
+    quota(1 << 20)
+    check_refused_and_rerun(
+        spark,
+        settings_for(shaky, images, "small"),
+        client,
+        expected,
+        (NoSpaceError, "quota"),
+        lambda: quota(-1),
+    )
+
+
+def test_safe_mode(
+    spark: Any, shaky: Sandbox, client: InsecureClient, images: str, expected: set[Any]
+) -> None:
+    def safe_mode(action: str) -> None:
+        def act(fs: Any, jvm: Any) -> None:
+            fs.setSafeMode(getattr(jvm.org.apache.hadoop.fs.SafeModeAction, action))
+
+        administer(spark, shaky, act)
+
+    safe_mode("ENTER")
+    check_refused_and_rerun(
+        spark,
+        settings_for(shaky, images, "safe"),
+        client,
+        expected,
+        (StorageError, "safe mode"),
+        lambda: safe_mode("LEAVE"),
+    )
+
+
+def test_a_user_without_permission(shaky: Sandbox, client: InsecureClient, images: str) -> None:
+    client.makedirs("/closed", permission="700")
+    ended = subprocess.run(
+        [
+            *(str(Path(sys.executable).with_name("distkeras-grid")), "tile", "--input", images),
+            *("--output", f"{shaky.hdfs}/closed/tiles", "--tile", "64", "--overlap", "0"),
+            *("--angles", "0", "--master", "local[2,4]"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **shaky.environment(), "HADOOP_USER_NAME": "alice"},
+    )
+    assert ended.returncode == 4, ended.stdout + ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "Permission denied" in last
+    assert "alice" in last
+    assert client.list("/closed") == []

@@ -1,0 +1,146 @@
+"""Each job by ``spark-submit`` on HDFS: on YARN in both modes, and on a standalone master."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdfs import InsecureClient
+
+from tests.cluster import standalone_cluster
+from tests.hadoop.conftest import Grid
+
+pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow, pytest.mark.slow]
+
+CLASSES = ("class0", "class1", "class2")
+ROOT = "/jobs"
+CLUSTER_MODE = ("--deploy-mode", "cluster")
+
+
+@pytest.fixture(scope="module")
+def client(grid: Grid) -> InsecureClient:
+    return InsecureClient(grid.sandbox.webhdfs, user="root")
+
+
+def read_json(client: InsecureClient, path: str) -> Any:
+    with client.read(path) as reader:
+        return json.load(reader)
+
+
+def run(grid: Grid, project: Path, job: str, *flags: object, options: tuple[str, ...] = ()) -> str:
+    ended = grid.submit(*options, str(project / "jobs" / job), *map(str, flags))
+    assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-6000:]
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def tiles(grid: Grid, client: InsecureClient, project: Path, samples: Path) -> str:
+    """Tiles of nine images, cut in client mode."""
+    for name in CLASSES:
+        for path in sorted((samples / name).glob("*.png"))[:3]:
+            client.upload(f"{ROOT}/images/{name}/{path.name}", str(path))
+    told = run(
+        grid,
+        project,
+        "tile_images.py",
+        *("--input", f"hdfs://{ROOT}/images", "--output", f"hdfs://{ROOT}/tiles"),
+        *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.7:0.3"),
+    )
+    assert "tiles" in told
+    return f"hdfs://{ROOT}/tiles"
+
+
+def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str, ...]) -> None:
+    net = project / "tests" / "jobs" / "small_net.py"
+    run(
+        grid,
+        project,
+        "train.py",
+        *("--data", tiles, "--split", "train", "--validation-split", "test"),
+        *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
+        *("--epochs", 2, "--batch-size", 8, "--workers", 2, "--seed", 1, "--output", output),
+        options=(*options, "--py-files", str(net), "--conf", "spark.executor.memoryOverhead=1g"),
+    )
+
+
+def check_run(client: InsecureClient, path: str, master: str) -> None:
+    ran = read_json(client, f"{path}/run.json")
+    assert ran["master"] == master
+    assert ran["samples"] == 2 * ran["rows"] > 0
+    assert [worker["worker"] for worker in ran["workers"]] == [0, 1]
+
+
+@pytest.fixture(scope="module")
+def trained(grid: Grid, project: Path, tiles: str) -> str:
+    """A run in cluster mode: the driver, and with it the server, is in a container."""
+    train(
+        grid,
+        project,
+        tiles,
+        f"hdfs://{ROOT}/run-cluster",
+        (*CLUSTER_MODE, "--conf", "spark.driver.memoryOverhead=1500m"),
+    )
+    return f"hdfs://{ROOT}/run-cluster"
+
+
+@pytest.fixture(scope="module")
+def predicted(grid: Grid, project: Path, tiles: str, trained: str) -> str:
+    run(
+        grid,
+        project,
+        "predict.py",
+        *("--data", tiles, "--split", "test", "--model", trained, "--features", "image"),
+        *("--output", f"hdfs://{ROOT}/predictions"),
+        options=("--conf", "spark.executor.memoryOverhead=1g"),
+    )
+    return f"hdfs://{ROOT}/predictions"
+
+
+def test_tiles_lie_on_hdfs_with_what_describes_them(client: InsecureClient, tiles: str) -> None:
+    manifest = read_json(client, f"{ROOT}/tiles/_dataset.json")
+    assert manifest["image"]["distkeras_grid"]["shape"] == [64, 64, 1]
+    assert {"split=train", "split=test"} <= set(client.list(f"{ROOT}/tiles"))
+
+
+def test_training_with_the_driver_in_a_container(client: InsecureClient, trained: str) -> None:
+    check_run(client, f"{ROOT}/run-cluster", "yarn")
+
+
+def test_training_with_the_driver_here(
+    grid: Grid, client: InsecureClient, project: Path, tiles: str
+) -> None:
+    train(grid, project, tiles, f"hdfs://{ROOT}/run-client", ())
+    check_run(client, f"{ROOT}/run-client", "yarn")
+
+
+def test_evaluation_in_cluster_mode(
+    grid: Grid, client: InsecureClient, project: Path, predicted: str
+) -> None:
+    run(
+        grid,
+        project,
+        "evaluate.py",
+        *("--data", predicted, "--output", f"hdfs://{ROOT}/figures.json"),
+        options=CLUSTER_MODE,
+    )
+    figures = read_json(client, f"{ROOT}/figures.json")
+    assert sum(map(sum, figures["confusion"])) == figures["rows"] > 0
+
+
+def test_a_standalone_master_reads_and_writes_hdfs(
+    grid: Grid, client: InsecureClient, project: Path, tiles: str, tmp_path: Path
+) -> None:
+    hadoop = {"HADOOP_CONF_DIR": grid.environment()["HADOOP_CONF_DIR"]}
+    with standalone_cluster(tmp_path) as cluster:
+        ended = cluster.submit(
+            *("--py-files", str(project / "tests" / "jobs" / "small_net.py")),
+            str(project / "jobs" / "train.py"),
+            *("--data", tiles, "--split", "train", "--model", "small_net:build"),
+            *("--features", "image", "--epochs", "2", "--batch-size", "8", "--workers", "2"),
+            *("--output", f"hdfs://{ROOT}/run-standalone"),
+            **hadoop,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        check_run(client, f"{ROOT}/run-standalone", cluster.url)

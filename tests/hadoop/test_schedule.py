@@ -1,0 +1,109 @@
+"""Nights on HDFS: one that is killed while it publishes, and the next, which finishes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hdfs import InsecureClient
+from PIL import Image
+
+from tests.hadoop.conftest import Grid
+
+pytestmark = [pytest.mark.hadoop, pytest.mark.slow]
+
+NIGHTS = """
+import json, sys
+from data_prep import TileSpec, TilingSettings, update, update_tiles
+from distkeras_grid.spark.session import build_session
+
+class Stops(update.Storage):
+    def rename(self, source, target, **more):
+        if line == "killed" and "/_new-2." in source:
+            print("here", flush=True)
+            sys.stdin.read()
+        super().rename(source, target, **more)
+
+update.Storage = Stops
+spark = build_session("night", master="local[2]")
+spec = TileSpec(32, angles=[0])
+settings = TilingSettings("/night/raw", "/night/tiles", spec, split="0.5:0.5", update=True)
+for line in map(str.strip, sys.stdin):
+    done = update_tiles(settings, spark=spark)
+    rows = spark.read.parquet("/night/tiles").select("source", "source_sha256", "split", "tile_id")
+    print(json.dumps({
+        "done": [done.new, done.changed, sorted(done.left_out)],
+        "tiles": rows.count(),
+        "ids": rows.distinct().count(),
+        "sources": [list(row) for row in rows.drop("tile_id").distinct().collect()],
+    }), flush=True)
+"""
+DEADLINE = 600.0  # s, for all nights of one process
+
+
+def picture(seed: int) -> bytes:
+    stream = BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (64, 64), dtype=np.uint8)
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@contextmanager
+def nights(grid: Grid) -> Iterator[Callable[[str], str]]:
+    """A process that does a night for each word, and answers with a line; killed at the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", NIGHTS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=grid.environment(),
+    ) as process:
+        deadline = threading.Timer(DEADLINE, process.kill)
+        deadline.start()
+
+        def do(word: str) -> str:
+            process.stdin.write(word + "\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        try:
+            yield do
+        finally:
+            deadline.cancel()
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def test_nights(grid: Grid) -> None:
+    client = InsecureClient(grid.sandbox.webhdfs, user=os.environ.get("USER", "root"))
+    for seed, name in enumerate(["a/0", "a/1", "b/0", "b/1"]):
+        client.write(f"/night/raw/{name} [x].png", picture(seed))
+    with nights(grid) as do:
+        first = json.loads(do("whole"))
+        assert (first["done"], first["tiles"]) == ([4, 0, []], 4 * 9)
+        client.write("/night/raw/a/new.png", picture(10))
+        client.write("/night/raw/b/0 [x].png", picture(11), overwrite=True)
+        client.write("/night/raw/b/cut.png", picture(12)[:300])
+        assert do("killed") == "here"
+    assert "_update.json" in client.list("/night/tiles")
+
+    with nights(grid) as do:
+        last = json.loads(do("whole"))
+    assert last["done"] == [0, 0, ["b/cut.png"]]
+    assert last["tiles"] == last["ids"] == 5 * 9
+    before = {source: (sha, split) for source, sha, split in first["sources"]}
+    after = {source: (sha, split) for source, sha, split in last["sources"]}
+    assert set(after) == {*before, "a/new.png"}
+    changed = {source for source in before if after[source] != before[source]}
+    assert changed == {"b/0 [x].png"}
+    assert after["b/0 [x].png"][1] == before["b/0 [x].png"][1]
+    names = client.list("/night/tiles")
+    assert sorted(names) == ["_dataset.json", "shard=1", "shard=2"]

@@ -1,0 +1,198 @@
+"""`distkeras-grid submit`: jobs on YARN whose containers have the shipped Python and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hdfs import InsecureClient
+
+from distkeras_grid.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from tests.hadoop.conftest import Grid
+
+pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow, pytest.mark.slow]
+
+ROOT = "/submit"
+SMALL = ("--executor-memory", "512m", "--driver-memory", "512m")
+CLUSTER = ("--deploy-mode", "cluster")
+
+#: Writes which Python runs driver and executors, and then waits to be cancelled.
+PROBE = """
+import json, os, sys, time
+from helping import looked_up
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage
+spark = build_session("probe")
+seen = {
+    "driver": looked_up(),
+    "executors": spark.sparkContext.parallelize(range(2), 2).map(lambda _: looked_up()).collect(),
+    "arguments": sys.argv[1:],
+}
+Storage(spark).write_text(sys.argv[1], json.dumps(seen))
+time.sleep(600)
+"""
+HELPING = """
+def looked_up():
+    import sys
+    from importlib.util import find_spec
+    import distkeras_grid
+    return {
+        "python": sys.executable,
+        "tensorflow": find_spec("tensorflow").origin,
+        "package": distkeras_grid.__file__,
+        "path": sys.path,
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def files(grid: Grid) -> InsecureClient:
+    return InsecureClient(grid.sandbox.webhdfs, user="root")
+
+
+@pytest.fixture(scope="module")
+def images(files: InsecureClient, samples: Path) -> str:
+    for name in ("class0", "class1"):
+        for path in sorted((samples / name).glob("*.png"))[:3]:
+            files.upload(f"{ROOT}/images/{name}/{path.name}", str(path))
+    return f"{ROOT}/images"
+
+
+def submit(grid: Grid, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return grid.grid("submit", *SMALL, *arguments, timeout=600)
+
+
+def succeed(grid: Grid, *arguments: str) -> subprocess.CompletedProcess[str]:
+    ended = submit(grid, *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
+@pytest.fixture(scope="module")
+def tiles(grid: Grid, images: str) -> str:
+    done = succeed(
+        grid,
+        *(*CLUSTER, "tile", "--input", images, "--output", f"{ROOT}/tiles"),
+        *("--tile", "64", "--overlap", "0", "--angles", "0", "--split", "0.7:0.3"),
+    )
+    assert re.fullmatch(r"application_\d+_\d+\n", done.stdout)
+    assert "FINISHED" in done.stderr
+    return f"{ROOT}/tiles"
+
+
+@pytest.fixture(scope="module")
+def trained(grid: Grid, tiles: str, project: Path) -> str:
+    succeed(
+        grid,
+        *(*CLUSTER, "--py-files", str(project / "tests" / "jobs" / "small_net.py")),
+        *("train", "--data", tiles, "--split", "train", "--model", "small_net:build"),
+        *("--features", "image", "--trainer", "ADAG", "--workers", "2", "--batch-size", "8"),
+        *("--output", f"{ROOT}/run"),
+    )
+    return f"{ROOT}/run"
+
+
+@pytest.fixture(scope="module")
+def predicted(grid: Grid, tiles: str, trained: str) -> str:
+    succeed(
+        grid,
+        *(*CLUSTER, "--executors", "1", "predict", "--data", tiles, "--split", "test"),
+        *("--model", trained, "--features", "image", "--drop", "image"),
+        *("--output", f"{ROOT}/predicted"),
+    )
+    return f"{ROOT}/predicted"
+
+
+def read(files: InsecureClient, path: str) -> Any:
+    with files.read(path) as reader:
+        return json.loads(reader.read())
+
+
+def test_a_tiled_data_set_is_trained_on_and_predicted_in_containers(
+    files: InsecureClient, tiles: str, trained: str, predicted: str
+) -> None:
+    assert "_dataset.json" in files.list(tiles)
+    assert set(files.list(trained)) == {"model.keras", "history.jsonl", "run.json"}
+    run = read(files, f"{trained}/run.json")
+    assert run["master"] == "yarn"
+    assert [worker["worker"] for worker in run["workers"]] == [0, 1]
+    assert run["samples"] == run["rows"]
+    assert read(files, f"{predicted}/_predictions.json")["rows"] > 0
+
+
+def test_in_client_mode_the_output_is_seen_and_executors_have_the_shipped_python(
+    grid: Grid, predicted: str
+) -> None:
+    done = succeed(grid, "--executors", "1", "evaluate", "--data", predicted)
+    assert re.search(r"accuracy \d\.\d{4} on \d+ rows", done.stdout)
+
+
+def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
+    grid: Grid, files: InsecureClient
+) -> None:
+    done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere")
+    assert done.returncode == ExitCode.STORAGE, done.stderr
+    assert "the program ended with exit code 4: a path cannot be read" in done.stderr
+    assert "PathNotFoundError: " in done.stderr
+    assert re.search(r"what Spark wrote: http://localhost:\d+/node/containerlogs/", done.stderr)
+    folder = "/user/root/.distkeras_grid/environments"
+    (archive,) = files.list(folder)
+    assert archive.startswith("environment-")
+    assert files.status(folder)["permission"] == "755"
+    assert files.status(f"{folder}/{archive}")["permission"] == "644"
+
+
+def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_it_is_cancelled(
+    grid: Grid, files: InsecureClient, tmp_path: Path
+) -> None:
+    (tmp_path / "probe.py").write_text(PROBE)
+    (tmp_path / "helping.py").write_text(HELPING)
+    done = grid.grid(
+        *("submit", *SMALL, *CLUSTER, "--detach", "--py-files", str(tmp_path / "helping.py")),
+        *(str(tmp_path / "probe.py"), f"{ROOT}/seen.json", "a b"),
+    )
+    assert done.returncode == 0, done.stderr
+    identifier = done.stdout.strip()
+    try:
+        deadline = time.monotonic() + 300
+        while files.status(f"{ROOT}/seen.json", strict=False) is None:
+            assert time.monotonic() < deadline
+            time.sleep(1)
+        status = grid.grid("status", identifier)
+        assert status.returncode == 0, status.stderr
+        assert "RUNNING" in status.stdout
+        assert "3 containers" in status.stdout
+    finally:
+        cancelled = grid.grid("cancel", identifier)
+    assert cancelled.stdout == f"{identifier}  KILLED  KILLED\n"
+    assert grid.grid("status", identifier).returncode == ExitCode.CLUSTER
+    seen = read(files, f"{ROOT}/seen.json")
+    assert seen["arguments"] == [f"{ROOT}/seen.json", "a b"]
+    for process in (seen["driver"], *seen["executors"]):
+        assert process["python"].endswith("/environment/bin/python")
+        assert "/environment/lib/" in process["tensorflow"]
+        assert re.search(r"/distkeras_grid-[^/]*\.zip/", process["package"])
+        assert not any(path.startswith((sys.prefix, sys.base_prefix)) for path in process["path"])
+
+
+def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:
+    done = grid.grid("submit", "--dry-run", *CLUSTER, "evaluate", "--data", "/a b")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert "/bin/spark-submit --master yarn --deploy-mode cluster" in line
+    assert f"--archives '{grid.hdfs}/user/root/.distkeras_grid/environments/environment-" in line
+    assert line.endswith("distkeras_grid.cli.evaluate:main --data '/a b'")
+
+
+def test_an_application_that_yarn_does_not_know(grid: Grid) -> None:
+    unknown = grid.grid("status", "application_1_0001")
+    assert unknown.returncode == ExitCode.CLUSTER
+    assert "this YARN does not know it" in unknown.stderr

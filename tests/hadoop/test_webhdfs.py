@@ -1,0 +1,456 @@
+"""The client without a JVM on real daemons: what arrives, what is left out, what is refused."""
+
+from __future__ import annotations
+
+import filecmp
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hdfs import Client, InsecureClient
+
+from distkeras_grid.errors import (
+    NoSpaceError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
+from distkeras_grid.webhdfs import connection as connections
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
+from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.download import download, list_directory
+from distkeras_grid.webhdfs.local_files import digest_of
+from distkeras_grid.webhdfs.plan import hidden_name, is_hidden
+from distkeras_grid.webhdfs.pool import Transferred
+from distkeras_grid.webhdfs.upload import upload
+
+from .conftest import Grid
+
+pytestmark = [pytest.mark.hadoop]
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def url(grid: Grid) -> str:
+    return grid.sandbox.webhdfs
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> InsecureClient:
+    """Another client of the same daemons, as a witness and as an administrator."""
+    client = InsecureClient(url)
+    client.resolve = lambda path: path  # else it replaces "#LATEST" in names
+    return client
+
+
+@pytest.fixture
+def folder(client: InsecureClient, request: pytest.FixtureRequest) -> Iterator[str]:
+    path = f"/webhdfs/{request.node.originalname}"
+    client.makedirs(path)
+    yield path
+    client.delete(path, recursive=True)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Names and sizes of all kinds."""
+    root = tmp_path / "images"
+    contents = {
+        "day 1/ä ß 零.tif": os.urandom(100_000),
+        "day 1/100% #;?&=+,'[x].tif#LATEST": os.urandom(513),
+        "day 1/deep/er/.hidden": b"x",
+        "day 1/deep/er/_SUCCESS": b"",
+        "zero": b"",
+        "large": os.urandom(3 * MEGABYTE + 77),
+    }
+    for name, content in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    (root / "empty" / "folder").mkdir(parents=True)
+    (root / "link").symlink_to(root / "zero")
+    return root
+
+
+def same(left: Path, right: Path) -> bool:
+    compared = filecmp.dircmp(left, right, ignore=[])
+    if compared.left_only or compared.right_only or compared.funny_files:
+        return False
+    equal = filecmp.cmpfiles(left, right, compared.common_files, shallow=False)
+    return not (equal[1] or equal[2]) and all(
+        same(left / name, right / name) for name in compared.common_dirs
+    )
+
+
+def counts(done: Transferred) -> tuple[int, int]:
+    return done.files, done.same_files
+
+
+def names(client: InsecureClient, path: str) -> list[str]:
+    return sorted(
+        f"{above}/{name}".removeprefix(path)
+        for above, _, files in client.walk(path)
+        for name in files
+    )
+
+
+def test_folders_arrive_byte_by_byte_and_come_back(
+    url: str, folder: str, images: Path, tmp_path: Path
+) -> None:
+    assert counts(upload(images, folder, url=url)) == (7, 0)
+    assert counts(download(f"{folder}/images", tmp_path / "back", url=url)) == (7, 0)
+    assert same(images, tmp_path / "back" / "images")
+    # Again: nothing is left to do, in both directions.
+    assert counts(upload(f"{images}/", f"{folder}/images", url=url)) == (0, 7)
+    assert counts(download(f"{folder}/images/", tmp_path / "back/images", url=url)) == (0, 7)
+
+
+def test_the_library_that_wrote_a_file_reads_the_same(
+    url: str, client: InsecureClient, folder: str, images: Path
+) -> None:
+    upload(images / "large", folder, url=url)
+    with client.read(f"{folder}/large") as reader:
+        assert reader.read() == (images / "large").read_bytes()
+    assert client.status(f"{folder}/large")["replication"] == 2
+
+
+def test_a_single_file_may_get_a_new_name(
+    url: str, client: InsecureClient, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.tif").write_bytes(b"1")
+    upload(tmp_path / "a.tif", f"{folder}/b.tif", url=url)
+    upload(tmp_path / "a.tif", f"{folder}/new/", url=url)
+    upload(tmp_path / "a.tif", folder, url=url)
+    assert names(client, folder) == ["/a.tif", "/b.tif", "/new/a.tif"]
+    download(f"{folder}/b.tif", tmp_path / "c.tif", url=url)
+    download(f"{folder}/b.tif", f"{tmp_path}/d/", url=url)
+    assert (tmp_path / "c.tif").read_bytes() == (tmp_path / "d" / "b.tif").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, MEGABYTE, 2 * MEGABYTE, 5 * MEGABYTE + 9])
+def test_the_checksum_is_computed_as_hdfs_does_for_any_number_of_blocks(
+    url: str, client: InsecureClient, folder: str, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(size))
+    client.write(
+        f"{folder}/file", (tmp_path / "file").read_bytes(), overwrite=True, blocksize=MEGABYTE
+    )
+    told = Connection(Address((url,), "root")).checksum(f"{folder}/file")
+    assert told is not None
+    assert digest_of(str(tmp_path / "file"), told.layout, threading.Event()) == told.digest
+    assert told.layout.block_bytes == (MEGABYTE if size > MEGABYTE else 0)
+    # So it is known here as the same file, and fetched, whatever the blocks are.
+    assert counts(upload(tmp_path / "file", folder, url=url)) == (0, 1)
+    (tmp_path / "back").mkdir()
+    assert counts(download(f"{folder}/file", tmp_path / "back", url=url)) == (1, 0)
+
+
+@pytest.mark.parametrize("told", ["another layout", "no checksum", "opaque"])
+def test_other_checksums_and_none_at_all_are_met_by_another_reading(
+    url: str,
+    client: InsecureClient,
+    folder: str,
+    images: Path,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    # The real daemons have one layout, no encryption and no erasure coding.
+    checksum, status = Connection.checksum, connections.file_status
+
+    def other(self: Connection, path: str) -> FileChecksum | None:
+        if told == "no checksum":
+            return None
+        digest = FileDigest(ChecksumLayout("CRC32", 4096))
+        with client.read(path) as reader:
+            digest.update(reader.read())
+        return FileChecksum(digest.layout, digest.digest())
+
+    def opaque(path: str, answer: dict[str, object]) -> object:
+        return status(path, {**answer, "encBit": True})
+
+    if told == "opaque":
+        monkeypatch.setattr(connections, "file_status", opaque)
+        monkeypatch.setattr(Connection, "checksum", lambda *_: pytest.fail("its checksum is asked"))
+    else:
+        monkeypatch.setattr(Connection, "checksum", other)
+    assert checksum is not None
+    assert counts(upload(f"{images}/", folder, url=url)) == (7, 0)
+    assert counts(upload(f"{images}/", folder, url=url)) == (0, 7)
+    assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (7, 0)
+    assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (0, 7)
+    assert same(images, tmp_path / "back")
+
+
+def test_a_file_that_differs_is_replaced_on_demand_only(
+    url: str, client: InsecureClient, folder: str, tmp_path: Path
+) -> None:
+    local = tmp_path / "local"
+    local.mkdir()
+    for name in ("same size", "longer", "same"):
+        (local / name).write_bytes(name.encode())
+    upload(f"{local}/", folder, url=url)
+    (local / "same size").write_bytes(b"SAME SIZE")
+    (local / "longer").write_bytes(b"much longer")
+    (local / "new").write_bytes(b"new")
+    with pytest.raises(OutputExistsError, match=r"2 of 4 files failed.*so did 1 more") as raised:
+        upload(f"{local}/", folder, url=url, stream=(told := io.StringIO()))
+    assert "overwrite" in str(raised.value)
+    # The others have been sent, and both that were not are named.
+    assert names(client, folder) == ["/longer", "/new", "/same", "/same size"]
+    assert f"{folder}/same size is on HDFS already and differs" in told.getvalue()
+    assert f"{folder}/longer is on HDFS already and differs" in told.getvalue()
+    assert counts(upload(f"{local}/", folder, url=url, overwrite=True)) == (2, 2)
+    (local / "same size").write_bytes(b"back here")
+    (local / "longer").unlink()
+    with pytest.raises(OutputExistsError, match=r"1 of 4 files failed"):
+        download(f"{folder}/", local, url=url, stream=io.StringIO())
+    assert (local / "longer").read_bytes() == b"much longer"
+    assert counts(download(f"{folder}/", local, url=url, overwrite=True)) == (1, 3)
+    assert (local / "same size").read_bytes() == b"SAME SIZE"
+
+
+def test_a_killed_upload_goes_on_where_it_ended(
+    url: str, client: InsecureClient, folder: str, grid: Grid, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    content = os.urandom(8 * MEGABYTE)
+    for number in range(12):
+        (source / f"{number}.raw").write_bytes(content[number:])
+    command = [
+        *(str(Path(sys.executable).with_name("distkeras-grid")), "put", "--threads", "2"),
+        *(str(source), folder),
+    ]
+    target = f"{folder}/source"
+    with subprocess.Popen(command, env=grid.environment(), stderr=subprocess.PIPE) as running:
+        until(lambda: len(whole(client, target)) >= 2)
+        running.send_signal(signal.SIGKILL)
+    arrived = whole(client, target)
+    before = {name: client.status(f"{target}/{name}")["modificationTime"] for name in arrived}
+    assert 2 <= len(arrived) < 12
+    # What is there under its name is whole.
+    for name in arrived:
+        with client.read(f"{target}/{name}") as reader:
+            assert reader.read() == (source / name).read_bytes()
+    # What a run left long ago of a file that is complete by now goes, too; another's stays.
+    client.write(hidden_name(f"{target}/{arrived[0]}", "00000000"), b"half")
+    client.write(hidden_name(f"{target}/of another", "00000000"), b"half")
+    done = grid.grid("put", str(source), folder)
+    assert done.returncode == 0, done.stderr
+    assert f"sent {12 - len(arrived)} files" in done.stdout
+    assert f"; {len(arrived)} files" in done.stdout
+    assert len(whole(client, target)) == 12
+    assert len(client.list(target)) == 13
+    after = {name: client.status(f"{target}/{name}")["modificationTime"] for name in arrived}
+    assert after == before
+
+
+def test_an_interrupted_download_leaves_no_half_file(
+    url: str, client: InsecureClient, folder: str, grid: Grid, tmp_path: Path
+) -> None:
+    content = os.urandom(8 * MEGABYTE)
+    for number in range(12):
+        client.write(f"{folder}/{number}.raw", content[number:])
+    command = [
+        *(str(Path(sys.executable).with_name("distkeras-grid")), "get", "--threads", "2"),
+        *(f"{folder}/", str(tmp_path / "back")),
+    ]
+    back = tmp_path / "back"
+    with subprocess.Popen(
+        command, env=grid.environment(), stderr=subprocess.PIPE, text=True
+    ) as running:
+        until(lambda: back.is_dir() and len(list(back.glob("*.raw"))) >= 2)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    arrived = sorted(back.iterdir())
+    assert running.returncode == 130, told
+    assert told.endswith("interrupted\n")
+    assert 2 <= len(arrived) < 12
+    for path in arrived:  # no hidden one among them
+        assert path.read_bytes() == content[int(path.stem) :]
+    assert counts(download(f"{folder}/", back, url=url)) == (12 - len(arrived), len(arrived))
+
+
+def test_a_file_that_changes_while_it_is_sent_never_appears(
+    url: str, client: InsecureClient, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = tmp_path / "growing"
+    growing.write_bytes(b"one")
+    create = Client._create
+
+    def grow(self: Client, *arguments: object, **options: object) -> object:
+        growing.write_bytes(b"one and two")
+        return create(self, *arguments, **options)
+
+    monkeypatch.setattr(Client, "_create", grow)
+    with pytest.raises(StorageError, match="3 bytes were found, 11 read and 11 have arrived"):
+        upload(growing, folder, url=url)
+    assert client.list(folder) == []
+
+
+def test_a_killed_datanode_is_got_around(
+    url: str, client: InsecureClient, folder: str, grid: Grid, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    content = os.urandom(2 * MEGABYTE)
+    for number in range(16):
+        (source / f"{number}.raw").write_bytes(content[number:])
+    done: list[Transferred] = []
+    sending = threading.Thread(target=lambda: done.append(upload(f"{source}/", folder, url=url)))
+    sending.start()
+    try:
+        until(lambda: len(whole(client, folder)) >= 3)
+        os.kill(grid.sandbox.daemon("datanode-1").pid, signal.SIGKILL)
+        sending.join(timeout=100)
+        assert counts(done[0]) == (16, 0)
+        # The NameNode still names the dead one for some seconds: reading gets around it, too.
+        assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (16, 0)
+    finally:
+        grid.sandbox.restart("datanode-1")
+    assert same(source, tmp_path / "back")
+
+
+def test_without_permission_nothing_is_left_and_the_reason_is_said(
+    url: str, client: InsecureClient, folder: str, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(images / "large", folder, url=url)
+    client.set_permission(f"{folder}/large", "600")
+    monkeypatch.setenv("HADOOP_USER_NAME", "alice")
+    with pytest.raises(StorageError, match="Permission denied: user=alice, access=WRITE") as raised:
+        upload(images / "zero", folder, url=url)
+    assert f"cannot write {folder}/zero on HDFS" in str(raised.value)
+    assert not getattr(raised.value, "__notes__", [])
+    with pytest.raises(StorageError, match=r"cannot make directory .*Permission denied"):
+        upload(images, folder, url=url)
+    with pytest.raises(StorageError, match="Permission denied: user=alice, access=READ"):
+        download(f"{folder}/large", images, url=url, overwrite=True)
+    assert client.list(folder) == ["large"]
+
+
+def test_a_quota_that_is_used_up_is_no_space_and_small_files_still_go(
+    url: str, client: InsecureClient, folder: str, tmp_path: Path
+) -> None:
+    client.makedirs(f"{folder}/bytes")
+    client.makedirs(f"{folder}/names")
+    quota(client, f"{folder}/names", namespacequota=2)
+    quota(client, f"{folder}/bytes", storagespacequota=300 * MEGABYTE)
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(NoSpaceError, match=r"1 of 2 files failed.*quota of names is used up"):
+        upload([tmp_path / "a", tmp_path / "b"], f"{folder}/names", url=url, threads=1)
+    assert client.list(f"{folder}/names") == ["a"]
+    # Two copies of a block of 128 MiB are reserved while a file is written, three are too many.
+    (tmp_path / "large").write_bytes(bytes(129 * MEGABYTE))
+    both = [tmp_path / "large", tmp_path / "a"]
+    with pytest.raises(NoSpaceError, match=r"cannot write .*/large .*quota of bytes is used up"):
+        upload(both, f"{folder}/bytes", url=url, threads=1, stream=io.StringIO())
+    assert client.list(f"{folder}/bytes") == ["a"]
+
+
+def test_what_is_no_path_or_no_webhdfs_is_one_line(
+    url: str, folder: str, grid: Grid, images: Path, tmp_path: Path
+) -> None:
+    upload(images / "zero", folder, url=url)
+    ipc = grid.hdfs.replace("hdfs", "http")
+    for call, kind, told in (
+        (lambda: list_directory("/nothing", url=url), PathNotFoundError, "cannot list /nothing"),
+        (lambda: download("/nothing", tmp_path, url=url), PathNotFoundError, "/nothing"),
+        (lambda: upload("/nothing", "/raw", url=url), PathNotFoundError, "cannot read /nothing"),
+        (lambda: upload(images, f"{folder}/zero", url=url), OutputExistsError, "is a file"),
+        (lambda: upload(images, f"{folder}/zero/", url=url), OutputExistsError, "is a file"),
+        (lambda: upload(images, f"{folder}/zero/x/y", url=url), StorageError, "is a file"),
+        (
+            lambda: upload(images / "large", f"{folder}/zero/x", url=url),
+            OutputExistsError,
+            "zero is a file, so .*large cannot lie below it",
+        ),
+        (lambda: list_directory("/", url=ipc), StorageError, "Hadoop IPC port"),
+        (lambda: list_directory("/", url=grid.sandbox.yarn), StorageError, "not WebHDFS"),
+    ):
+        began = time.monotonic()
+        with pytest.raises(kind, match=told) as raised:
+            call()
+        assert type(raised.value) is kind
+        assert "\n" not in str(raised.value)
+        assert time.monotonic() - began < 5
+
+
+def test_the_first_of_two_namenodes_may_be_dead(url: str, folder: str) -> None:
+    assert list_directory(folder, url=f"http://localhost:1;{url}") == []
+
+
+def test_the_commands_find_the_sandbox_by_its_configuration(
+    folder: str, grid: Grid, images: Path, tmp_path: Path
+) -> None:
+    put = grid.grid("put", str(images), f"hdfs://{folder}")
+    assert put.returncode == 0, put.stderr
+    assert put.stdout.startswith("sent 7 files, 3.2 MB in ")
+    listed = grid.grid("ls", f"{grid.hdfs}{folder}/images")
+    assert listed.returncode == 0, listed.stderr
+    lines = listed.stdout.splitlines()
+    assert [line.rsplit("/", 1)[1] for line in lines] == ["day 1", "empty", "large", "link", "zero"]
+    assert lines[2].startswith("-rw-r--r--  ")
+    assert f"  {3 * MEGABYTE + 77}  " in lines[2]
+    got = grid.grid(
+        "get",
+        f"webhdfs://{grid.sandbox.webhdfs.removeprefix('http://')}{folder}/images",
+        str(tmp_path / "back"),
+    )
+    assert got.returncode == 0, got.stderr
+    assert same(images, tmp_path / "back" / "images")
+    refused = grid.grid("put", str(images / "large"), f"{folder}/images/zero")
+    assert refused.returncode == 4
+    assert refused.stderr.count("\n") == 1
+    assert "differs from" in refused.stderr
+
+
+def test_safe_mode_is_said_and_reading_goes_on(
+    url: str, folder: str, images: Path, grid: Grid, hadoop_jars: list[str], tmp_path: Path
+) -> None:
+    upload(images / "large", folder, url=url)
+    safe_mode(grid, hadoop_jars, "enter")
+    try:
+        with pytest.raises(StorageError, match=r"zero .*safe mode; wait until .* -safemode leave"):
+            upload(images / "zero", folder, url=url)
+        assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (1, 0)
+    finally:
+        safe_mode(grid, hadoop_jars, "leave")
+    assert counts(upload(images / "zero", folder, url=url)) == (1, 0)
+
+
+def whole(client: InsecureClient, path: str) -> list[str]:
+    """Names of the files that are there under their own name."""
+    found = client.status(path, strict=False)
+    return [name for name in client.list(path) if not is_hidden(name)] if found else []
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def quota(client: InsecureClient, path: str, **options: int) -> None:
+    """As an administrator would set it."""
+    answer = client._session.put(
+        f"{client.url}/webhdfs/v1{path}", params={"op": "SETQUOTA", **options}, timeout=30
+    )
+    assert answer.ok, answer.text
+
+
+def safe_mode(grid: Grid, jars: list[str], change: str) -> None:
+    path = os.pathsep.join([grid.environment()["HADOOP_CONF_DIR"], *jars])
+    admin = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+    done = grid.run("java", "-XX:TieredStopAtLevel=1", "-cp", path, admin, "-safemode", change)
+    assert done.returncode == 0, done.stderr

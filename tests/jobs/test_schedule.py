@@ -1,0 +1,184 @@
+"""The page and the examples of scheduled jobs, and two nights and weeks by the same commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from data_prep import command
+from distkeras_grid.cli import retrain
+from distkeras_grid.cli.exit_codes import HELP
+from distkeras_grid.cli.running import run
+
+PARSERS = {"tile": command.build_parser, "retrain": retrain.build_parser}
+
+
+@pytest.fixture(scope="module")
+def schedule(project):
+    return project / "jobs" / "schedule"
+
+
+def commands_in(text):
+    """The command lines of an example, as words after ``distkeras-grid``."""
+    # Strings of Python that stand in a row, and lines that go on.
+    text = re.sub(r'"\s*\n\s*"|\\\n', "", text)
+    found = re.findall(r'distkeras-grid ((?:tile|retrain) --[^"\n]*)', text)
+    return [shlex.split(line.partition(" >>")[0]) for line in found]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["crontab", "grid-tiles.service", "grid-training.service", "airflow_dag.py", "README.md"],
+)
+def test_each_command_of_the_examples_is_one(schedule, name):
+    found = commands_in((schedule / name).read_text())
+    assert found
+    for verb, *flags in found:
+        # What `run` takes; the rest must be the verb's.
+        rest = []
+        assert (
+            run(
+                verb,
+                lambda got, rest=rest: rest.extend(got) or 0,
+                [f for f in flags if f != "--lock" and "lock" not in f],
+            )
+            == 0
+        )
+        parsed = PARSERS[verb]().parse_args([f for f in rest])
+        assert parsed.output.startswith("hdfs:///")
+        if name != "airflow_dag.py":
+            assert flags[flags.index("--lock") + 1].startswith("/")
+    verbs = {verb for verb, *_ in found}
+    assert verbs == {"tile", "retrain"} or name.endswith(".service")
+
+
+def test_all_examples_say_the_same(schedule):
+    """So that one can change from cron to a timer without changing what is done."""
+
+    def told(name):
+        return {
+            (verb, *(flag for flag in flags if "lock" not in flag))
+            for verb, *flags in commands_in((schedule / name).read_text())
+        }
+
+    services = told("grid-tiles.service") | told("grid-training.service")
+    assert told("crontab") == services == told("airflow_dag.py")
+
+
+def test_crontab_lines_have_five_fields_and_no_percent(schedule):
+    lines = [
+        line for line in (schedule / "crontab").read_text().splitlines() if "distkeras-grid" in line
+    ]
+    for line in lines:
+        assert re.match(r"[\d*]+ [\d*]+ \* \* [\d*]  +cd ", line.replace("   ", "  "))
+        assert "%" not in line  # cron makes a new line of it
+    assert len(lines) == 2
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_takes_the_units(schedule, tmp_path):
+    for path in schedule.glob("grid-*"):
+        # The command must exist where the units are verified.
+        text = path.read_text().replace("/opt/grid/.venv/bin/distkeras-grid", "/bin/true")
+        (tmp_path / path.name).write_text(text)
+    names = sorted(str(path) for path in tmp_path.iterdir())
+    assert len(names) == 4
+    ended = subprocess.run(
+        ["systemd-analyze", "verify", *names], check=False, capture_output=True, text=True
+    )
+    ours = [line for line in ended.stderr.splitlines() if "grid-" in line]
+    assert (ended.returncode, ours) == (0, [])
+
+
+def test_the_page_has_the_table_of_exit_codes(schedule):
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", (schedule / "README.md").read_text(), re.MULTILINE)
+    assert rows == [(str(int(code)), text) for code, text in HELP.items()]
+
+
+def test_the_pages_links_lead_somewhere(schedule, project):
+    for target in re.findall(r"\]\(([^)]+)\)", (schedule / "README.md").read_text()):
+        assert (schedule / target).exists()
+
+
+# -- two nights and two weeks --------------------------------------------------------------------
+
+
+@pytest.fixture
+def work(tmp_path, samples):
+    for name in ("class0", "class1"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for path in sorted((samples / name).glob("*.png"))[:4]:
+            shutil.copy(path, tmp_path / "images" / name)
+    return tmp_path
+
+
+@pytest.fixture
+def job(work, capsys):
+    """Run a job as the examples do; return its exit code and its last line."""
+    mains = {"tile": command.main, "retrain": retrain.main}
+
+    def go(verb, *flags):
+        flags = [str(flag) for flag in flags]
+        running = ["--lock", str(work / "grid.lock"), "--log-format", "json"]
+        code = run(verb, mains[verb], [*flags, *running])
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert lines[-1]["event"] == "result"
+        assert lines[-1]["exit_code"] == code
+        return code, lines[-1]
+
+    return go
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_two_nights_and_two_weeks(spark, job, work, samples, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)  # small_net lies here
+    night = (
+        *("tile", "--update", "--input", work / "images", "--output", work / "tiles"),
+        *("--tile", 64, "--overlap", 0, "--angles", "0", "--split", "0.5:0.5"),
+    )
+    week = (
+        *("retrain", "--data", work / "tiles", "--split", "train", "--validation-split", "test"),
+        *("--features", "image", "--model", "small_net:build", "--workers", 1, "--batch-size", 8),
+        *("--set", "progress=False", "--output", work / "runs", "--keep", 1, "--seed", 1),
+    )
+    code, told = job(*night)
+    assert (code, told["new"], told["left_out"]) == (0, 8, {})
+    all_tiles = told["tiles"]
+    code, told = job(*week)
+    assert (code, told["new_images"], told["update"]) == (0, 4, 0)
+    assert 0 < told["samples"] < all_tiles
+    first = told["run"]
+
+    assert job(*week)[1]["new_images"] == 0
+    assert [path.name for path in (work / "runs").glob("2*")] == [first]
+
+    for name in ("class0", "class1"):
+        more = sorted((samples / name).glob("*.png"))[4:6]
+        for path in more:
+            shutil.copy(path, work / "images" / name)
+    (work / "images" / "class0" / "cut.png").write_bytes(b"no image")
+    code, told = job(*night)
+    assert (code, told["exit"], told["new"]) == (7, "PARTIAL", 4)
+    assert list(told["left_out"]) == ["class0/cut.png"]
+    assert told["tiles_cut"] == told["tiles"] - all_tiles
+
+    code, told = job(*week)
+    assert (code, told["new_images"], told["update"]) == (0, 2, 1)
+    train_tiles = spark.read.parquet(str(work / "tiles")).where("shard = 1 and split = 'train'")
+    assert told["samples"] == train_tiles.count()
+    # The first run went when the second was there; what is named as the latest can be read.
+    second = told["run"]
+    assert second > first
+    assert [path.name for path in (work / "runs").glob("2*")] == [second]
+    latest = json.loads((work / "runs" / "latest.json").read_text())
+    assert Path(latest["model"]).exists()
+    ran = json.loads((work / "runs" / second / "run.json").read_text())
+    assert ran["samples"] == told["samples"]
