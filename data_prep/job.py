@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,16 +19,15 @@ from data_prep.settings import TilingSettings
 from data_prep.split import Source, assign_splits, check_leaks, originals
 from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, write_tiles
 from data_prep.tiles import group_by_base
-from distkeras_grid import errors
 from distkeras_grid.errors import (
     EmptyDataError,
     ImageError,
-    NoSpaceError,
     PathNotFoundError,
     StorageError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
+from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
@@ -276,22 +274,14 @@ def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 def executor_errors(path: str) -> Iterator[None]:
     """Turn what Spark reports of a failed task into the error that the task raised."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        text = str(error)
-        if "No space left on device" in text:
-            raise NoSpaceError(
-                f"the disk became full while {path} was written or tiles were on their way; free "
-                "space there and in Spark's local folders (spark.local.dir)"
-            ) from error
-        ours = re.search(r"distkeras_grid\.errors\.(\w+): (.*)", text)
-        if ours is None:
-            raise
-        kind = getattr(errors, ours.group(1), StorageError)
-        raise kind(ours.group(2).strip()) from error
+        master = str(SparkContext.getOrCreate().master)
+        raise job_error(f"tiling to {path}", spark_reason(error), master) from error
 
 
 def check_written(spark: SparkSession, folder: str, expected: Counter[str]) -> None:

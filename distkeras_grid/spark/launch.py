@@ -17,6 +17,7 @@ from distkeras_grid import errors
 from distkeras_grid.errors import ClusterError, GridError, NoSpaceError
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
+from distkeras_grid.spark.storage import FULL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,8 +186,9 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     ours = getattr(errors, kind.removeprefix("distkeras_grid.errors."), None)
     if isinstance(ours, type) and issubclass(ours, GridError):
         return ours(message)
-    if "No space left on device" in reason:
-        return NoSpaceError(f"The job {name!r} found a disk full: {reason} Free some space.")
+    full = next((advice for sign, advice in FULL.items() if sign in reason), None)
+    if full is not None:
+        return NoSpaceError(f"The job {name!r} found no space: {reason}; {full}.")
     killed = KILLED.search(reason)
     if killed is not None:
         return ClusterError(_killed(name, killed, overhead_mb))
@@ -231,6 +233,12 @@ def spark_reason(error: BaseException) -> str:
         return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    # Spark wraps what a file system says of a full disk or quota in errors of its own.
+    full = [
+        line.removeprefix("Caused by: ") for line in lines if any(sign in line for sign in FULL)
+    ]
+    if full:
+        return full[0]
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
     causes = [line for line in told if _names_exception(line)]
     return (causes or told or [repr(error)])[-1 if causes else 0]

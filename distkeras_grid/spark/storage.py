@@ -30,6 +30,10 @@ HINTS = {
     "UnsupportedFileSystemException": "Spark has no driver for this kind of path",
     "FileAlreadyExistsException": "something of that name exists already",
     "ParentNotDirectoryException": "a part of the path is a file",
+    "SafeModeException": "the name node is in safe mode, in which nothing can be written: wait "
+    "until it has left it (hdfs dfsadmin -safemode get)",
+    "EOFException": "the name node closed the connection, as it does when it restarts: run it "
+    "again",
     "could only be written to 0 of": "the data nodes are full, or cannot be reached from here",
 }
 FULL = {

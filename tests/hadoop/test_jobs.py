@@ -61,7 +61,7 @@ def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str
         *("--data", tiles, "--split", "train", "--validation-split", "test"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--epochs", 2, "--batch-size", 8, "--workers", 2, "--seed", 1, "--output", output),
-        options=(*options, "--py-files", str(net), "--conf", "spark.executor.memoryOverhead=1g"),
+        options=(*options, "--py-files", str(net), "--conf", "spark.executor.memoryOverhead=1536m"),
     )
 
 
@@ -93,7 +93,7 @@ def predicted(grid: Grid, project: Path, tiles: str, trained: str) -> str:
         "predict.py",
         *("--data", tiles, "--split", "test", "--model", trained, "--features", "image"),
         *("--output", f"hdfs://{ROOT}/predictions"),
-        options=("--conf", "spark.executor.memoryOverhead=1g"),
+        options=("--conf", "spark.executor.memoryOverhead=1536m"),
     )
     return f"hdfs://{ROOT}/predictions"
 

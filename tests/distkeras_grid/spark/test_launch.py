@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from distkeras_grid.errors import ClusterError
+from distkeras_grid.errors import ClusterError, NoSpaceError
 from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
 
 
@@ -53,6 +53,24 @@ def test_a_container_killed_for_its_memory_names_the_setting_and_a_number():
     # 1.25 x 1638 - 1536 more than now, in steps of 64.
     assert "set spark.executor.memoryOverhead=1536m (now 1024)" in str(error)
     assert "raise spark.executor.memoryOverhead by 512 MB" in str(job_error("x", reason, "yarn"))
+
+
+# The cause stands in the middle of what Spark says of a write that failed.
+QUOTA = """An error occurred while calling o16.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to hdfs:/a.
+\tat org.apache.spark.sql.execution.Something(A.scala:1)
+Caused by: org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of /a is \
+exceeded: quota = 1 MB
+\tat org.apache.hadoop.hdfs.server.namenode.Something(B.java:1)
+\t... 18 more
+"""
+
+
+def test_a_quota_that_is_full_is_no_space_and_says_what_to_do():
+    error = job_error("tiling to hdfs:/a", spark_reason(RuntimeError(QUOTA)), "yarn")
+    assert isinstance(error, NoSpaceError)
+    assert "tiling to hdfs:/a" in str(error)
+    assert "quota of /a is exceeded: quota = 1 MB; the directory's quota" in str(error)
 
 
 @pytest.mark.spark
