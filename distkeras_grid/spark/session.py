@@ -57,6 +57,7 @@ def build_session(
         Further Spark settings, where the submission does not have them.
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     ours = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(settings or {})}
@@ -76,6 +77,9 @@ def build_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # PySpark writes the message of each exception as JSON, too, before it raises it.
+        PySparkLogger.getLogger(logger).setLevel("CRITICAL")
     stop_jobs_with_cells()
     return session
 
