@@ -77,8 +77,7 @@ def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> 
         ) from error
     except DAMAGE as error:
         raise ImageError(
-            f"{name} cannot be decoded ({type(error).__name__}: {error}); repair or remove it, or "
-            "leave such files out by --on-error skip"
+            f"{name} cannot be decoded ({type(error).__name__}: {error}); repair or remove it"
         ) from error
 
 

@@ -13,7 +13,7 @@ from data_prep.labels import annotate, class_names
 from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
 from data_prep.plan import Plan, plan_units
 from data_prep.progress import TaskProgress
-from data_prep.publication import JOURNAL, MANIFEST
+from data_prep.publication import JOURNAL
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
 from data_prep.split import Source, assign_splits, check_leaks, originals
@@ -26,6 +26,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
@@ -126,7 +127,7 @@ def cut_tiles(
     """
     groups = [angles for _, angles in group_by_base(settings.spec.angles)]
     units = plan_units(plan, groups, task_slots(spark))
-    with executor_errors(settings.output):
+    with executor_errors(spark, settings.output):
         tiles = tile_frame(spark, images, units, field, cutting_of(settings))
         with TaskProgress(spark, "cutting", say):
             write_tiles(spark, tiles, field, folder)
@@ -197,7 +198,7 @@ def look_at(
         If there is none.
     """
     say(f"looking at the images in {settings.input} ...")
-    with executor_errors(settings.input), TaskProgress(spark, "looking", say):
+    with executor_errors(spark, settings.input), TaskProgress(spark, "looking", say):
         found = inspect_images(spark, images, cutting_of(settings))
     if not found:
         raise EmptyDataError(
@@ -227,7 +228,8 @@ def _screen(
         raise ImageError(
             f"{len(reasons)} of {len(found)} images cannot be tiled: {shown}"
             + (f"; and {more} more" if more > 0 else "")
-            + ". Nothing was written."
+            + ". Nothing was written"
+            + ("; leave such files out by --on-error skip." if good else ".")
         )
     return good, reasons
 
@@ -271,16 +273,15 @@ def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 
 
 @contextmanager
-def executor_errors(path: str) -> Iterator[None]:
+def executor_errors(spark: SparkSession, path: str) -> Iterator[None]:
     """Turn what Spark reports of a failed task into the error that the task raised."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        master = str(SparkContext.getOrCreate().master)
+        master = str(spark.sparkContext.master)
         raise job_error(f"tiling to {path}", spark_reason(error), master) from error
 
 

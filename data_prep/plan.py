@@ -100,14 +100,15 @@ class Plan:
         """
         raw = self.tiles * self.raw_tile_bytes
         lines = [
-            f"{len(self.sources):,} images, {self.angles} angles: {self.tiles:,} tiles, about "
+            f"{counted(len(self.sources), 'image')}, {counted(self.angles, 'angle')}: "
+            f"{counted(self.tiles, 'tile')}, about "
             f"{format_bytes(self.stored_bytes)} on disk ({format_bytes(raw)} of pixels); "
             f"{format_bytes(free)} free"
         ]
         images = Counter((source.split, source.label) for source in self.sources)
         for split, by_class in self.counts.items():
             shares = ", ".join(
-                f"{name} {images[split, name]:,} images {tiles:,} tiles"
+                f"{name} {counted(images[split, name], 'image')} {counted(tiles, 'tile')}"
                 for name, tiles in by_class.items()
             )
             lines.append(f"  {split}: {shares}")
@@ -182,6 +183,17 @@ def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> lis
             units += [Unit(source, turned, partitions + number) for source, turned in part]
         partitions += tasks
     return units
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "image"), counted(3000, "tile")
+    ('1 image', '3,000 tiles')
+    """
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def format_bytes(count: float) -> str:

@@ -62,4 +62,6 @@ class TaskProgress:
             counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
             completed, tasks = sum(done for done, _ in counts), sum(total for _, total in counts)
             seconds = time.monotonic() - began
-            self._say(f"  {self._what}: {completed} of {tasks} tasks done after {seconds:.0f} s")
+            # None between two stages, and before the first.
+            done = f"{completed} of {tasks} tasks done after " if tasks else ""
+            self._say(f"  {self._what}: {done}{seconds:.0f} s")

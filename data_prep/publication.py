@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.spark.dataframes import MANIFEST
 
-MANIFEST = "_dataset.json"
 JOURNAL = "_update.json"
 # Spark skips names that begin with "_", but not those that hold a "=".
 _HIDDEN = re.compile(r"_(new|old)-\d+\.[0-9a-f]{32}")

@@ -35,7 +35,7 @@ from data_prep.manifest import (
     planned_source,
     tiled_entry,
 )
-from data_prep.plan import Plan, PlannedSource
+from data_prep.plan import Plan, PlannedSource, counted
 from data_prep.publication import Change, commit, hidden_name, read_manifest, recover
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
@@ -202,7 +202,7 @@ class _Night:
         """Return all images of the input folder, by path; their content is not read."""
         settings = self._settings
         self._say(f"listing the images in {settings.input} ...")
-        with executor_errors(settings.input):
+        with executor_errors(self._spark, settings.input):
             rows = (
                 load_images(self._spark, settings)
                 .selectExpr("path", "length", "unix_millis(modificationTime) as modified")
@@ -340,7 +340,7 @@ class _Night:
         folder = self._new_shard(change)
         wanted = Counter({str(entry.sha256): entry.tiles for entry in stay})
         reading = {"spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS}
-        with spark_settings(self._spark, reading), executor_errors(self._root):
+        with spark_settings(self._spark, reading), executor_errors(self._spark, self._root):
             tiles = self._spark.read.parquet(f"{self._root}/{name}")
             tiles = tiles.where(F.col("source_sha256").isin(sorted(wanted)))
             write_tiles(self._spark, tiles, image, folder)
@@ -361,7 +361,7 @@ class _Night:
         images = self._images([each.uri for each in shard])
         folder = self._new_shard(change)
         cut_tiles(self._spark, images, plan, image, self._settings, folder, self._say)
-        self._say(f"  shard {self._last}: {plan.tiles:,} tiles of {len(shard):,} images")
+        self._say(f"  shard {self._last}: {plan.tiles:,} tiles of {counted(len(shard), 'image')}")
 
     def _manifest(self, image: Field, entries: Iterable[Entry], update: int) -> dict[str, Any]:
         listed = list(entries)

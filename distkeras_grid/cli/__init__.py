@@ -1,1 +1,1 @@
-"""The command line: ``distkeras-grid tile | train | predict | evaluate``."""
+"""The command line: ``distkeras-grid VERB ...``; `main` has the list of verbs."""

@@ -61,4 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = ", ".join(verbs)
         print(f"distkeras-grid: no verb {verb!r}{meant}. Known: {known}.", file=sys.stderr)
         return ExitCode.USAGE
-    return run(verb, commands[verb].load(), rest)
+    command = commands[verb].load()
+    # `submit` takes the flags of a job behind its own.
+    split = getattr(sys.modules[command.__module__], "split_arguments", None)
+    own, of_job = split(rest) if split else (rest, ())
+    return run(verb, command, own, of_job)

@@ -13,6 +13,7 @@ from distkeras_grid.cli import train
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.cli.log_format import report
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.dataframes import MANIFEST
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -119,7 +120,7 @@ def read_manifest(storage: Storage, data: str) -> dict[str, Any]:
     PathNotFoundError
         If there is none.
     """
-    manifest: dict[str, Any] = json.loads(storage.read_text(f"{data.rstrip('/')}/_dataset.json"))
+    manifest: dict[str, Any] = json.loads(storage.read_text(f"{data.rstrip('/')}/{MANIFEST}"))
     if "last_update" not in manifest:
         raise ConfigurationError(
             f"{data} does not tell what is new in it; run `distkeras-grid tile --update` on it once"

@@ -18,7 +18,27 @@ from distkeras_grid.cli.log_format import (
 from distkeras_grid.errors import GridError
 
 
-def run(verb: str, command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what every command takes."""
+    parser.add_argument("--lock", metavar="FILE")
+    parser.add_argument("--log-format", choices=(TEXT, JSON), default=TEXT)
+
+
+def parse(verb: str, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return what every command takes, and the other flags."""
+    parser = argparse.ArgumentParser(
+        prog=f"distkeras-grid {verb}", add_help=False, allow_abbrev=False
+    )
+    add_flags(parser)
+    return parser.parse_known_args(argv)
+
+
+def run(
+    verb: str,
+    command: Callable[[Sequence[str]], int],
+    argv: Sequence[str],
+    of_job: Sequence[str] = (),
+) -> int:
     """Run a command as ``--lock`` and ``--log-format`` say; return its exit code.
 
     Parameters
@@ -28,13 +48,11 @@ def run(verb: str, command: Callable[[Sequence[str]], int], argv: Sequence[str])
         Takes the other flags.
     argv : sequence of str
         All flags.
+    of_job : sequence of str
+        Further ones, which are not this command's but those of a job that it starts.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"distkeras-grid {verb}", add_help=False, allow_abbrev=False
-    )
-    parser.add_argument("--lock", metavar="FILE")
-    parser.add_argument("--log-format", choices=(TEXT, JSON), default=TEXT)
-    flags, rest = parser.parse_known_args(argv)
+    flags, rest = parse(verb, argv)
+    rest += of_job
     if flags.log_format == TEXT:
         return _locked(flags.lock, verb, command, rest)
     code: int = ExitCode.FAILED

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distkeras_grid
+from distkeras_grid.cli import running
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_codes_help, guarded
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.submission.command import Submission, command_line, parse_settings
@@ -40,7 +41,8 @@ examples:
   distkeras-grid submit --master spark://host:7077 --with scikit-image my_job.py --my-flag 1
   distkeras-grid submit --dry-run evaluate --data hdfs:///predicted
 
-Flags of the job follow its name. With --deploy-mode client the driver runs here, its output is
+Flags of the job follow its name, its --log-format too; --lock stands before it, for submit holds
+the lock until the job has ended. With --deploy-mode client the driver runs here, its output is
 seen, and its exit code is that of this command. With cluster it runs in a container: submit waits
 and tells the state, status and cancel take the application's id.
 """
@@ -114,6 +116,17 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "once for all users (.distkeras_grid/environments in your home directory on the cluster)",
     )
     add("--environment", metavar="URI", help="an archive that is there already, used as it is")
+
+
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags of submit, the job's name included, and those of the job."""
+    parser = build_parser()
+    running.add_flags(parser)
+    flags = parser.parse_args(argv)
+    if flags.lock and flags.detach:
+        parser.error("--lock is held until submit ends, which --detach does at once; give one")
+    own = len(argv) - len(flags.arguments)
+    return list(argv[:own]), list(argv[own:])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -192,9 +205,14 @@ def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
         known = ", ".join(VERBS)
         raise ConfigurationError(f"A job is one of {known}, or FILE.py. Received: {job!r}.")
     (verb,) = metadata.entry_points(group=GROUP, name=job)
+    common, rest = running.parse(job, arguments)
+    if common.lock:
+        raise ConfigurationError(
+            f"--lock stands before the job, for submit holds it: submit --lock {common.lock} {job}."
+        )
     parser: Any = importlib.import_module(verb.module).build_parser()
-    parser.parse_args(arguments)
-    return str(run_verb.__file__), [verb.value, *arguments], f"distkeras-grid {job}"
+    parser.parse_args(rest)
+    return str(run_verb.__file__), [job, verb.value, *arguments], f"distkeras-grid {job}"
 
 
 def client_settings(submission: Submission) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import random
 import shutil
 import socket
 import tempfile
@@ -24,6 +25,7 @@ from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
 from distkeras_grid.sandbox.daemons import Daemon
 
 START_SECONDS = 120.0
+LOOPBACK = "127.0.0.1"
 FORMAT = ("-format", "-nonInteractive", "-force")
 
 
@@ -339,13 +341,40 @@ def make_homes(namenode: str) -> None:
 
 
 def free_ports() -> Ports:
-    """Return ports that nobody uses now; they are held together, so that no two are the same."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in Ports.names()]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        numbers: list[Any] = [each.getsockname()[1] for each in sockets]
-    return Ports(**dict(zip(Ports.names(), numbers, strict=True)))
+    """Return ports that nobody uses now, and that no outgoing connection will be given.
+
+    A port that the system hands out itself (from 32768 on Linux, 49152 on macOS) may belong to
+    somebody else by the time its daemon comes to it: each connection takes one, and so does each
+    listener on port 0, of which a DataNode has three.
+
+    Raises
+    ------
+    SandboxError
+        If there are not enough.
+    """
+    free: list[Any] = []
+    wanted = len(Ports.names())
+    for number in random.sample(configuration.PORTS, len(configuration.PORTS)):
+        if can_bind(number):
+            free.append(number)
+        if len(free) == wanted:
+            return Ports(**dict(zip(Ports.names(), free, strict=True)))
+    raise SandboxError(
+        f"Only {len(free)} ports from {configuration.PORTS.start} to {configuration.PORTS.stop} "
+        f"are free on {HOST}; a sandbox needs {wanted}."
+    )
+
+
+def can_bind(port: int) -> bool:
+    """Tell whether a daemon could listen on a port now."""
+    with socket.socket() as trial:
+        # As Hadoop's servers bind: what waits for the last packets of the past does not count.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 def default_folder() -> Path:

@@ -11,6 +11,9 @@ from xml.sax.saxutils import escape
 
 HOST = "localhost"
 
+# Below the ports that systems hand out to whoever asks for any: 32768 on Linux, 49152 on macOS.
+PORTS = range(20000, 32768)
+
 # Megabytes of what YARN hands out; a request is rounded up to a multiple of the smallest.
 SMALLEST_CONTAINER_MB = 256
 

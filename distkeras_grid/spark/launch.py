@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid import errors
 from distkeras_grid.errors import ClusterError, GridError, NoSpaceError
+from distkeras_grid.file_systems import FULL, meaning
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
-from distkeras_grid.spark.storage import FULL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,9 +186,11 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     ours = getattr(errors, kind.removeprefix("distkeras_grid.errors."), None)
     if isinstance(ours, type) and issubclass(ours, GridError):
         return ours(message)
-    full = next((advice for sign, advice in FULL.items() if sign in reason), None)
-    if full is not None:
-        return NoSpaceError(f"The job {name!r} found no space: {reason}; {full}.")
+    if full := meaning(FULL, reason):
+        return NoSpaceError(
+            f"The job {name!r} found no space: {reason}; {full}. Spark's own local folders "
+            "(spark.local.dir) need some, too."
+        )
     killed = KILLED.search(reason)
     if killed is not None:
         return ClusterError(_killed(name, killed, overhead_mb))
@@ -234,11 +236,9 @@ def spark_reason(error: BaseException) -> str:
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     # Spark wraps what a file system says of a full disk or quota in errors of its own.
-    full = [
-        line.removeprefix("Caused by: ") for line in lines if any(sign in line for sign in FULL)
-    ]
-    if full:
-        return full[0]
+    full = next((line for line in lines if meaning(FULL, line)), None)
+    if full is not None:
+        return full.removeprefix("Caused by: ")
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
     causes = [line for line in told if _names_exception(line)]
     return (causes or told or [repr(error)])[-1 if causes else 0]

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from distkeras_grid import file_systems
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.file_systems import meaning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,28 +23,17 @@ if TYPE_CHECKING:
 # Py4J sends bytes as one line of base64: pieces keep the memory of both sides small.
 CHUNK_BYTES = 8 << 20
 
-# Parts of what file systems say, and what they mean.
+# Parts of what file systems say, and what they mean to a session of Spark.
 HINTS = {
+    **file_systems.HINTS,
     "UnknownHostException": "check the host name in the path",
     "ConnectException": "check host and port in the path, and that the name node runs",
     "AccessControlException": "the user of this Spark session lacks the permission",
     "Permission denied": "the user of this Spark session lacks the permission",
     "UnsupportedFileSystemException": "Spark has no driver for this kind of path",
     "FileAlreadyExistsException": "something of that name exists already",
-    "ParentNotDirectoryException": "a part of the path is a file",
-    "SafeModeException": "the name node is in safe mode, in which nothing can be written: wait "
-    "until it has left it (hdfs dfsadmin -safemode get)",
     "EOFException": "the name node closed the connection, as it does when it restarts: run it "
     "again",
-    "could only be written to 0 of": "the data nodes are full, or cannot be reached from here",
-}
-FULL = {
-    "No space left on device": "free some space there, or choose another path",
-    "Disk quota exceeded": "free some of the quota, or choose another path",
-    "DSQuotaExceededException": "the directory's quota of bytes is used up; delete files there, "
-    "raise the quota, or choose another path",
-    "NSQuotaExceededException": "the directory's quota of names is used up; delete files there, "
-    "raise the quota, or choose another path",
 }
 
 
@@ -328,7 +319,7 @@ def _causes(exception: Any) -> list[tuple[str, str]]:
 def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
     name, message = causes[0]
     told = f"cannot {action} {uri}: {name}: {message}"
-    if full := _meaning(FULL, causes):
+    if full := _meaning(file_systems.FULL, causes):
         return NoSpaceError(f"{told}; {full}")
     hint = _meaning(HINTS, causes)
     # Java names a file "not found", too, where the system refused to open it, and says why.
@@ -338,8 +329,8 @@ def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stor
 
 
 def _meaning(signs: dict[str, str], causes: list[tuple[str, str]]) -> str | None:
-    lines = [f"{name}: {message}" for name, message in causes]
-    return next((signs[sign] for line in lines for sign in signs if sign in line), None)
+    lines = (f"{name}: {message}" for name, message in causes)
+    return next((found for line in lines if (found := meaning(signs, line))), None)
 
 
 def _first_line(text: str) -> str:

@@ -1,29 +1,18 @@
 """One line that tells how a run gets on.
 
-`format_progress` decides what it says and is pure; `ProgressLine` decides when and how it is
-written: a line that moves in a terminal and in a notebook, plain lines elsewhere. A thread of its
-own repeats the line while the driver is busy, so that there are never 5 s of silence.
+`format_progress` decides what it says and is pure; `ProgressLine` takes in what has changed.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
+
+from distkeras_grid.status_line import MAX_WIDTH, RecentRate, StatusLine, clock_time, fitting
 
 TRAINING = "training"
-
-MOVING_INTERVAL = 0.1  # s; faster than the eye needs only costs the driver time
-PLAIN_INTERVAL = 4.0  # s; with the heartbeat of half a second, below 5 s of silence
-HEARTBEAT = 0.5  # s
-RATE_HORIZON = 15.0  # s over which samples per second are averaged
-MAX_WIDTH = 120  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +80,7 @@ def format_progress(progress: Progress, width: int = MAX_WIDTH) -> str:
     'epoch 1/2  25%  0:15 left  50 samples/s  loss 0.5123  workers 4 of 4  staleness 3.0'
     """
     parts = _training_parts(progress) if progress.phase == TRAINING else _other_parts(progress)
-    line = parts[0][:width]
-    for part in parts[1:]:
-        if len(line) + 2 + len(part) > width:
-            break
-        line += "  " + part
-    return line
+    return fitting(parts, width)
 
 
 def _training_parts(progress: Progress) -> list[str]:
@@ -108,7 +92,7 @@ def _training_parts(progress: Progress) -> list[str]:
         parts.append(progress.busy_with)
     elif progress.rate:
         left = max(0, progress.total_samples - progress.samples) / progress.rate
-        parts += [f"{_format_seconds(left)} left", f"{progress.rate:,.0f} samples/s"]
+        parts += [f"{clock_time(left)} left", f"{progress.rate:,.0f} samples/s"]
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
     parts.append(f"workers {progress.active} of {progress.workers}")
@@ -122,13 +106,7 @@ def _other_parts(progress: Progress) -> list[str]:
     return [progress.phase, *workers, f"{progress.seconds:.0f} s"]
 
 
-def _format_seconds(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-class ProgressLine:
+class ProgressLine(StatusLine):
     """Writes the progress of one run to a stream, as a context manager.
 
     The first line comes with the first beat of its heart, so a run that is refused at once shows
@@ -144,6 +122,7 @@ class ProgressLine:
 
     Examples
     --------
+    >>> import sys
     >>> with ProgressLine(stream=sys.stdout) as line:
     ...     line.expect(total_samples=1000, epochs=2, workers=4)
     ...     line.update(phase="getting ready")
@@ -158,38 +137,10 @@ class ProgressLine:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        in_notebook = _in_notebook()
-        self._stream = stream or (sys.stdout if in_notebook else sys.stderr)
-        self._moving = self._stream.isatty() or (in_notebook and stream is None)
-        self._clock = clock
+        super().__init__(stream, clock, at_once=True)
         self._progress = Progress()
         self._phase_began = clock()
-        self._folded: deque[tuple[float, int]] = deque()
-        self._written_at = -float("inf")
-        self._written = ""
-        # The heartbeat and the driver write to the same line.
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="progress", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._heart.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.set()
-        self._heart.join()
-        with self._lock:
-            if kind is None and self._line() != self._written:
-                self._show()
-            if self._moving and self._written:
-                self._stream.write("\n")
-            self._stream.flush()
+        self._folded = RecentRate()
 
     def expect(self, *, total_samples: int, epochs: int, workers: int) -> None:
         """Tell what the run will take, once that is known.
@@ -245,69 +196,12 @@ class ProgressLine:
             if turned or self._is_due():
                 self._show()
 
-    def note(self, text: str) -> None:
-        """Write a line that stays.
-
-        Parameters
-        ----------
-        text : str
-            Without its newline.
-        """
-        with self._lock:
-            blank = "\r" + " " * len(self._written) + "\r" if self._moving else ""
-            self._stream.write(f"{blank}{text}\n")
-            self._written = ""
-            if self._moving:
-                self._show()
-            self._stream.flush()
-
-    def tick(self) -> None:
-        """Write the line again if it is due; the heartbeat calls this."""
-        with self._lock:
-            if self._is_due():
-                self._show()
-
-    def _beat(self) -> None:
-        while not self._closing.wait(HEARTBEAT):
-            self.tick()
-
-    def _is_due(self) -> bool:
-        interval = MOVING_INTERVAL if self._moving else PLAIN_INTERVAL
-        return self._clock() - self._written_at >= interval
-
     def _measure(self) -> None:
-        if self._progress.phase != TRAINING:
-            return
-        now = self._clock()
-        self._folded.append((now, self._progress.samples))
-        while len(self._folded) > 2 and self._folded[1][0] <= now - RATE_HORIZON:
-            self._folded.popleft()
+        if self._progress.phase == TRAINING:
+            self._folded.add(self._clock(), self._progress.samples)
 
-    def _line(self) -> str:
+    def _text(self, width: int) -> str:
         now = self._clock()
-        rate = 0.0
-        if self._progress.phase == TRAINING and self._folded and now > self._folded[0][0]:
-            began, samples = self._folded[0]
-            rate = (self._progress.samples - samples) / (now - began)
+        rate = self._folded.at(now) if self._progress.phase == TRAINING else 0.0
         progress = replace(self._progress, rate=rate, seconds=now - self._phase_began)
-        width = MAX_WIDTH
-        if self._moving:
-            # One column less: a full line would wrap, and its beginning would stay for ever.
-            width = min(width, shutil.get_terminal_size((MAX_WIDTH, 24)).columns - 1)
         return format_progress(progress, width)
-
-    def _show(self) -> None:
-        line = self._line()
-        # Spaces, for notebooks know no escape sequence that clears a line.
-        blanks = " " * (len(self._written) - len(line))
-        self._stream.write(f"\r{line}{blanks}" if self._moving else f"{line}\n")
-        self._stream.flush()
-        self._written = line
-        self._written_at = self._clock()
-
-
-def _in_notebook() -> bool:
-    # IPython is looked for, not imported: whoever runs in a kernel has it loaded.
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return hasattr(shell, "kernel")

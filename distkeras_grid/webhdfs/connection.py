@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from distkeras_grid.errors import StorageError
+from distkeras_grid.file_systems import FULL, meaning
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import FileChecksum, parse_checksum
-from distkeras_grid.webhdfs.refusals import FULL, PASSING, not_authenticated, refusal, unreachable
+from distkeras_grid.webhdfs.refusals import PASSING, not_authenticated, refusal, unreachable
 
 if TYPE_CHECKING:
     import requests
@@ -231,7 +232,7 @@ class Connection:
         from hdfs import HdfsError
 
         if isinstance(error, HdfsError):
-            full = any(sign in str(error) for sign in FULL)
+            full = meaning(FULL, str(error))
             return error.exception in PASSING and self._patient and not full
         return self._patient
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
-MOVING_INTERVAL = 0.2  # s
-PLAIN_INTERVAL = 4.0  # s; below 5 s of silence
-RATE_HORIZON = 15.0  # s over which bytes per second are averaged
-MAX_WIDTH = 120  # characters
+from distkeras_grid.status_line import MAX_WIDTH, RecentRate, StatusLine, clock_time, fitting
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -69,15 +61,10 @@ def format_transfer(transfer: Transfer, width: int = MAX_WIDTH) -> str:
         parts.append(f"{format_bytes(transfer.size)} of {format_bytes(transfer.total_size)}")
         if transfer.rate > 0:
             left = max(0, transfer.total_size - transfer.size) / transfer.rate
-            parts += [f"{format_bytes(transfer.rate)}/s", f"{_format_seconds(left)} left"]
+            parts += [f"{format_bytes(transfer.rate)}/s", f"{clock_time(left)} left"]
         if transfer.failed:
             parts.insert(1, f"{transfer.failed:,} failed")
-    line = parts[0][:width]
-    for part in parts[1:]:
-        if len(line) + 2 + len(part) > width:
-            break
-        line += "  " + part
-    return line
+    return fitting(parts, width)
 
 
 def format_bytes(size: float) -> str:
@@ -96,17 +83,10 @@ def format_bytes(size: float) -> str:
     return f"{size:.{digits}f} {_UNITS[unit]}"
 
 
-def _format_seconds(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-class TransferLine:
+class TransferLine(StatusLine):
     """Counts what many threads transfer and writes it to a stream, as a context manager.
 
-    The line moves in a terminal and in a notebook; elsewhere lines come every 4 s. A transfer that
-    ends before the first is due writes none.
+    Where lines do not move, a transfer that ends before the first is due writes none.
 
     Parameters
     ----------
@@ -126,34 +106,10 @@ class TransferLine:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        in_notebook = _in_notebook()
-        self._stream = stream or (sys.stdout if in_notebook else sys.stderr)
-        self._moving = self._stream.isatty() or (in_notebook and stream is None)
-        self._clock = clock
+        super().__init__(stream, clock, at_once=False)
         self._began = clock()
         self._state = Transfer(phase)
-        self._moved: deque[tuple[float, int]] = deque()
-        self._written = ""
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="progress", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._heart.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.set()
-        self._heart.join()
-        if self._moving and self._written:
-            self.show()
-            self._stream.write("\n")
-            self._stream.flush()
+        self._moved = RecentRate()
 
     @property
     def state(self) -> Transfer:
@@ -173,8 +129,8 @@ class TransferLine:
         """
         with self._lock:
             self._state = Transfer(phase, total_files=files, total_size=size)
-            self._moved.clear()
-            self._moved.append((self._clock(), 0))
+            self._moved = RecentRate()
+            self._moved.add(self._clock(), 0)
 
     def move(self, size: int) -> None:
         """Count bytes; a negative number takes back what a try that failed has counted."""
@@ -189,51 +145,12 @@ class TransferLine:
                 before, files=before.files + (not failed), failed=before.failed + failed
             )
 
-    def note(self, text: str) -> None:
-        """Write a line that stays.
-
-        Parameters
-        ----------
-        text : str
-            Without its newline.
-        """
-        with self._lock:
-            blank = "\r" + " " * len(self._written) + "\r" if self._moving else ""
-            self._stream.write(f"{blank}{text}\n")
-            self._stream.flush()
-            self._written = ""
-
-    def show(self) -> None:
-        """Write the line; the heartbeat calls this."""
-        with self._lock:
-            line = self._line()
-            # Spaces, for notebooks know no escape sequence that clears a line.
-            blanks = " " * (len(self._written) - len(line))
-            self._stream.write(f"\r{line}{blanks}" if self._moving else f"{line}\n")
-            self._stream.flush()
-            self._written = line
-
-    def _line(self) -> str:
-        width = MAX_WIDTH
-        if self._moving:
-            # One column less: a full line would wrap, and its beginning would stay for ever.
-            width = min(width, shutil.get_terminal_size((MAX_WIDTH, 24)).columns - 1)
-        seconds = self._clock() - self._began
-        return format_transfer(replace(self._state, rate=self._rate(), seconds=seconds), width)
-
-    def _beat(self) -> None:
-        while not self._closing.wait(MOVING_INTERVAL if self._moving else PLAIN_INTERVAL):
-            self.show()
-
-    def _rate(self) -> float:
-        if not self._moved:
-            return 0.0
+    def _text(self, width: int) -> str:
         now = self._clock()
-        self._moved.append((now, self._state.size))
-        while len(self._moved) > 2 and self._moved[1][0] <= now - RATE_HORIZON:
-            self._moved.popleft()
-        began, size = self._moved[0]
-        return (self._state.size - size) / (now - began) if now > began else 0.0
+        if self._state.total_files:
+            self._moved.add(now, self._state.size)
+        rate = self._moved.at(now)
+        return format_transfer(replace(self._state, rate=rate, seconds=now - self._began), width)
 
 
 class Meter:
@@ -256,10 +173,3 @@ class Meter:
     def reset(self) -> None:
         """Take back all that was counted."""
         self.add(-self._size)
-
-
-def _in_notebook() -> bool:
-    # IPython is looked for, not imported: whoever runs in a kernel has it loaded.
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return hasattr(shell, "kernel")

@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from distkeras_grid import file_systems
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.file_systems import FULL, meaning
 
 # A NameNode that is not the active one, is starting, or hands out a DataNode that has just died;
 # and a DataNode that lost another one. The same question may be answered a moment later.
 PASSING = frozenset({"RetriableException", "StandbyException", "IOException", "ConnectException"})
 
-# Parts of what HDFS says, and what they mean.
+# Parts of what HDFS says, and what they mean to its client.
 HINTS = {
-    "is not a directory": "a part of the path is a file",
+    **file_systems.HINTS,
     "AccessControlException": "ask the owner for the permission, or set HADOOP_USER_NAME where the "
     "cluster believes it",
-    "SafeModeException": "wait until its DataNodes have reported their blocks; an administrator "
-    "ends it with: hdfs dfsadmin -safemode leave",
-    "safe mode": "wait until its DataNodes have reported their blocks; an administrator "
-    "ends it with: hdfs dfsadmin -safemode leave",
     "StandbyException": "this NameNode is not the active one; give the addresses of both, with ';' "
     "between them",
-    "ParentNotDirectoryException": "a part of the path is a file",
-    "PathComponentTooLongException": "give it a shorter name",
-    "FSLimitException": "give it a shorter name",
-}
-FULL = {
-    "DSQuotaExceededException": "the directory's quota of bytes is used up; delete files there, "
-    "raise the quota, or choose another path",
-    "NSQuotaExceededException": "the directory's quota of names is used up; delete files there, "
-    "raise the quota, or choose another path",
-    "could only be written to 0 of": "the DataNodes are full, or have died",
-    "No space left on device": "free some space there",
 }
 # What may be said for a file to come, or for one that is there.
 MISSING = ("FileNotFoundException",)
@@ -64,13 +51,13 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
             "that of a NameNode's page, usually http://NAMENODE:9870"
         )
     told = f"{exception}: {_first_line(message)}"
-    if full := _meaning(FULL, told):
+    if full := meaning(FULL, told):
         return NoSpaceError(f"{beginning}: {told}; {full}")
     if exception in MISSING:
         return PathNotFoundError(f"{beginning}: it does not exist; check the path")
     if exception in EXISTS:
         return OutputExistsError(f"{beginning}: {told}; delete it or choose another name")
-    hint = _meaning(HINTS, told)
+    hint = meaning(HINTS, told)
     return StorageError(f"{beginning}: {told}" + (f"; {hint}" if hint else ""))
 
 
@@ -130,10 +117,6 @@ def unreachable(
         what = f"the connection to {who.removeprefix('the ')} broke ({_first_line(reason)})"
         advice = "try again"
     return StorageError(f"cannot {action} {path} on HDFS: {what}; {advice}")
-
-
-def _meaning(signs: dict[str, str], told: str) -> str | None:
-    return next((meaning for sign, meaning in signs.items() if sign in told), None)
 
 
 def _first_line(text: str, most: int = 300) -> str:

@@ -27,7 +27,7 @@ def test_sums_and_lines():
     text = "\n".join(plan.describe(free=10**9))
     assert "3 images, 4 angles: 250 tiles, about 250.0 kB on disk (4.1 MB of pixels)" in text
     assert "1.0 GB free" in text
-    assert "train: a 1 images 100 tiles, b 1 images 100 tiles" in text
+    assert "train: a 1 image 100 tiles, b 1 image 100 tiles" in text
     assert "left out: a/bad.png: it is cut short" in text
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.submit import build_parser, client_settings, main, planned, the_job, verdict
+from distkeras_grid.cli.main import main as grid
+from distkeras_grid.cli.submit import (
+    build_parser,
+    client_settings,
+    main,
+    planned,
+    split_arguments,
+    the_job,
+    verdict,
+)
+from distkeras_grid.submission import run_verb
 from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
 from distkeras_grid.submission.yarn import Application
 
@@ -32,9 +44,54 @@ def test_flags_before_the_job_are_ours_and_those_after_it_the_jobs():
     assert submission.name == "distkeras-grid evaluate"
     assert submission.master == "yarn"
     assert submission.arguments == [
-        *("distkeras_grid.cli.evaluate:main", "--data", "hdfs:///predicted", "--master", "local")
+        *("evaluate", "distkeras_grid.cli.evaluate:main"),
+        *("--data", "hdfs:///predicted", "--master", "local"),
     ]
     assert Path(submission.program).name == "run_verb.py"
+
+
+def test_the_format_of_lines_before_the_job_is_ours_and_after_it_the_jobs():
+    ours = ["--log-format", "json", "--lock", "a.lock", "--py-files", "b.py"]
+    of_job = ["--log-format", "json", "--data", "x"]
+    assert split_arguments([*ours, "evaluate", *of_job]) == ([*ours, "evaluate"], of_job)
+    # Also of a program of the user's, whatever it means there.
+    assert split_arguments(["my.py", "--lock", "x"]) == (["my.py"], ["--lock", "x"])
+
+
+def test_the_command_line_hands_the_jobs_flags_over_untouched(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("HADOOP_CONF_DIR", "")
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    lock = str(tmp_path / "a.lock")
+    assert grid(["submit", "evaluate", "--data", "x", "--lock", lock]) == ExitCode.USAGE
+    assert f"submit --lock {lock} evaluate" in capsys.readouterr().err
+    # Text, not JSON: the format is the job's. What is refused is refused by submit.
+    assert grid(["submit", "evaluate", "--data", "x", "--log-format", "json"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith("ConfigurationError: HADOOP_CONF_DIR is not set")
+    assert grid(["submit", "--log-format", "json", "evaluate", "--data", "x"]) == ExitCode.USAGE
+    assert '"error"' in capsys.readouterr().err
+
+
+def test_a_lock_that_nobody_would_hold_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        split_arguments(["--lock", "a", "--detach", "--deploy-mode", "cluster", *EVALUATE])
+    assert ended.value.code == ExitCode.USAGE
+    assert "--detach does at once" in capsys.readouterr().err
+
+
+def test_what_runs_in_the_container_takes_the_format_of_its_lines():
+    ended = subprocess.run(
+        [
+            *(sys.executable, str(run_verb.__file__), "evaluate"),
+            *("distkeras_grid.cli.evaluate:main", "--log-format", "json", "--no-such-flag"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == ExitCode.USAGE
+    last = json.loads(ended.stdout.splitlines()[-1])
+    assert (last["verb"], last["exit_code"]) == ("evaluate", ExitCode.USAGE)
 
 
 def test_each_submission_has_a_tag_of_its_own():

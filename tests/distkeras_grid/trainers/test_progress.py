@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.trainers import progress as module
+from distkeras_grid import status_line as module
 from distkeras_grid.trainers.progress import TRAINING, Progress, ProgressLine, format_progress
 
 

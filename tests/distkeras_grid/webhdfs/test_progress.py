@@ -42,26 +42,26 @@ def test_the_rate_is_that_of_late_and_a_failed_try_is_taken_back() -> None:
     line.begin("sending", files=2, size=100_000_000)
     meter = Meter(line)
     meter.add(30_000_000)
-    now[0] += 1
-    line.show()
+    now[0] += 4
+    line.tick()
     meter.reset()
     meter.add(10_000_000)
     line.end_file()
-    now[0] += 1
-    line.show()
+    now[0] += 4
+    line.tick()
     line.end_file(failed=True)
     now[0] += 100
-    line.show()
+    line.tick()
     now[0] += 20
     line.move(40_000_000)
-    line.show()
+    line.tick()
     assert [told.split("  ", 1)[1] for told in written.getvalue().splitlines()] == [
-        "0 of 2 files  30 MB of 100 MB  30 MB/s  0:02 left",
-        "1 of 2 files  10 MB of 100 MB  5.0 MB/s  0:18 left",
+        "0 of 2 files  30 MB of 100 MB  7.5 MB/s  0:09 left",
+        "1 of 2 files  10 MB of 100 MB  1.2 MB/s  1:12 left",
         "1 failed  1 of 2 files  10 MB of 100 MB",
         "1 failed  1 of 2 files  50 MB of 100 MB  2.0 MB/s  0:25 left",
     ]
-    assert line.state.seconds == 122
+    assert line.state.seconds == 128
 
 
 def test_a_terminal_shows_one_line_that_moves_and_notes_that_stay() -> None:
@@ -80,6 +80,20 @@ def test_a_terminal_shows_one_line_that_moves_and_notes_that_stay() -> None:
     assert "\ra.tif failed\n" in told
     assert told.count("\n") == 2
     assert told.rsplit("\r", 1)[1].strip() == "sending  0 of 1 files  0 bytes of 1 bytes"
+
+
+def test_a_long_transfer_ends_with_its_last_state_also_where_lines_do_not_move() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    with TransferLine("looking", stream=stream, clock=lambda: now[0]) as line:
+        line.begin("sending", files=1, size=1)
+        now[0] += 4
+        line.tick()
+        line.end_file()
+    assert stream.getvalue().splitlines() == [
+        "sending  0 of 1 files  0 bytes of 1 bytes",
+        "sending  1 of 1 files  0 bytes of 1 bytes",
+    ]
 
 
 def test_a_short_transfer_is_silent_where_lines_do_not_move() -> None:
