@@ -51,7 +51,7 @@ setup(
         "pillow>=11",
         "psutil>=6",
         "pyarrow>=18",
-        "pyspark>=4.1,<5",
+        "pyspark>=4.0,<5",
         "requests>=2.32",
         "tensorboard>=2.20",
     ],
@@ -68,6 +68,7 @@ setup(
         # Verbs are looked up by name, so that the command line needs no import of `data_prep`.
         "distkeras_grid.commands": [
             "tile = data_prep.command:main",
+            "ingest = data_prep.ingest.command:main",
             "train = distkeras_grid.cli.train:main",
             "retrain = distkeras_grid.cli.retrain:main",
             "predict = distkeras_grid.cli.predict:main",

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
-    from distkeras_grid.trainers.elastic import AEASGD
+    from distkeras_grid.trainers.elastic import AEASGD, EAMSGD, EASGD
+    from distkeras_grid.trainers.ensemble import EnsembleTrainer
     from distkeras_grid.trainers.saved_run import SavedRun, load
     from distkeras_grid.trainers.single import SingleTrainer
+    from distkeras_grid.trainers.staleness import GEM, DynSGD, StalenessADAG
     from distkeras_grid.trainers.synchronous import AveragingTrainer
     from distkeras_grid.webhdfs.download import download, list_directory
     from distkeras_grid.webhdfs.upload import upload
@@ -33,12 +35,18 @@ _HOMES = {
     "AccuracyEvaluator": "inference.evaluator",
     "AveragingTrainer": "trainers.synchronous",
     "DOWNPOUR": "trainers.downpour",
+    "DynSGD": "trainers.staleness",
+    "EAMSGD": "trainers.elastic",
+    "EASGD": "trainers.elastic",
+    "EnsembleTrainer": "trainers.ensemble",
     "Field": "feeding.schema",
+    "GEM": "trainers.staleness",
     "History": "history",
     "ModelPredictor": "inference.predictor",
     "Sandbox": "sandbox.cluster",
     "SavedRun": "trainers.saved_run",
     "SingleTrainer": "trainers.single",
+    "StalenessADAG": "trainers.staleness",
     "build_session": "spark.session",
     "download": "webhdfs.download",
     "list_directory": "webhdfs.download",
@@ -51,14 +59,20 @@ __all__ = [
     "ADAG",
     "AEASGD",
     "DOWNPOUR",
+    "EAMSGD",
+    "EASGD",
+    "GEM",
     "AccuracyEvaluator",
     "AveragingTrainer",
+    "DynSGD",
+    "EnsembleTrainer",
     "Field",
     "History",
     "ModelPredictor",
     "Sandbox",
     "SavedRun",
     "SingleTrainer",
+    "StalenessADAG",
     "build_session",
     "download",
     "list_directory",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from distkeras_grid.errors import ConfigurationError, DataError, PathNotFoundError
 from distkeras_grid.records import (
     EpochRecord,
+    LateRecord,
     WindowRecord,
     WorkerRecord,
     format_line,
@@ -46,6 +47,8 @@ class History:
         As given.
     records : list of WindowRecord
         Accepted windows in the order of their folds; slice it as any list.
+    late : list of LateRecord
+        Windows that came after their synchronous round, and were dropped.
     epoch_records : list of EpochRecord
         Ended epochs.
     workers : list of WorkerRecord
@@ -69,6 +72,7 @@ class History:
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:
         self.params: dict[str, Any] = dict(params or {})
         self.records: list[WindowRecord] = []
+        self.late: list[LateRecord] = []
         self.epoch_records: list[EpochRecord] = []
         self.workers: list[WorkerRecord] = []
 
@@ -89,6 +93,16 @@ class History:
             The fields of `WindowRecord`; others are left out.
         """
         self.records.append(record_of(WindowRecord, event))
+
+    def add_late(self, event: Mapping[str, Any]) -> None:
+        """Add a ``late`` event of the server.
+
+        Parameters
+        ----------
+        event : mapping
+            The fields of `LateRecord`.
+        """
+        self.late.append(record_of(LateRecord, event))
 
     def add_worker(self, event: Mapping[str, Any]) -> None:
         """Add a ``worker`` or ``failure`` event of the server.
@@ -280,6 +294,7 @@ class History:
         lines: list[dict[str, Any]] = [{"kind": "history", "format": FORMAT, "params": self.params}]
         lines += [{"kind": "worker", **asdict(record)} for record in self.workers]
         lines += [{"kind": "window", **asdict(record)} for record in self.records]
+        lines += [{"kind": "late", **asdict(record)} for record in self.late]
         lines += [{"kind": "epoch", **asdict(record)} for record in self.epoch_records]
         return "".join(format_line(line) for line in lines)
 
@@ -347,6 +362,7 @@ class History:
         lists: dict[str, tuple[type[Any], list[Any]]] = {
             "worker": (WorkerRecord, self.workers),
             "window": (WindowRecord, self.records),
+            "late": (LateRecord, self.late),
             "epoch": (EpochRecord, self.epoch_records),
         }
         if line.get("kind") not in lists:

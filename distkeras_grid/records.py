@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from distkeras_grid.errors import DataError
 
-Record = TypeVar("Record", "WindowRecord", "EpochRecord", "WorkerRecord")
+Record = TypeVar("Record", "WindowRecord", "LateRecord", "EpochRecord", "WorkerRecord")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,36 @@ class WindowRecord:
     bytes_down: int
     folded_at: float
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateRecord:
+    """A window that came after its synchronous round had closed, and was not folded.
+
+    Parameters
+    ----------
+    worker, attempt : int
+        The worker, from 0, and the attempt of its Spark task that sent the window.
+    epoch, window : int
+        The worker's own pass over its rows, and the window within it.
+    samples : int
+        Rows in this window.
+    staleness : int
+        Rounds that had closed since the worker last heard from the server.
+    version : int
+        Of the center when it came.
+    at : float
+        When it came [s since 1970, the server's clock].
+    """
+
+    worker: int
+    attempt: int
+    epoch: int
+    window: int
+    samples: int
+    staleness: int
+    version: int
+    at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.cli.log_format import report
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
+from distkeras_grid.trainers import TRAINERS
 
 if TYPE_CHECKING:
     import keras
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.base import Trainer
-
-TRAINERS = ("SingleTrainer", "DOWNPOUR", "AEASGD", "ADAG", "AveragingTrainer")
 
 # Arguments of the trainer that have a flag of their own.
 FLAGS = {

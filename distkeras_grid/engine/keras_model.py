@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,27 @@ def set_flat_weights(model: Any, vector: np.ndarray[Any, np.dtype[np.float32]]) 
         variable.assign(part)
 
 
+def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return newly drawn initial weights as a flat vector; the model is left alone.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built; its class must be able to be built from its ``get_config()``.
+    seed : sequence of int
+        Decides them. An initializer with a seed of its own draws what it always draws. Seeds
+        Python's, NumPy's and Keras' generators.
+    """
+    import keras
+
+    word = np.random.SeedSequence(list(seed)).generate_state(1)[0]
+    keras.utils.set_random_seed(int(word))
+    other = type(model).from_config(model.get_config())
+    if not other.built:
+        other.build_from_config(model.get_build_config())
+    return get_flat_weights(other)
+
+
 def model_to_bytes(model: Any) -> bytes:
     """Return a model as a ``.keras`` archive.
 
@@ -166,6 +187,9 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
         If the archive cannot be loaded.
     """
     import keras
+
+    # Registers the layer of ensembles.
+    import distkeras_grid.engine.combination  # noqa: F401
 
     with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
         path = Path(folder) / "model.keras"

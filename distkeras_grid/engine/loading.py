@@ -25,6 +25,7 @@ from typing import Any, Literal
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
 from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
+from distkeras_grid.rules import LocalSteps
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ def load_engine(
     offset: float = 0.0,
     block_shape: tuple[int, int] | None = None,
     jit: bool | Literal["auto"] = "auto",
+    local_steps: LocalSteps = LocalSteps.OPTIMIZER,
+    momentum: float = 0.0,
 ) -> TensorFlowEngine:
     """Build an engine, or take the compiled one of an earlier run in this process.
 
@@ -123,7 +126,7 @@ def load_engine(
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name. An engine with these is not kept:
         their code may have changed under the same names.
-    scale, offset, block_shape, jit
+    scale, offset, block_shape, jit, local_steps, momentum
         As in `TensorFlowEngine`.
 
     Returns
@@ -139,13 +142,19 @@ def load_engine(
     objects = dict(custom_objects or {})
     model = model_from_bytes(archive, objects)
     compile_model(model, CompileSettings.from_json(settings or {}, objects), objects)
-    options = {"scale": scale, "offset": offset, "block_shape": block_shape, "jit": jit}
     build = partial(
-        TensorFlowEngine, model, scale=scale, offset=offset, block_shape=block_shape, jit=jit
+        TensorFlowEngine,
+        model,
+        scale=scale,
+        offset=offset,
+        block_shape=block_shape,
+        jit=jit,
+        local_steps=local_steps,
+        momentum=momentum,
     )
     if objects:
         return build()
-    key = _key(archive, settings, options)
+    key = _key(archive, settings, {**build.keywords, "local_steps": local_steps.value})
     if key in _engines:
         _engines[key].adopt(model)
     else:

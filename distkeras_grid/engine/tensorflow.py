@@ -18,7 +18,9 @@ from distkeras_grid.engine.base import ALIGNMENT, Block, WindowResult
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import model_variables, weight_layout
+from distkeras_grid.engine.local_steps import install
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import Vector
 
 # Of each array of a block: its type, and its shape without steps and batch.
@@ -47,6 +49,10 @@ class TensorFlowEngine:
         shorter ones run on TensorFlow's own kernels, for XLA compiles each shape anew.
     jit : bool or "auto", default "auto"
         Whether XLA compiles whole blocks; see `distkeras_grid.engine.jit.decide_jit`.
+    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
+        What the optimizer does in a window, and what `run` returns of it.
+    momentum : float, default 0.0
+        Of the look-ahead.
 
     Attributes
     ----------
@@ -69,6 +75,8 @@ class TensorFlowEngine:
         offset: float = 0.0,
         block_shape: tuple[int, int] | None = None,
         jit: bool | Literal["auto"] = "auto",
+        local_steps: LocalSteps = LocalSteps.OPTIMIZER,
+        momentum: float = 0.0,
     ) -> None:
         compile_model(model)
         self.model = model
@@ -79,7 +87,8 @@ class TensorFlowEngine:
         self._variables = model_variables(model).all
         self._own_train_step = has_own_train_step(model)
         self._functions: dict[Signature, _WindowFunctions] = {}
-        self._build_optimizer(model)
+        self._kind = (local_steps, momentum)
+        self._steps = install(model, *self._kind)
 
     def weights(self) -> Vector:
         """Return a copy of the model's weights as a flat vector."""
@@ -92,7 +101,7 @@ class TensorFlowEngine:
         ----------
         before, after : ndarray
             Shape ``(layout.size,)``, ``float32``; `before` is read in place if `aligned_empty`
-            made it.
+            made it. The trainable part of `after` is what `LocalSteps` says.
         blocks : iterable of Block
             The mini-batches in order; one block at a time is held.
 
@@ -118,6 +127,7 @@ class TensorFlowEngine:
             flat, logs = function(flat, tf.constant(number == 0), *map(_to_tensor, block.arrays))
         # The buffer protocol spares the copy that Tensor.numpy() makes.
         np.copyto(after, np.asarray(memoryview(flat)))
+        self._steps.finish(after)
         values = _numbers(logs)
         if "loss" not in values:
             raise ConfigurationError(
@@ -143,11 +153,18 @@ class TensorFlowEngine:
         -------
         float
             How long the block takes once compiled [s].
+
+        Raises
+        ------
+        ConfigurationError
+            If gradients are to travel and the model's ``train_step`` applies none.
         """
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
         last = Block(*(array[-1:] for array in block.arrays))
+        iterations = int(self.model.optimizer.iterations.numpy())
         self.run(before, [block, last], after)
+        self._steps.check_applied(iterations, self.model)
         clock = time.perf_counter()
         self.run(before, [block], after)
         seconds = time.perf_counter() - clock
@@ -198,7 +215,7 @@ class TensorFlowEngine:
         model : keras.Model
             Its weights, optimizer state and random generators are copied.
         """
-        self._build_optimizer(model)
+        install(model, *self._kind)
         mine = [*self.model.variables, *self.model.optimizer.variables]
         theirs = [*model.variables, *model.optimizer.variables]
         for variable, other in zip(mine, theirs, strict=True):
@@ -207,11 +224,6 @@ class TensorFlowEngine:
     def _state(self) -> list[Any]:
         metrics = [v for metric in self.model.metrics for v in metric.variables]
         return [*self.model.variables, *self.model.optimizer.variables, *metrics]
-
-    @staticmethod
-    def _build_optimizer(model: Any) -> None:
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
 
     def _function(self, block: Block) -> Callable[..., Any]:
         signature = tuple((array.dtype.name, array.shape[2:]) for array in block.arrays)
@@ -285,14 +297,26 @@ class TensorFlowEngine:
         looped = steps - 1 if self._own_train_step else steps
         tf.while_loop(lambda index: index < looped, body, (tf.constant(0),), parallel_iterations=1)
         logs = step(looped) if self._own_train_step else self.model.get_metrics_result()
-        return tf.concat([tf.reshape(v.value, [-1]) for v in self._variables], 0), logs
+        cut = len(self.layout.trainable)
+        trainable = self._steps.travelling(self._variables[:cut])
+        held = [*trainable, *(variable.value for variable in self._variables[cut:])]
+        return tf.concat([tf.reshape(value, [-1]) for value in held], 0), logs
 
     def _assign(self, flat: Any) -> None:
         import tensorflow as tf
 
-        sizes = [variable.size for variable in self.layout.variables]
-        for variable, part in zip(self._variables, tf.split(flat, sizes), strict=True):
-            variable.assign(tf.reshape(part, variable.shape))
+        parts = [
+            tf.reshape(part, variable.shape)
+            for variable, part in zip(
+                self.layout.variables,
+                tf.split(flat, [variable.size for variable in self.layout.variables]),
+                strict=True,
+            )
+        ]
+        cut = len(self.layout.trainable)
+        values = [*self._steps.loaded(parts[:cut]), *parts[cut:]]
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(value)
 
     def _reset_metrics(self, first: Any) -> None:
         import tensorflow as tf

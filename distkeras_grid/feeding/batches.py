@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ class Window:
     sequence : int
         Place among all windows of the seat, from 0, over all epochs.
     epoch, window : int
-        Epoch, from 1, and place in it, from 0.
+        Epoch, from 1, of its first batch, and place in it, from 0.
     blocks : tuple of ndarray
         Places of rows in the seat's order, int64; each block of shape ``(steps, batch)``. Full
         batches come first; a shorter last batch is a block of its own.
@@ -49,6 +50,8 @@ def windows(
     seat: int,
     shuffle: bool,
     start_sequence: int = 0,
+    epochs_per_window: int = 1,
+    bootstrap: bool = False,
 ) -> Iterator[Window]:
     """Yield the windows of a seat, in order.
 
@@ -59,7 +62,7 @@ def windows(
     batch_size : int
         Rows in a batch.
     window : int or None
-        Batches in a window; None for one window an epoch.
+        Batches in a window; None for one window an epoch, or for several epochs.
     epochs : int
         Passes over the rows.
     seed, seat : int
@@ -68,6 +71,10 @@ def windows(
         Whether each epoch has an order of its own; else rows come as they are.
     start_sequence : int
         The first window to yield.
+    epochs_per_window : int, default 1
+        Epochs in a window, where `window` is None.
+    bootstrap : bool, default False
+        Train on as many rows, drawn once with replacement.
 
     Examples
     --------
@@ -75,15 +82,27 @@ def windows(
     >>> [block.tolist() for block in first.blocks], [block.tolist() for block in last.blocks]
     ([[[0, 1], [2, 3]]], [[[4]]])
     """
-    steps = math.ceil(rows / batch_size)
-    length = steps if window is None else window
-    per_epoch = math.ceil(steps / length) if steps else 0
+    if rows == 0:
+        return
+    kept = bootstrap_sample(rows, seed, seat) if bootstrap else np.arange(rows)
+    if window is None:
+        starts = range(1, epochs + 1, epochs_per_window)
+        for sequence, first in list(enumerate(starts))[start_sequence:]:
+            last = min(epochs, first + epochs_per_window - 1)
+            orders = (
+                kept[epoch_order(rows, seed, seat, epoch, shuffle=shuffle)]
+                for epoch in range(first, last + 1)
+            )
+            blocks = [_blocks(order, batch_size, BLOCK_STEPS) for order in orders]
+            yield Window(sequence, first, 0, tuple(chain.from_iterable(blocks)))
+        return
+    per_epoch = math.ceil(math.ceil(rows / batch_size) / window)
     for sequence in range(start_sequence, per_epoch * epochs):
         epoch, number = divmod(sequence, per_epoch)
         if number == 0 or sequence == start_sequence:
-            order = epoch_order(rows, seed, seat, epoch + 1, shuffle=shuffle)
-        part = order[number * length * batch_size : (number + 1) * length * batch_size]
-        yield Window(sequence, epoch + 1, number, _blocks(part, batch_size, window or BLOCK_STEPS))
+            order = kept[epoch_order(rows, seed, seat, epoch + 1, shuffle=shuffle)]
+        part = order[number * window * batch_size : (number + 1) * window * batch_size]
+        yield Window(sequence, epoch + 1, number, _blocks(part, batch_size, window))
 
 
 def epoch_order(rows: int, seed: int, seat: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
@@ -91,6 +110,11 @@ def epoch_order(rows: int, seed: int, seat: int, epoch: int, *, shuffle: bool) -
     if not shuffle:
         return np.arange(rows)
     return np.random.default_rng([seed, seat, epoch]).permutation(rows)
+
+
+def bootstrap_sample(rows: int, seed: int, seat: int) -> NDArray[np.int64]:
+    """Return as many places as there are rows, drawn with replacement and in order."""
+    return np.sort(np.random.default_rng([seed, seat, 0]).integers(0, rows, rows))
 
 
 def _blocks(part: NDArray[np.int64], batch_size: int, steps: int) -> tuple[NDArray[np.int64], ...]:

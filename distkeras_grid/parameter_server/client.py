@@ -397,7 +397,7 @@ class DriverClient:
         """
         self._session.ask(Command(stop, learning_rate), Done)
 
-    def center(self, snapshot: int | None = None) -> Vector:
+    def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
         """Fetch the center.
 
         Parameters
@@ -405,6 +405,8 @@ class DriverClient:
         snapshot : int, optional
             As it was when this snapshot was made, from 1; with one snapshot an epoch that is the
             epoch. The server gives each snapshot once.
+        seat : int, default 0
+            Whose, where each seat has a center of its own.
 
         Returns
         -------
@@ -417,7 +419,7 @@ class DriverClient:
             If there is no such snapshot.
         """
         center = self._session.channel.connection.vector = empty_vector(self._size)
-        self._session.ask(FetchCenter(snapshot), Center)
+        self._session.ask(FetchCenter(snapshot, seat), Center)
         return center
 
     def close(self) -> None:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from distkeras_grid.errors import ParameterServerError, RefusedError
-from distkeras_grid.parameter_server import fold
+from distkeras_grid.parameter_server.center import Center, is_finite
 from distkeras_grid.parameter_server.messages import Exchanged, Ready, Start, Update
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
-from distkeras_grid.rules import AsynchronousRule, SynchronousRule
+from distkeras_grid.rules import AsynchronousRule
 from distkeras_grid.weights import Vector
 
 
@@ -62,7 +61,7 @@ class Coordinator:
     def __init__(self, settings: ServerSettings, center: Vector) -> None:
         self._settings = settings
         self._rule = settings.build_rule()
-        self._center = center
+        self._center = Center(self._rule, center, settings.trainable_size, settings.seats)
         self._state = ServerState(settings)
         self._snapshots: dict[int, Vector] = {}
         self._starting: list[Pending] = []
@@ -115,6 +114,8 @@ class Coordinator:
     def exchange(self, arrival: Arrival, vector: Vector) -> Pending:
         """Fold a commit, or let it wait for its round; the reply comes into `vector`.
 
+        A commit that was folded before, or comes after its round, is answered and not folded.
+
         Raises
         ------
         RefusedError
@@ -122,28 +123,19 @@ class Coordinator:
         FencedError
             If the seat was taken over.
         """
-        finite = fold.is_finite(vector)
+        finite = is_finite(vector)
         with self._changed:
             pending = Pending(arrival.session, vector, arrival)
             if not self._state.admit(arrival, finite):
-                self._repeat(pending)
+                pending.answer = self._state.repeat(arrival.session)
+                self._center.repeat(vector, arrival.session.seat)
             elif isinstance(self._rule, AsynchronousRule):
-                fold.fold_commit(
-                    self._rule,
-                    self._center,
-                    vector,
-                    self._settings.trainable_size,
-                    self._state.info(arrival),
-                    self._settings.seats,
-                )
+                self._center.fold(vector, self._state.info(arrival))
                 self._count([pending])
+            elif self._state.is_late(arrival):
+                self._drop_late(pending, arrival)
             else:
-                first = next(iter(self._round.values()), None)
-                pending.deadline = (
-                    first.deadline if first else time.monotonic() + self._settings.round_timeout
-                )
-                self._round[arrival.session.seat] = pending
-                self._close_round()
+                self._join_round(pending)
             return pending
 
     def wait(self, pending: Pending, seconds: float) -> Start | Exchanged | None:
@@ -179,8 +171,7 @@ class Coordinator:
         with self._changed:
             if pending.arrival is None:
                 return self._state.present, self._settings.seats
-            present = len(self._round)
-            return present, present + len(self._state.missing(self._round))
+            return len(self._round), self._state.needed(self._round)
 
     def finish(self, session: Session) -> None:
         """Note that a seat has no windows left; a round may be complete without it.
@@ -191,7 +182,7 @@ class Coordinator:
             If the seat was taken over.
         """
         with self._changed:
-            self._state.finish(session)
+            self._snap(self._state.finish(session, time.time()))
             self._open_gate()
             self._close_round()
 
@@ -229,19 +220,23 @@ class Coordinator:
             self._state.command(stop, learning_rate)
             self._open_gate()
 
-    def fetch_center(self, snapshot: int | None) -> tuple[Vector, int]:
-        """Return a copy of the center, or a snapshot of it, and the version now.
+    def fetch_center(self, snapshot: int | None, seat: int) -> tuple[Vector, int]:
+        """Return a copy of a seat's center, or a snapshot of the one of all, and the version now.
 
         A snapshot is given once.
 
         Raises
         ------
         RefusedError
-            If there is no such snapshot.
+            If there is no such snapshot or seat.
         """
+        if not 0 <= seat < self._settings.seats:
+            raise RefusedError(
+                f"The run has seats 0 to {self._settings.seats - 1}, seat {seat} came in."
+            )
         with self._changed:
             if snapshot is None:
-                return self._center.copy(), self._state.version
+                return self._center.of(seat).copy(), self._state.version
             if snapshot not in self._snapshots:
                 raise RefusedError(
                     f"There is no snapshot {snapshot}: it is not due yet, was fetched before or"
@@ -255,22 +250,26 @@ class Coordinator:
         going = [entry for entry in self._starting if self._state.may_start(entry.session)]
         for entry in going:
             self._starting.remove(entry)
-            np.copyto(entry.vector, self._center)
+            self._center.greet(entry.session.seat, entry.vector)
             entry.answer = self._state.start(entry.session)
         self._changed.notify_all()
 
+    def _join_round(self, pending: Pending) -> None:
+        first = next(iter(self._round.values()), None)
+        pending.deadline = (
+            first.deadline if first else time.monotonic() + self._settings.round_timeout
+        )
+        self._round[pending.session.seat] = pending
+        self._close_round()
+
     def _close_round(self) -> None:
-        if not isinstance(self._rule, SynchronousRule):
-            return
-        if not self._round or self._state.missing(self._round):
+        """Fold the round if it has all that it needs."""
+        if not self._round or len(self._round) < self._state.needed(self._round):
             return
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
-        fold.combine_round(
-            self._rule,
-            self._center,
+        self._center.combine(
             [entry.vector for entry in entries],
-            self._settings.trainable_size,
             [self._state.info(entry.arrival) for entry in entries if entry.arrival],
         )
         self._count(entries)
@@ -281,16 +280,16 @@ class Coordinator:
         replies, due = self._state.fold(arrivals, time.time())
         for entry, reply in zip(entries, replies, strict=True):
             entry.answer = reply
-        for snapshot in due:
-            self._snapshots[snapshot] = self._center.copy()
+        self._snap(due)
 
-    def _repeat(self, pending: Pending) -> None:
-        if isinstance(self._rule, AsynchronousRule):
-            cut = self._settings.trainable_size
-            fold.repeat_reply(self._rule, self._center, pending.vector, cut)
-        else:
-            np.copyto(pending.vector, self._center)
-        pending.answer = self._state.repeat(pending.session)
+    def _drop_late(self, pending: Pending, arrival: Arrival) -> None:
+        pending.answer, due = self._state.drop(arrival, time.time())
+        self._center.repeat(pending.vector, pending.session.seat)
+        self._snap(due)
+
+    def _snap(self, due: Iterable[int]) -> None:
+        for snapshot in due:
+            self._snapshots[snapshot] = self._center.vector.copy()
 
     def _drop(self, seat: int, only: Session | None = None) -> None:
         """Forget what a seat's older connections, or the one of `only`, have pending."""
@@ -307,7 +306,7 @@ class Coordinator:
         error = RefusedError(
             f"A synchronous round was not complete after {self._settings.round_timeout:g} s:"
             f" no commit from worker {', '.join(map(str, missing))}. Look at what happened to it,"
-            " or allow more with round_timeout."
+            " allow more with round_timeout, or ask for fewer with quorum."
         )
         for entry in self._round.values():
             entry.error = error

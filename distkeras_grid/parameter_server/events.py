@@ -47,6 +47,28 @@ class EventLog:
         del told["sequence"]
         self._add("window", worker=worker, attempt=attempt, **told, **folded)
 
+    def late(
+        self,
+        worker: int,
+        attempt: int,
+        commit: WindowCommit,
+        staleness: int,
+        version: int,
+        at: float,
+    ) -> None:
+        """Note a window that came after its round, at Unix time `at`, and was not folded."""
+        self._add(
+            "late",
+            worker=worker,
+            attempt=attempt,
+            epoch=commit.epoch,
+            window=commit.window,
+            samples=commit.samples,
+            staleness=staleness,
+            version=version,
+            at=at,
+        )
+
     def epoch(self, epoch: int, version: int, samples: int, at: float) -> None:
         """Note that the folded samples have reached the end of an epoch, at Unix time `at`."""
         self._add("epoch", epoch=epoch, version=version, samples=samples, at=at)

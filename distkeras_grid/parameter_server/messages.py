@@ -309,10 +309,14 @@ class Done(Message):
 
 @dataclass(frozen=True, slots=True)
 class FetchCenter(Message):
-    """The driver asks for the center, now or as it was when a snapshot was made."""
+    """The driver asks for the center, now or as it was when a snapshot was made.
+
+    Where each seat has its own, `seat` says whose is asked for; else all have the same.
+    """
 
     sender: ClassVar[Side] = Side.CLIENT
     snapshot: int | None
+    seat: int
 
 
 @dataclass(frozen=True, slots=True)

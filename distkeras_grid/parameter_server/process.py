@@ -120,10 +120,10 @@ class ServerProcess:
         except ServerUnreachableError as error:
             raise self._died(error) from error
 
-    def center(self, snapshot: int | None = None) -> Vector:
+    def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
         """Fetch the center, now or as a snapshot has it; see `DriverClient.center`."""
         try:
-            return self._connected().center(snapshot)
+            return self._connected().center(snapshot, seat)
         except ServerUnreachableError as error:
             raise self._died(error) from error
 

@@ -234,5 +234,5 @@ class Service:
             self._coordinator.command(message.stop, message.learning_rate)
             channel.send(Done())
         if isinstance(message, FetchCenter):
-            center, version = self._coordinator.fetch_center(message.snapshot)
+            center, version = self._coordinator.fetch_center(message.snapshot, message.seat)
             channel.send(Center(version), center)

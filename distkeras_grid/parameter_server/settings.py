@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -39,6 +40,9 @@ class ServerSettings:
         (``spark.port.maxRetries``).
     round_timeout : float, default 600
         Seconds that a synchronous round may stay incomplete.
+    quorum : float, default 1
+        Share of the workers whose commits close a synchronous round, 0.5 to 1; what comes later is
+        dropped.
     snapshots_per_epoch : int, default 0
         Copies of the center that are made while an epoch's samples are folded, the last one at its
         end; each is kept until the driver fetches it.
@@ -55,6 +59,7 @@ class ServerSettings:
     advertised_host: str
     port: int = 0
     round_timeout: float = 600.0
+    quorum: float = 1.0
     snapshots_per_epoch: int = 0
     port_retries: int = 0
 
@@ -71,6 +76,8 @@ class ServerSettings:
                 raise ConfigurationError(
                     f"{name} must not be negative, {getattr(self, name)!r} came in."
                 )
+        if not 0.5 <= self.quorum <= 1:
+            raise ConfigurationError(f"quorum must lie in 0.5..1, {self.quorum!r} came in.")
         if not 0 <= self.port < 65536:
             raise ConfigurationError(f"port must lie in 0..65535, {self.port!r} came in.")
 
@@ -78,6 +85,17 @@ class ServerSettings:
     def size(self) -> int:
         """Scalars in the vector."""
         return self.trainable_size + self.statistics_size
+
+    def quorum_of(self, seats: int) -> int:
+        """Return how many of so many seats the quorum asks for.
+
+        Parameters
+        ----------
+        seats : int
+            Those that could come.
+        """
+        # Not 0.8 * 5 itself, which as a float may lie above 4.
+        return math.ceil(round(self.quorum * seats, 6))
 
     def build_rule(self) -> Rule:
         """Build the run's update rule."""

@@ -87,8 +87,8 @@ class ServerState:
     ----------
     version : int
         Folds so far: one for each asynchronous commit, one for each synchronous round.
-    samples_folded : int
-        Samples of all accepted windows.
+    samples_folded, samples_dropped : int
+        Samples of all accepted windows, and of those that came after their round.
     stop : bool
         The driver asks the workers to finish.
     learning_rate : float or None
@@ -102,6 +102,7 @@ class ServerState:
     def __init__(self, settings: ServerSettings) -> None:
         self.version = 0
         self.samples_folded = 0
+        self.samples_dropped = 0
         self.stop = False
         self.learning_rate: float | None = None
         self.started = False
@@ -111,6 +112,7 @@ class ServerState:
         self._reply_bytes = 0 if rule.empty_reply else 4 * settings.size
         self._seats = [_Seat() for _ in range(settings.seats)]
         self._epochs_ended = 0
+        self._ended = False
 
     # Seats
 
@@ -192,8 +194,13 @@ class ServerState:
             seat.next_sequence, seat.samples_folded, self.version, self.learning_rate, self.stop
         )
 
-    def finish(self, session: Session) -> None:
-        """Note that a seat has no windows left.
+    def finish(self, session: Session, now: float) -> range:
+        """Note that a seat has no windows left; a quorum of such seats ends the run.
+
+        Returns
+        -------
+        range
+            Snapshots, from 1, that are due with it.
 
         Raises
         ------
@@ -202,6 +209,14 @@ class ServerState:
         """
         self._current(session).status = "finished"
         self._log_worker(session.seat, "finished")
+        finished = sum(seat.status == "finished" for seat in self._seats)
+        if self.stop or finished < self._settings.quorum_of(len(self._seats)):
+            return range(0)
+        # What late workers still have is not waited for.
+        self.stop = True
+        before = self._count_of(self._settings.snapshots_per_epoch)
+        self._ended = True
+        return self._pass(before, now)
 
     def fail(self, session: Session, error: str, message: str) -> None:
         """Note that a worker gave up.
@@ -226,8 +241,13 @@ class ServerState:
         attempt = self._seats[number].attempt
         self.events.failure(number, attempt, type(error).__name__, str(error))
 
+    def needed(self, present: Iterable[int]) -> int:
+        """Return how many commits close a synchronous round."""
+        there = set(present)
+        return self._settings.quorum_of(len(there) + len(self.missing(there)))
+
     def missing(self, present: Iterable[int]) -> list[int]:
-        """Return the seats that a synchronous round still waits for."""
+        """Return the seats whose commits a synchronous round does not have, and could."""
         waiting = set(present)
         return [
             number
@@ -321,8 +341,39 @@ class ServerState:
             reply = self._reply(info.staleness)
             self._log_window(arrival, reply, now)
             replies.append(reply)
-        self._end_epochs(now)
-        return replies, range(before + 1, self._count_of(self._settings.snapshots_per_epoch) + 1)
+        return replies, self._pass(before, now)
+
+    def is_late(self, arrival: Arrival) -> bool:
+        """Whether the round of a synchronous commit has closed without it."""
+        return self.info(arrival).staleness > 0
+
+    def drop(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
+        """Count a commit that came after its round; its samples are passed, not folded.
+
+        Parameters
+        ----------
+        arrival : Arrival
+            Admitted, and late.
+        now : float
+            Unix seconds.
+
+        Returns
+        -------
+        Exchanged
+            The reply.
+        range
+            Snapshots, from 1, that are due with it.
+        """
+        info = self.info(arrival)
+        before = self._count_of(self._settings.snapshots_per_epoch)
+        seat = self._seats[info.seat]
+        seat.next_sequence += 1
+        seat.base_version = self.version
+        self.samples_dropped += info.samples
+        self.events.late(
+            info.seat, arrival.session.attempt, arrival.commit, info.staleness, self.version, now
+        )
+        return self._reply(info.staleness), self._pass(before, now)
 
     def repeat(self, session: Session) -> Exchanged:
         """Answer a commit that was folded before; nothing is counted again."""
@@ -332,15 +383,20 @@ class ServerState:
     def _reply(self, staleness: int) -> Exchanged:
         return Exchanged(self.version, staleness, self.stop, self.learning_rate)
 
-    def _end_epochs(self, now: float) -> None:
+    def _pass(self, before: int, now: float) -> range:
+        """End the epochs that are over, and return the snapshots that became due since `before`."""
         while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
             self.events.epoch(self._epochs_ended, self.version, self.samples_folded, now)
+        return range(before + 1, self._count_of(self._settings.snapshots_per_epoch) + 1)
 
     def _count_of(self, parts: int) -> int:
-        """Return how many parts the folded samples have passed, where an epoch has `parts`."""
+        """Return how many parts the samples so far have passed, where an epoch has `parts`."""
         settings = self._settings
-        return min(self.samples_folded * parts // settings.rows, parts * settings.epochs)
+        if self._ended:
+            return parts * settings.epochs
+        passed = self.samples_folded + self.samples_dropped
+        return min(passed * parts // settings.rows, parts * settings.epochs)
 
     # The driver
 

@@ -8,21 +8,40 @@ from dataclasses import fields
 from typing import Any
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Rule, SynchronousRule
+from distkeras_grid.rules.adagrad import AdagradRule
+from distkeras_grid.rules.base import (
+    AsynchronousRule,
+    CommitInfo,
+    LocalSteps,
+    Memory,
+    Rule,
+    SynchronousRule,
+)
 from distkeras_grid.rules.downpour import AccumulatedGradientRule, DownpourRule
-from distkeras_grid.rules.elastic import ElasticRule
-from distkeras_grid.rules.sequential import SequentialRule
+from distkeras_grid.rules.elastic import ElasticMomentumRule, ElasticRoundRule, ElasticRule
+from distkeras_grid.rules.energy import EnergyMatchingRule
+from distkeras_grid.rules.sequential import MemberRule, SequentialRule
+from distkeras_grid.rules.staleness import DistanceRule, DynamicRateRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
 from distkeras_grid.rules.synchronous import AveragingRule
 
 __all__ = [
     "RULES",
     "AccumulatedGradientRule",
+    "AdagradRule",
     "AsynchronousRule",
     "AveragingRule",
     "CommitInfo",
+    "DistanceRule",
     "DownpourRule",
+    "DynamicRateRule",
+    "ElasticMomentumRule",
+    "ElasticRoundRule",
     "ElasticRule",
+    "EnergyMatchingRule",
+    "LocalSteps",
+    "MemberRule",
+    "Memory",
     "Rule",
     "SequentialRule",
     "SynchronousRule",
@@ -35,9 +54,16 @@ RULES: dict[str, type[Rule]] = {
     rule.name: rule
     for rule in (
         SequentialRule,
+        MemberRule,
         DownpourRule,
+        AdagradRule,
         AccumulatedGradientRule,
+        DynamicRateRule,
+        DistanceRule,
+        EnergyMatchingRule,
         ElasticRule,
+        ElasticMomentumRule,
+        ElasticRoundRule,
         AveragingRule,
     )
 }

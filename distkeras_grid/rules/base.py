@@ -4,9 +4,10 @@ Notation of the rules' docstrings: ``c`` is the center variable on the server, `
 variable after its window and ``x0`` the one that it started the window from, ``k`` the number of
 mini-batches (steps) in the window, ``n`` the number of workers.
 
-Rules are stateless and pure NumPy. A rule acts on the trainable part of a vector only; the
-statistics have one policy of their own (`distkeras_grid.rules.statistics`). Every operation is
-elementwise, so a caller may apply it to a vector slice by slice.
+Rules are pure NumPy and hold no state: what the server must remember between two commits are
+vectors that it keeps beside the center and hands to the rule. A rule acts on the trainable part of
+a vector only; the statistics have one policy of their own (`distkeras_grid.rules.statistics`).
+Every operation is elementwise, so a caller may apply it to vectors slice by slice.
 """
 
 from __future__ import annotations
@@ -14,11 +15,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distkeras_grid.weights import Vector
+
+#: What the server keeps for a rule: the vectors of all seats first, then those of the seat.
+Memory = Sequence[Vector]
+
+
+class LocalSteps(Enum):
+    """What a worker does in a window, and with it what ``after`` holds.
+
+    Attributes
+    ----------
+    OPTIMIZER
+        Steps of the model's own optimizer; ``after`` holds the weights.
+    LOOK_AHEAD
+        SGD with Nesterov's momentum: the model holds ``x + momentum v``, ``after`` holds ``x``.
+    GRADIENT
+        Steps of plain SGD; ``after`` holds the sum of the gradients.
+    """
+
+    OPTIMIZER = "optimizer"
+    LOOK_AHEAD = "look-ahead"
+    GRADIENT = "gradient"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +71,18 @@ class Rule(ABC):
     """The worker's side, common to asynchronous and synchronous rules."""
 
     name: ClassVar[str]
+    #: What the worker does in a window.
+    local_steps: ClassVar[LocalSteps] = LocalSteps.OPTIMIZER
+    #: The rule makes its steps from plain gradients: workers must train with SGD and no more.
+    plain_sgd: ClassVar[bool] = False
     #: The worker goes on without the server's vector, so the reply carries none.
     empty_reply: ClassVar[bool] = False
+    #: Each seat has a center of its own, and nobody hears of the others.
+    separate: ClassVar[bool] = False
+    #: Vectors, as long as the trainable part, that the server keeps for all seats together, and
+    #: for each; zero when the run begins.
+    shared_vectors: ClassVar[int] = 0
+    seat_vectors: ClassVar[int] = 0
 
     @abstractmethod
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
@@ -58,7 +91,8 @@ class Rule(ABC):
         Parameters
         ----------
         before, after : ndarray
-            The trainable part at the start and at the end of the window, ``float32``.
+            The trainable part at the start and at the end of the window, ``float32``; `after` may
+            be something else, see `LocalSteps`.
         steps : int
             Mini-batches in the window, at least 1.
         out : ndarray
@@ -79,25 +113,39 @@ class Rule(ABC):
             May be `after` or `reply` itself.
         """
 
-    def parameters(self) -> dict[str, Any]:
-        """Return what `build_rule` needs beside the name, as plain JSON values."""
-        return asdict(self)
+    @property
+    def local_momentum(self) -> float:
+        """Momentum of the look-ahead, where workers take one."""
+        return 0.0
 
-
-@dataclass(frozen=True)
-class AsynchronousRule(Rule):
-    """A rule whose server folds each commit when it arrives."""
-
-    @abstractmethod
-    def fold(self, center: Vector, payload: Vector, commit: CommitInfo) -> None:
-        """Fold a commit into the center and turn it into its reply.
+    def gain(self, reached: float, steps: int, workers: int) -> float | None:  # noqa: ARG002
+        """Return which share of the center's distance to a minimum one commit covers.
 
         Parameters
         ----------
-        center, payload : ndarray
-            The same slice of the center and of the commit; both change in place.
-        commit : CommitInfo
-            Where the commit came from.
+        reached : float
+            The share that the worker's own steps cover in the window, of plain SGD on a quadratic.
+        steps : int
+            Mini-batches in the window.
+        workers : int
+            ``n``, at one speed.
+
+        Returns
+        -------
+        float or None
+            None where no such share is known; see `distkeras_grid.rules.stability`.
+        """
+        return None
+
+    def greet(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
+        """Note that a seat is given the center, at its start or because a reply was lost.
+
+        Parameters
+        ----------
+        center : ndarray
+            A slice of it.
+        memory : sequence of ndarray
+            The same slice of what is kept; may change in place.
         """
 
     def repeat(self, center: Vector, payload: Vector) -> None:
@@ -110,16 +158,40 @@ class AsynchronousRule(Rule):
         """
         np.copyto(payload, center)
 
+    def parameters(self) -> dict[str, Any]:
+        """Return what `build_rule` needs beside the name, as plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class AsynchronousRule(Rule):
+    """A rule whose server folds each commit when it arrives."""
+
+    @abstractmethod
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
+        """Fold a commit into the center and turn it into its reply.
+
+        Parameters
+        ----------
+        center, payload : ndarray
+            The same slice of the center and of the commit; both change in place.
+        commit : CommitInfo
+            Where the commit came from.
+        memory : sequence of ndarray
+            The same slice of `shared_vectors` vectors, then of the seat's `seat_vectors`; may
+            change in place.
+        """
+
 
 @dataclass(frozen=True)
 class SynchronousRule(Rule):
-    """A rule whose server waits for every worker; the reply to all is the new center."""
+    """A rule whose server folds the commits of all workers at once."""
 
     @abstractmethod
     def combine(
         self, center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
     ) -> None:
-        """Fold one round of commits into the center.
+        """Fold one round of commits into the center, and turn each into its reply.
 
         Parameters
         ----------
@@ -127,7 +199,7 @@ class SynchronousRule(Rule):
             A slice of the center; changes in place.
         payloads : sequence of ndarray
             The same slice of each commit, in the order of the seats, so that the result does not
-            depend on who came first. They may be used as scratch space.
+            depend on who came first; all change in place.
         commits : sequence of CommitInfo
             Where they came from, in the same order.
         """

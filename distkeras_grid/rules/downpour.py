@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory
+from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
 
 
 @dataclass(frozen=True)
-class _DeltaRule(AsynchronousRule):
+class DeltaRule(AsynchronousRule):
     """``c <- c + commit``; the reply is the new center, and the worker takes it over."""
 
-    def fold(self, center: Vector, payload: Vector, commit: CommitInfo) -> None:  # noqa: ARG002
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Add the commit; reply with the new center."""
         np.add(center, payload, out=center)
         np.copyto(payload, center)
@@ -28,7 +27,7 @@ class _DeltaRule(AsynchronousRule):
 
 
 @dataclass(frozen=True)
-class DownpourRule(_DeltaRule):
+class DownpourRule(DeltaRule):
     """Downpour SGD: ``c <- c + s (x - x0)``.
 
     Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, in the form that
@@ -45,10 +44,11 @@ class DownpourRule(_DeltaRule):
     commit_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.commit_scale) and self.commit_scale > 0):
-            raise ConfigurationError(
-                f"commit_scale must be a positive number, {self.commit_scale!r} came in."
-            )
+        check_positive("commit_scale", self.commit_scale)
+
+    def gain(self, reached: float, steps: int, workers: int) -> float:  # noqa: ARG002
+        """Return ``s`` times what the window covers."""
+        return self.commit_scale * reached
 
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``s (x - x0)``."""
@@ -58,7 +58,7 @@ class DownpourRule(_DeltaRule):
 
 
 @dataclass(frozen=True)
-class AccumulatedGradientRule(_DeltaRule):
+class AccumulatedGradientRule(DeltaRule):
     """Accumulated gradient normalization: ``c <- c + (x - x0) / k``.
 
     Hermans, Spanakis and Moeckel, "Accumulated Gradient Normalization", ACML 2017, algorithm 1;
@@ -67,6 +67,10 @@ class AccumulatedGradientRule(_DeltaRule):
     """
 
     name: ClassVar[str] = "accumulated_gradient"
+
+    def gain(self, reached: float, steps: int, workers: int) -> float:  # noqa: ARG002
+        """Return the mean over the window's steps."""
+        return reached / steps
 
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
         """Send ``(x - x0) / k``."""

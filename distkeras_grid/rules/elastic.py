@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo
+from distkeras_grid.rules.base import (
+    AsynchronousRule,
+    CommitInfo,
+    LocalSteps,
+    Memory,
+    Rule,
+    SynchronousRule,
+)
+from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
 
 
 @dataclass(frozen=True)
-class ElasticRule(AsynchronousRule):
+class _Elastic(Rule):
+    """What workers do: ``x <- x - e``; ``alpha`` lies between 0 and 1."""
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ConfigurationError(f"alpha must lie between 0 and 1, {self.alpha!r} came in.")
+
+    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+        """Send ``x``."""
+        np.copyto(out, after)
+
+    def repeat(self, center: Vector, payload: Vector) -> None:  # noqa: ARG002
+        """Reply with ``e = 0``: the lost ``e`` cannot be told again, the worker keeps its ``x``."""
+        payload.fill(0.0)
+
+    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:
+        """Move towards the center: ``x - e``."""
+        np.subtract(after, reply, out=out)
+
+
+@dataclass(frozen=True)
+class ElasticRule(_Elastic, AsynchronousRule):
     """Asynchronous EASGD: ``e = alpha (x - c)``, ``x <- x - e``, ``c <- c + e``.
 
     Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015,
@@ -29,26 +61,68 @@ class ElasticRule(AsynchronousRule):
     """
 
     name: ClassVar[str] = "elastic"
-    alpha: float
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ConfigurationError(f"alpha must lie between 0 and 1, {self.alpha!r} came in.")
-
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
-        """Send ``x``."""
-        np.copyto(out, after)
-
-    def fold(self, center: Vector, payload: Vector, commit: CommitInfo) -> None:  # noqa: ARG002
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Move the center towards ``x``; reply with ``e``."""
         np.subtract(payload, center, out=payload)
         np.multiply(payload, self.alpha, out=payload)
         np.add(center, payload, out=center)
 
-    def repeat(self, center: Vector, payload: Vector) -> None:  # noqa: ARG002
-        """Reply with ``e = 0``: the lost ``e`` cannot be told again, the worker keeps its ``x``."""
-        payload.fill(0.0)
 
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:
-        """Move towards the center: ``x - e``."""
-        np.subtract(after, reply, out=out)
+@dataclass(frozen=True)
+class ElasticMomentumRule(ElasticRule):
+    """Asynchronous EAMSGD: elastic averaging of workers with Nesterov's momentum.
+
+    Zhang, Choromanska and LeCun, NIPS 2015, algorithm 2: ``v <- mu v - eta g(x + mu v)``, ``x <- x
+    + v``; the elastic exchange moves ``x`` alone, ``v`` stays with the worker.
+
+    Parameters
+    ----------
+    alpha : float
+        As in `ElasticRule`.
+    momentum : float
+        ``mu``, at least 0 and below 1.
+    """
+
+    name: ClassVar[str] = "elastic_momentum"
+    local_steps: ClassVar[LocalSteps] = LocalSteps.LOOK_AHEAD
+    plain_sgd: ClassVar[bool] = True
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("momentum", self.momentum, below=1, zero=True)
+
+    @property
+    def local_momentum(self) -> float:
+        """``mu``."""
+        return self.momentum
+
+
+@dataclass(frozen=True)
+class ElasticRoundRule(_Elastic, SynchronousRule):
+    """Synchronous EASGD: ``e_i = alpha (x_i - c)`` for all at once, ``c <- c + sum_i e_i``.
+
+    Zhang, Choromanska and LeCun, NIPS 2015, equations 2 and 3. With ``alpha = 1 / n`` the center
+    becomes the mean of the workers.
+
+    Parameters
+    ----------
+    alpha : float
+        Between 0 and 1.
+    """
+
+    name: ClassVar[str] = "elastic_round"
+
+    def combine(
+        self,
+        center: Vector,
+        payloads: Sequence[Vector],
+        commits: Sequence[CommitInfo],  # noqa: ARG002
+    ) -> None:
+        """Move the center by the sum of the forces; reply with each one's own."""
+        for payload in payloads:
+            np.subtract(payload, center, out=payload)
+            np.multiply(payload, self.alpha, out=payload)
+        for payload in payloads:
+            np.add(center, payload, out=center)

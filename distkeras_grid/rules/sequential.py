@@ -1,4 +1,4 @@
-"""Plain sequential training: one worker whose weights are the center."""
+"""Plain sequential training: a worker whose weights are the center."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory
 from distkeras_grid.weights import Vector
 
 
@@ -22,10 +22,18 @@ class SequentialRule(AsynchronousRule):
         """Send ``x``."""
         np.copyto(out, after)
 
-    def fold(self, center: Vector, payload: Vector, commit: CommitInfo) -> None:  # noqa: ARG002
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Replace the center."""
         np.copyto(center, payload)
 
     def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Keep ``x``."""
         np.copyto(out, after)
+
+
+@dataclass(frozen=True)
+class MemberRule(SequentialRule):
+    """Sequential training of several workers, each against a center of its own."""
+
+    name: ClassVar[str] = "member"
+    separate: ClassVar[bool] = True

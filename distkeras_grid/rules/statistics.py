@@ -40,16 +40,20 @@ def combine_statistics(
 ) -> None:
     """Replace the center's statistics by the mean over a round, weighted by samples.
 
+    The mean is the reply to all.
+
     Parameters
     ----------
     center : ndarray
         A slice of the center; changes in place.
     payloads : sequence of ndarray
-        The same slice of each commit; used as scratch space.
+        The same slice of each commit; all become the reply.
     commits : sequence of CommitInfo
         Where they came from, in the same order.
     """
     weighted_mean(payloads, [commit.samples for commit in commits], center)
+    for payload in payloads:
+        np.copyto(payload, center)
 
 
 def propose_vector(

@@ -61,8 +61,10 @@ class AveragingRule(SynchronousRule):
     def combine(
         self, center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
     ) -> None:
-        """Replace the center by the mean."""
+        """Replace the center by the mean; it is the reply to all."""
         weighted_mean(payloads, [commit.samples for commit in commits], center)
+        for payload in payloads:
+            np.copyto(payload, center)
 
     def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Take the center over."""

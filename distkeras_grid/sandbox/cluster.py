@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -24,7 +24,8 @@ from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
 from distkeras_grid.sandbox.daemons import Daemon
 
-START_SECONDS = 120.0
+# Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
+START_SECONDS = 300.0
 LOOPBACK = "127.0.0.1"
 FORMAT = ("-format", "-nonInteractive", "-force")
 
@@ -227,9 +228,12 @@ class Sandbox:
         daemons.stop([self.daemon(name)])
         deadline = time.monotonic() + START_SECONDS
         path = daemon_class_path()
+        known: set[str] = set()
+        if name.startswith("datanode"):
+            known = readiness.live_datanodes(f"{HOST}:{self.state.ports.namenode_http}")
         self._launch(name, path)
         if name == "namenode" or name.startswith("datanode"):
-            self._wait_for_hdfs(deadline)
+            self._wait_for_hdfs(deadline, known)
         else:
             self._wait_for_yarn(deadline)
 
@@ -276,7 +280,8 @@ class Sandbox:
         self._say("running a container")
         readiness.run_container(f"{HOST}:{self.state.ports.resourcemanager_http}", deadline)
 
-    def _wait_for_hdfs(self, deadline: float) -> None:
+    def _wait_for_hdfs(self, deadline: float, before: Set[str] = frozenset()) -> None:
+        """Wait until all DataNodes are counted, and one more than `before` if some were."""
         state = self.state
         host = f"{HOST}:{state.ports.namenode_http}"
         started = [d for d in state.daemons if d.name.split("-")[0] in ("namenode", "datanode")]
@@ -285,7 +290,9 @@ class Sandbox:
         readiness.wait_for(
             f"HDFS with {datanodes} DataNodes",
             lambda: (
-                readiness.live_datanodes(host) >= datanodes and not readiness.in_safe_mode(host)
+                len(live := readiness.live_datanodes(host)) >= datanodes
+                and not (before and live <= before)
+                and not readiness.in_safe_mode(host)
             ),
             alive,
             deadline,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,23 +19,24 @@ POLL_SECONDS = 0.2
 CONTENT = b"The sandbox keeps what it is given.\n"
 
 
-def live_datanodes(namenode: str) -> int:
-    """Return how many DataNodes a NameNode counts.
+def live_datanodes(namenode: str) -> set[str]:
+    """Return the addresses of the DataNodes that a NameNode counts.
+
+    A DataNode that was killed counts for 12 s more; one that is started again has a new address.
 
     Parameters
     ----------
     namenode : str
         ``host:port`` of its page.
     """
-    query = "Hadoop:service=NameNode,name=FSNamesystemState"
-    answer = _get(f"http://{namenode}/jmx", qry=query)
-    return int(answer["beans"][0]["NumLiveDataNodes"]) if answer["beans"] else 0
+    beans = _beans(namenode, "NameNodeInfo")
+    return set(json.loads(beans[0]["LiveNodes"])) if beans else set()
 
 
 def in_safe_mode(namenode: str) -> bool:
     """Tell whether a NameNode refuses to write yet."""
-    answer = _get(f"http://{namenode}/jmx", qry="Hadoop:service=NameNode,name=NameNodeInfo")
-    return not answer["beans"] or bool(answer["beans"][0]["Safemode"])
+    beans = _beans(namenode, "NameNodeInfo")
+    return not beans or bool(beans[0]["Safemode"])
 
 
 def active_nodemanagers(resourcemanager: str) -> int:
@@ -148,6 +150,11 @@ def wait_for(
             said = f" ({last})" if last else ""
             raise SandboxError(f"{what} is not there in time{said}.\n{logs}")
         time.sleep(POLL_SECONDS)
+
+
+def _beans(namenode: str, name: str) -> Any:
+    query = f"Hadoop:service=NameNode,name={name}"
+    return _get(f"http://{namenode}/jmx", qry=query)["beans"]
 
 
 def _get(url: str, **query: str) -> Any:

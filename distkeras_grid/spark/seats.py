@@ -21,13 +21,15 @@ from distkeras_grid.spark.dataframes import (
     is_vector,
     quoted,
 )
+from distkeras_grid.spark.partitions import partition_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # Names of the columns that travel to the workers.
 ROW, FEATURES, LABEL, WEIGHT = "row", "features", "label", "weight"
-_SEAT = "seat"
+_SEAT = "_distkeras_grid_seat"
+_KEY = "key"
 
 CHANGED = (
     "The data have changed since their rows were counted, or Spark reads them in other partitions: "
@@ -172,13 +174,15 @@ def deal(
     *,
     shuffle: bool,
     seed: int = 0,
+    copies: bool = False,
 ) -> DataFrame:
     """Return the rows dealt to `seats` partitions, partition i for worker i.
 
     With `shuffle` neighbouring rows go to different seats, so that each has tiles of every
     source: of each `seats` rows in a row one goes to each seat, beginning with a seat that `seed`
     decides, or data that alternate between two classes would give two workers one class each.
-    Without, seats hold consecutive ranges in the data's order.
+    Without, seats hold consecutive ranges in the data's order. With `copies` each seat has all
+    rows.
 
     Returns
     -------
@@ -195,15 +199,18 @@ def deal(
     ]
     if columns.weight is not None:
         chosen.append(F.col(quoted(columns.weight)).cast("float").alias(WEIGHT))
-    row = F.col(ROW)
-    if shuffle:
+    row, dealt = F.col(ROW), frame.select(*chosen)
+    if copies:
+        dealt = dealt.withColumn(_SEAT, F.explode(F.sequence(F.lit(0), F.lit(seats - 1))))
+        seat = F.col(_SEAT)
+    elif shuffle:
         first = F.pmod(F.xxhash64(F.lit(seed), F.floor(row / seats)), F.lit(seats))
         seat = F.pmod(row + first, F.lit(seats))
     else:
         seat = F.floor(row * seats / F.lit(summary.rows))
-    numbered = frame.select(*chosen)
-    dealt = numbered.withColumn(_SEAT, seat.cast("int"))
-    return dealt.repartitionById(seats, F.col(_SEAT)).drop(_SEAT)
+    keys = F.lit([partition_key(number) for number in range(seats)])
+    dealt = dealt.withColumn(_KEY, F.get(keys, seat.cast("int")))
+    return dealt.repartition(seats, F.col(_KEY)).drop(_KEY, _SEAT)
 
 
 def _row_number(summary: DataSummary) -> Column:

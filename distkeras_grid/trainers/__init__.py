@@ -1,1 +1,16 @@
 """The trainers users see, and the run that joins driver, server and workers."""
+
+#: Every trainer by its public name; `distkeras_grid` exports them all.
+TRAINERS = (
+    "SingleTrainer",
+    "DOWNPOUR",
+    "ADAG",
+    "StalenessADAG",
+    "DynSGD",
+    "GEM",
+    "AEASGD",
+    "EAMSGD",
+    "EASGD",
+    "AveragingTrainer",
+    "EnsembleTrainer",
+)

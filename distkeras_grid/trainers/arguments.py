@@ -49,6 +49,27 @@ def checked_seed(seed: Any) -> int:
     return int(seed)
 
 
+def checked_quorum(quorum: Any) -> float:
+    """Return the share of the workers that a round waits for.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no number from 0.5 to 1.
+
+    Examples
+    --------
+    >>> checked_quorum(1)
+    1.0
+    """
+    if not isinstance(quorum, Real) or not 0.5 <= float(quorum) <= 1:
+        raise ConfigurationError(
+            "quorum is the share of the workers that a round waits for, from 0.5 to 1.0. "
+            f"Received: {quorum!r}."
+        )
+    return float(quorum)
+
+
 def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
     """Return class weights as plain numbers by plain integers; None stays None.
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.schema import Field
     from distkeras_grid.rules import Rule
+    from distkeras_grid.simulation.cluster import Cluster
+    from distkeras_grid.trainers.preparation import TrainRequest
+    from distkeras_grid.trainers.simulated import SimulatedRun
+    from distkeras_grid.weights import Vector
 
 
 class CommonArguments(TypedDict, total=False):
@@ -34,7 +38,7 @@ class CommonArguments(TypedDict, total=False):
     features_col: str | Field
     label_col: str
     num_epoch: int
-    communication_window: int | Literal["epoch"] | None
+    communication_window: int | Literal["epoch", "once"] | None
     learning_rate: float | None
     custom_objects: Mapping[str, Any] | None
     jit: bool | Literal["auto"]
@@ -68,8 +72,9 @@ class Trainer(ABC):
         Column of the labels.
     num_epoch : int, default 1
         Passes over the data.
-    communication_window : int or "epoch", optional
-        Batches between two exchanges of a worker. The default of each trainer is capped so that
+    communication_window : int, "epoch" or "once", optional
+        Batches between two exchanges of a worker, or one exchange an epoch, or a single one when
+        all epochs are trained. The default of each trainer is capped so that
         an epoch has 20 exchanges; a given one is never changed.
     learning_rate : float, optional
         Rate of an optimizer given by name.
@@ -112,6 +117,10 @@ class Trainer(ABC):
     default_window: ClassVar[int]
     #: Whether all workers must run at the same time.
     synchronous: ClassVar[bool] = False
+    #: Said first of all before a run, where a name may mislead.
+    introduction: ClassVar[str] = ""
+    #: Share of the workers that a synchronous round waits for.
+    quorum: float = 1.0
 
     def __init__(  # noqa: PLR0913 - a user's arguments, all but the model by keyword
         self,
@@ -126,7 +135,7 @@ class Trainer(ABC):
         features_col: str | Field = "features",
         label_col: str = "label",
         num_epoch: int = 1,
-        communication_window: int | Literal["epoch"] | None = None,
+        communication_window: int | Literal["epoch", "once"] | None = None,
         learning_rate: float | None = None,
         custom_objects: Mapping[str, Any] | None = None,
         jit: bool | Literal["auto"] = "auto",
@@ -237,8 +246,67 @@ class Trainer(ABC):
             prepared = prepare(self, request, resources)
             # A run that fails leaves its history, and no model of an earlier one beside it.
             self.history, self.run, self.model = prepared.history, prepared.description, None
-            self.model = prepared.execute(progress)
+            model = prepared.execute(progress)
+            self.model = self.assemble(model, prepared.centers)
         return self.model
+
+    def simulate(
+        self,
+        data: Any,
+        cluster: Cluster,
+        *,
+        shuffle: bool = True,
+        validation_data: Any = None,
+        class_weight: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        **unknown: Any,
+    ) -> SimulatedRun:
+        """Train in this process, in the simulated time of a cluster that is not there.
+
+        The rule, the server's code and the batches are those of `train`; only the clock and the
+        network are simulated. All rows are held here; of each worker two vectors of the weights,
+        and its optimizer's state. What `train` has left (`history`, `run`, `model`) stays.
+
+        Parameters
+        ----------
+        data : tuple of ndarray, DataFrame or str
+            ``(features, labels)`` or ``(features, labels, sample_weights)``; or what `train`
+            takes, collected on the driver.
+        cluster : Cluster
+            Workers, speeds, network, losses. Where it gives no ``batch_seconds``, a batch is timed
+            on this machine once.
+        shuffle : bool, default True
+            Mix the rows, anew each epoch.
+        validation_data : as `data`, optional
+            Evaluated at the end of each epoch; takes no simulated time.
+        class_weight : mapping of int to float, optional
+            Weight of the samples of each class.
+        seed : int, optional
+            Seed of the mixing and of the workers' random layers; default a fresh one, which the
+            history keeps.
+
+        Returns
+        -------
+        SimulatedRun
+            The trained model, and a history in simulated seconds.
+
+        Raises
+        ------
+        GridError
+            As `train` does, and what ends a run.
+        """
+        self._refuse_unknown(".simulate()", unknown, type(self).simulate)
+        from distkeras_grid.trainers.simulated import simulate
+
+        return simulate(
+            self,
+            data,
+            cluster,
+            shuffle=shuffle,
+            validation_data=validation_data,
+            class_weight=class_weight,
+            seed=secrets.randbits(31) if seed is None else seed,
+        )
 
     def get_training_time(self) -> float:
         """Return the seconds from the first batch to the last fold of the last run."""
@@ -273,6 +341,42 @@ class Trainer(ABC):
                 f"{type(self).__name__} has trained nothing yet; call train()."
             )
         save(uri, self.model, self.history, self.run, overwrite=overwrite)
+
+    @property
+    def seats_hold(self) -> Literal["partition", "full", "bootstrap"]:
+        """What of the data each worker trains on: its share, all rows, or as many, drawn."""
+        return "partition"
+
+    @property
+    def own_start(self) -> bool:
+        """Whether workers but the first draw initial weights of their own."""
+        return False
+
+    def check_request(self, request: TrainRequest) -> None:  # noqa: B027 - most take anything
+        """Refuse what the trainer cannot do, before any work.
+
+        Parameters
+        ----------
+        request : TrainRequest
+            The arguments of `train`.
+
+        Raises
+        ------
+        ConfigurationError
+            Names the argument.
+        """
+
+    def assemble(self, model: keras.Model, centers: Sequence[Vector]) -> keras.Model:  # noqa: ARG002
+        """Return what `train` returns.
+
+        Parameters
+        ----------
+        model : keras.Model
+            The driver's, with the trained weights of the center.
+        centers : sequence of ndarray
+            Of all workers, where each has its own; else empty.
+        """
+        return model
 
     def choose_window(self, seat_rows: int, workers: int) -> WindowChoice:
         """Return the communication window, for the rows of the largest of `workers` seats."""

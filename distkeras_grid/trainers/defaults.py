@@ -26,13 +26,21 @@ class WindowChoice:
     Parameters
     ----------
     batches : int or None
-        Batches between two exchanges; None for one exchange an epoch.
+        Batches between two exchanges; None for one exchange an epoch, or one in all.
     reason : str
         For the run's first lines; empty if the user gave the window.
+    once : bool
+        Whether workers exchange once, when all epochs are trained.
     """
 
     batches: int | None
     reason: str = ""
+    once: bool = False
+
+    def __str__(self) -> str:
+        if self.batches is None:
+            return "once, at the end" if self.once else "once an epoch"
+        return f"every {self.batches} batches"
 
 
 def choose_window(
@@ -42,7 +50,7 @@ def choose_window(
 
     Parameters
     ----------
-    given : int, "epoch" or None
+    given : int, "epoch", "once" or None
         What the user gave.
     default : int
         The trainer's default [batches].
@@ -54,21 +62,21 @@ def choose_window(
     Raises
     ------
     ConfigurationError
-        If `given` is no positive integer and not ``"epoch"``.
+        If `given` is no positive integer and neither ``"epoch"`` nor ``"once"``.
 
     Examples
     --------
     >>> choose_window(None, 16, seat_rows=30000, batch_size=32)
-    WindowChoice(batches=16, reason='')
+    WindowChoice(batches=16, reason='', once=False)
     >>> choose_window(None, 16, seat_rows=1280, batch_size=32).batches
     2
     """
-    if given == "epoch":
-        return WindowChoice(None)
+    if given in ("epoch", "once"):
+        return WindowChoice(None, once=given == "once")
     if given is not None:
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise ConfigurationError(
-                "communication_window must be a positive number of batches, or 'epoch'. "
+                "communication_window must be a positive number of batches, 'epoch' or 'once'. "
                 f"Received: {given!r}."
             )
         return WindowChoice(given)

@@ -51,7 +51,8 @@ def describe_run(
         "arguments": plain(trainer.arguments()),
         "num_workers": settings.seats,
         "batch_size": trainer.batch_size,
-        "communication_window": plan["window"] or "epoch",
+        "communication_window": plan["window"]
+        or ("epoch" if plan["epochs_per_window"] == 1 else "once"),
         "num_epoch": trainer.num_epoch,
         "shuffle": request.shuffle,
         "seed": request.seed,
@@ -86,7 +87,6 @@ def announce_run(
     window : WindowChoice
         Batches between two exchanges.
     """
-    every = "once an epoch" if window.batches is None else f"every {window.batches} batches"
     batch = trainer.batch_size
     workers = f"{settings.seats} workers" if settings.seats > 1 else "1 worker"
     batches = f"batch {batch}"
@@ -94,9 +94,10 @@ def announce_run(
         batches += f" each, {batch * settings.seats} together"
     way = "to the driver" if rule.empty_reply else "each way"
     parameters = "".join(f", {k} {v:g}" for k, v in rule.parameters().items())
-    lines = [
+    lines = [trainer.introduction] if trainer.introduction else []
+    lines += [
         f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
-        f"exchange {every} "
+        f"exchange {window} "
         f"({settings.size * 4 / 1e6:.3g} MB {way}){parameters}"
     ]
     if window.reason:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import keras
 
-from distkeras_grid.rules import AccumulatedGradientRule, DownpourRule, Rule
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import AccumulatedGradientRule, AdagradRule, DownpourRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.defaults import choose_commit_scale
 
@@ -23,6 +24,11 @@ class DOWNPOUR(Trainer):
     commit_scale : float or "auto", default "auto"
         Factor of each commit: "auto" is 1, but 1 / workers under an adaptive optimizer such as
         Adam, whose deltas from several workers would add up to steps that are too long.
+    server_optimizer : "adagrad", optional
+        The paper's other form: workers send the sum of their gradients, and the server steps by
+        Adagrad. They train with plain SGD; their window is 1 unless given.
+    server_learning_rate : float, default 0.01
+        Rate of the server's Adagrad.
     **common
         As in `Trainer`. The window is 5 batches.
     """
@@ -34,19 +40,39 @@ class DOWNPOUR(Trainer):
         keras_model: keras.Model,
         *positional: object,
         commit_scale: float | str = "auto",
+        server_optimizer: Literal["adagrad"] | None = None,
+        server_learning_rate: float = 0.01,
         **common: Unpack[CommonArguments],
     ) -> None:
         self.commit_scale = commit_scale
+        self.server_optimizer = server_optimizer
+        self.server_learning_rate = server_learning_rate
         choose_commit_scale(commit_scale, "", 1)
+        if server_optimizer not in (None, "adagrad"):
+            raise ConfigurationError(
+                f"server_optimizer must be 'adagrad' or None. Received: {server_optimizer!r}."
+            )
+        if server_optimizer and commit_scale != "auto":
+            raise ConfigurationError(
+                "commit_scale scales changes of the weights, a server with Adagrad is sent "
+                f"gradients: set server_learning_rate instead. Received: {commit_scale=}."
+            )
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:
         """Return the rule with the scale that the optimizer asks for."""
+        if self.server_optimizer:
+            return AdagradRule(self.server_learning_rate)
         return DownpourRule(choose_commit_scale(self.commit_scale, optimizer, workers))
+
+    def window_by_default(self, workers: int) -> int:  # noqa: ARG002
+        """Return 5, but 1 for gradients: Adagrad is a rule for single ones."""
+        return 1 if self.server_optimizer else self.default_window
 
     def arguments(self) -> dict[str, Any]:
         """Return the extras."""
-        return {"commit_scale": self.commit_scale}
+        names = ("commit_scale", "server_optimizer", "server_learning_rate")
+        return {name: getattr(self, name) for name in names}
 
 
 class ADAG(Trainer):
@@ -67,6 +93,9 @@ class ADAG(Trainer):
     """
 
     default_window: ClassVar[int] = 2
+    introduction: ClassVar[str] = (
+        "ADAG is accumulated gradient normalization; gradient energy matching is GEM"
+    )
 
     def __init__(
         self, keras_model: keras.Model, *positional: object, **common: Unpack[CommonArguments]

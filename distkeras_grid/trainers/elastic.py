@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Unpack
 
 import keras
 
-from distkeras_grid.rules import ElasticRule, Rule
+from distkeras_grid.rules import ElasticMomentumRule, ElasticRoundRule, ElasticRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.defaults import choose_alpha
 
@@ -57,3 +57,66 @@ class AEASGD(Trainer):
     def arguments(self) -> dict[str, Any]:
         """Return the extras."""
         return {"alpha": self.alpha, "rho": self.rho}
+
+
+class EAMSGD(AEASGD):
+    """Asynchronous elastic averaging of workers with Nesterov's momentum.
+
+    Zhang, Choromanska and LeCun, NIPS 2015, algorithm 2; see `ElasticMomentumRule`.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    momentum : float, default 0.9
+        Of each worker; the authors use 0.99 with small rates.
+    alpha, rho : float, optional
+        As in `AEASGD`.
+    **common
+        As in `Trainer`. The optimizer must be plain SGD: the momentum belongs to the rule. The
+        window is 32 batches.
+    """
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        momentum: float = 0.9,
+        alpha: float | None = None,
+        rho: float | None = None,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.momentum = momentum
+        ElasticMomentumRule(0.5, momentum)
+        super().__init__(keras_model, *positional, alpha=alpha, rho=rho, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule with the force for this many workers."""
+        force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
+        return ElasticMomentumRule(force, self.momentum)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {**super().arguments(), "momentum": self.momentum}
+
+
+class EASGD(AEASGD):
+    """Synchronous elastic averaging: all workers exchange at once, against the same center.
+
+    Zhang, Choromanska and LeCun, NIPS 2015, equations 2 and 3; see `ElasticRoundRule`.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    alpha, rho : float, optional
+        As in `AEASGD`.
+    **common
+        As in `Trainer`. The window is 32 batches. All workers must run at the same time.
+    """
+
+    synchronous: ClassVar[bool] = True
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule with the force for this many workers."""
+        return ElasticRoundRule(choose_alpha(self.alpha, self.rho, self.learning_rate, workers))

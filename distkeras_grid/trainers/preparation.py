@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from distkeras_grid.engine.keras_model import (
     model_to_bytes,
     weight_layout,
 )
+from distkeras_grid.engine.local_steps import check_plain_sgd
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit
 from distkeras_grid.history import History
@@ -33,6 +34,7 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.rules import Rule, build_rule
+from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.addresses import ServerPlace, place_server, port_note
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
@@ -112,6 +114,8 @@ class PreparedRun:
         Said before the run starts.
     began : float
         When the preparation began, Unix seconds.
+    centers : list of ndarray
+        Of all seats when the run has ended, where each has its own; else empty.
     """
 
     dealt: DataFrame
@@ -125,6 +129,7 @@ class PreparedRun:
     description: dict[str, Any]
     notes: Sequence[str]
     began: float
+    centers: list[Vector] = field(default_factory=list)
 
     def execute(self, progress: ProgressLine) -> keras.Model:
         """Run to the end, showing progress, and return the trained model."""
@@ -148,6 +153,8 @@ class PreparedRun:
             if rate is not None:
                 server.command(learning_rate=rate)
             center, summaries = run.execute()
+            if self.settings.build_rule().separate:
+                self.centers = [server.center(seat=n) for n in range(self.settings.seats)]
         self.observer.end(center)
         self._describe(summaries)
         return self.model
@@ -201,6 +208,7 @@ class _Checked:
     frame: DataFrame
     columns: Columns
     summary: DataSummary
+    rows: int
     model: keras.Model
     compile_settings: CompileSettings
     layout: WeightLayout
@@ -214,6 +222,7 @@ class _Checked:
 
 def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Checked:
     check_backend()
+    trainer.check_request(request)
     spark = active_session()
     frame = as_dataframe(spark, request.data)
     columns = resolve_columns(
@@ -239,7 +248,11 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
         ]
     )
     rule = _build_rule(trainer, workers, model)
-    window = trainer.choose_window(largest_seat(summary.rows, workers), workers)
+    rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
+    window = trainer.choose_window(largest_seat(rows, workers), workers)
+    if type(model.optimizer).__name__ == "SGD":
+        steps = window.batches or -(-largest_seat(rows, workers) // trainer.batch_size)
+        warnings += filter(None, [stability_warning(rule, steps, workers)])
     validation = _collect_validation(held_out, model, summary)
     warnings += settle(
         check_containers(
@@ -256,6 +269,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
         frame=frame,
         columns=columns,
         summary=summary,
+        rows=rows,
         model=model,
         compile_settings=compile_settings,
         layout=weight_layout(model),
@@ -289,6 +303,7 @@ def _lay_out(
             workers,
             shuffle=request.shuffle,
             seed=request.seed,
+            copies=trainer.seats_hold != "partition",
         ),
         model=checked.model,
         center=get_flat_weights(checked.model),
@@ -297,8 +312,9 @@ def _lay_out(
         observer=observer,
         limits=RunLimits(
             workers=workers,
-            rows=summary.rows,
+            rows=settings.rows,
             epochs=trainer.num_epoch,
+            needed=settings.quorum_of(workers),
             start_timeout=trainer.start_timeout,
             silence_timeout=None if trainer.synchronous else trainer.round_timeout,
             shows_center=observer.needs_center,
@@ -320,7 +336,7 @@ def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> Ser
         rule={"name": checked.rule.name, "parameters": checked.rule.parameters()},
         trainable_size=checked.layout.trainable_size,
         statistics_size=checked.layout.statistics_size,
-        rows=checked.summary.rows,
+        rows=checked.rows,
         epochs=trainer.num_epoch,
         snapshots_per_epoch=1 if shows_center else 0,
         bind_host=place.bind_host,
@@ -328,6 +344,7 @@ def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> Ser
         port=place.port,
         port_retries=place.port_retries,
         round_timeout=trainer.round_timeout,
+        quorum=trainer.quorum,
     )
 
 
@@ -347,10 +364,13 @@ def _plan(
         features=checked.columns.features,
         batch_size=trainer.batch_size,
         window=checked.window.batches,
+        epochs_per_window=trainer.num_epoch if checked.window.once else 1,
         epochs=trainer.num_epoch,
         seed=request.seed,
         workers=checked.workers,
         shuffle=request.shuffle,
+        bootstrap=trainer.seats_hold == "bootstrap",
+        own_start=trainer.own_start,
         class_weight=request.class_weight,
         jit=trainer.jit,
         threads=int(conf.get("spark.task.cpus", "1") or 1),
@@ -377,14 +397,14 @@ def _model_size(
 
 def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
     """Return what the run asks of the network, but for the time of a window."""
-    rows, workers = checked.summary.rows, checked.workers
+    rows, workers = checked.rows, checked.workers
     epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
     return partial(
         NetworkNeed,
         vector_bytes=4 * checked.layout.size,
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
-        window=checked.window.batches or epoch,
+        window=checked.window.batches or epoch * (trainer.num_epoch if checked.window.once else 1),
         available=link_speed(checked.place.bind_host),
         empty_reply=checked.rule.empty_reply,
     )
@@ -412,6 +432,8 @@ def _compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
 def _build_rule(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
     rule = trainer.build_rule(workers, type(model.optimizer).__name__)
+    if rule.plain_sgd:
+        check_plain_sgd(model.optimizer, type(trainer).__name__)
     return build_rule(rule.name, plain(rule.parameters()))
 
 

@@ -69,6 +69,8 @@ class RunLimits:
     ----------
     workers, rows, epochs : int
         Seats, rows of the data, passes over them.
+    needed : int
+        Workers that must finish; the others' late windows are dropped.
     start_timeout : float
         Seconds until all workers must have started, and those that died must have been replaced.
     silence_timeout : float or None
@@ -83,6 +85,7 @@ class RunLimits:
     workers: int
     rows: int
     epochs: int
+    needed: int
     start_timeout: float
     silence_timeout: float | None
     shows_center: bool
@@ -155,7 +158,8 @@ class Run:
         ended = self._launch.done
         update = self._news()
         self._show(update)
-        if all(seat.status == "finished" for seat in update.seats):
+        finished = sum(seat.status == "finished" for seat in update.seats)
+        if finished >= self._limits.needed:
             self._check_samples(update)
             return True
         if ended:
@@ -177,6 +181,8 @@ class Run:
         kind = event["kind"]
         if kind == "window":
             self._history.add_window(event)
+        elif kind == "late":
+            self._history.add_late(event)
         elif kind == "epoch":
             self._end_epoch(event)
         else:
@@ -232,7 +238,8 @@ class Run:
     def _check_samples(self, update: Update) -> None:
         expected = self._limits.epochs * self._limits.rows
         recorded = self._history.samples
-        if recorded != update.samples_folded or (not self._stopped and recorded != expected):
+        whole = not self._stopped and self._limits.needed == self._limits.workers
+        if recorded != update.samples_folded or (whole and recorded != expected):
             raise TrainingError(
                 f"The server folded {update.samples_folded} samples and the history has "
                 f"{recorded}, but {self._limits.epochs} epochs of {self._limits.rows} rows are "
@@ -242,8 +249,10 @@ class Run:
     def _check_presence(self, update: Update) -> None:
         """Refuse to wait longer than allowed for workers that are not there."""
         missing = sum(seat.status in MISSING for seat in update.seats)
+        # A quorum goes on without the others once all have started.
+        spare = self._limits.workers - self._limits.needed if update.version else 0
         now = time.monotonic()
-        if not missing:
+        if missing <= spare:
             self._missing_since = None
         elif self._missing_since is None:
             self._missing_since = now

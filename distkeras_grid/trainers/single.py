@@ -33,8 +33,8 @@ class SingleTrainer(Trainer):
         workers = common.get("num_workers")
         if workers not in (None, 1):
             raise ConfigurationError(
-                "SingleTrainer trains with one worker; ADAG, DOWNPOUR, AEASGD and "
-                f"AveragingTrainer take more. Received: num_workers={workers!r}."
+                "SingleTrainer trains with one worker; every other trainer takes more. "
+                f"Received: num_workers={workers!r}."
             )
         common["num_workers"] = 1
         super().__init__(keras_model, *positional, **common)

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import keras
 
 from distkeras_grid.rules import AveragingRule, Rule
+from distkeras_grid.trainers.arguments import checked_quorum
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 
 class AveragingTrainer(Trainer):
     """Synchronous averaging: all workers train a window, the center becomes their mean.
 
-    Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010; with short windows
-    local SGD (Stich, ICLR 2019). Workers are weighted by their samples.
+    Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010
+    (``communication_window="once"``); with short windows local SGD (Stich, ICLR 2019). Workers are
+    weighted by their samples.
 
     Parameters
     ----------
     keras_model : keras.Model
         The model.
+    quorum : float, default 1.0
+        Share of the workers, from 0.5, whose results make a round; a desktop grid takes 0.8. What
+        comes later is dropped, told by ``history.late``, and its worker goes on from the center.
+        When so many have trained all their rows, the run ends.
     **common
-        As in `Trainer`. The window is 16 batches; ``communication_window="epoch"`` averages once
-        an epoch. All workers must run at the same time.
+        As in `Trainer`. The window is 16 batches. All workers must run at the same time.
     """
 
     default_window: ClassVar[int] = 16
     synchronous: ClassVar[bool] = True
 
     def __init__(
-        self, keras_model: keras.Model, *positional: object, **common: Unpack[CommonArguments]
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        quorum: float = 1.0,
+        **common: Unpack[CommonArguments],
     ) -> None:
+        self.quorum = checked_quorum(quorum)
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""
         return AveragingRule()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"quorum": self.quorum}

@@ -15,8 +15,8 @@ import numpy as np
 
 from distkeras_grid.engine.base import Block, Engine, aligned_empty
 from distkeras_grid.errors import NonFiniteLossError, RefusedError
+from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.fold import is_finite
 from distkeras_grid.parameter_server.messages import Exchanged, WindowCommit
 from distkeras_grid.rules import Rule, adopt_vector, propose_vector
 

@@ -68,13 +68,19 @@ class WorkerPlan:
     batch_size : int
         Rows in a batch.
     window : int or None
-        Batches between two exchanges; None for one an epoch.
+        Batches between two exchanges; None for one an epoch, or after several.
+    epochs_per_window : int
+        Epochs between two exchanges, where `window` is None.
     epochs, seed : int
         Passes over the data, seed of mixing and of random layers.
     workers : int
         Workers of the run.
     shuffle : bool
         Whether each epoch is mixed.
+    bootstrap : bool
+        Whether a worker trains on rows drawn with replacement from its own.
+    own_start : bool
+        Whether workers but the first draw initial weights of their own.
     class_weight : mapping of int to float, optional
         Weight of the samples of each class.
     jit : bool or "auto"
@@ -98,10 +104,13 @@ class WorkerPlan:
     features: Field
     batch_size: int
     window: int | None
+    epochs_per_window: int
     epochs: int
     seed: int
     workers: int
     shuffle: bool
+    bootstrap: bool
+    own_start: bool
     class_weight: Mapping[int, float] | None
     jit: bool | Literal["auto"]
     threads: int
@@ -175,6 +184,7 @@ def _reported(client: WorkerClient) -> Iterator[None]:
 def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[str, Any]:
     import platform
 
+    from distkeras_grid.engine.keras_model import fresh_weights
     from distkeras_grid.worker.loop import train
 
     clock = time.perf_counter()
@@ -189,8 +199,12 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     samples = 0
     if not start.stop:
         # A schedule of the learning rate goes on where the attempt before has left it.
-        done = steps_before(start.next_sequence, spool.rows, plan.batch_size, plan.window)
+        done = steps_before(
+            start.next_sequence, spool.rows, plan.batch_size, plan.window, plan.epochs_per_window
+        )
         engine.model.optimizer.iterations.assign_add(done)
+        if plan.own_start and client.seat > 0 and start.next_sequence == 0:
+            client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
         remaining = _windows(plan, spool.rows, client.seat, start.next_sequence)
         samples = train(engine, plan.rule, client, spool, remaining, plan.class_weight)
     return {
@@ -216,7 +230,9 @@ def _prepare_process(plan: WorkerPlan) -> None:
         refuse_unassigned(addresses, count_gpus(), plan.workers)
 
 
-def steps_before(sequence: int, rows: int, batch_size: int, window: int | None) -> int:
+def steps_before(
+    sequence: int, rows: int, batch_size: int, window: int | None, epochs_per_window: int = 1
+) -> int:
     """Return the steps that a seat has trained before the window of this number.
 
     Examples
@@ -227,9 +243,10 @@ def steps_before(sequence: int, rows: int, batch_size: int, window: int | None) 
     if rows == 0:
         return 0
     steps = math.ceil(rows / batch_size)
-    length = steps if window is None else window
-    epochs, windows = divmod(sequence, math.ceil(steps / length))
-    return epochs * steps + windows * length
+    if window is None:
+        return sequence * epochs_per_window * steps
+    epochs, windows = divmod(sequence, math.ceil(steps / window))
+    return epochs * steps + windows * window
 
 
 def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
@@ -243,6 +260,8 @@ def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
         offset=plan.features.offset,
         block_shape=None if plan.window is None else (plan.window, plan.batch_size),
         jit=plan.jit,
+        local_steps=plan.rule.local_steps,
+        momentum=plan.rule.local_momentum,
     )
     if plan.workers > 1:
         # Workers that drop the same units would lose the benefit of averaging; a single worker
@@ -263,6 +282,8 @@ def _windows(plan: WorkerPlan, rows: int, seat: int, start: int = 0) -> Iterator
         seat=seat,
         shuffle=plan.shuffle,
         start_sequence=start,
+        epochs_per_window=plan.epochs_per_window,
+        bootstrap=plan.bootstrap,
     )
 
 

@@ -6,18 +6,26 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.parameter_server import fold
+from distkeras_grid.parameter_server import center as arithmetic
+from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
     CommitInfo,
-    SynchronousRule,
+    LocalSteps,
     adopt_vector,
     build_rule,
     propose_vector,
 )
 
-PARAMETERS = {"elastic": {"alpha": 0.25}}
+PARAMETERS = {
+    "adagrad": {"rate": 0.25},
+    "elastic": {"alpha": 0.25},
+    "elastic_momentum": {"alpha": 0.25},
+    "elastic_round": {"alpha": 0.25},
+}
+#: Rules whose workers keep their own weights when a reply was lost.
+KEEP_OWN = ("sequential", "member", "elastic", "elastic_momentum", "elastic_round")
 TRAINABLE, SIZE = 150_000, 200_000  # more than one chunk of each part
 
 
@@ -29,16 +37,24 @@ def random_vector(seed):
     return np.random.default_rng(seed).normal(size=SIZE).astype(np.float32)
 
 
-def exchange(rule, center, before, after, workers=1):
+def trained(rule, before, change):
+    """What `after` holds when the window has changed the weights by `change`."""
+    after = change.copy() if rule.local_steps is LocalSteps.GRADIENT else before + change
+    after[TRAINABLE:] = before[TRAINABLE:] + change[TRAINABLE:]
+    return after
+
+
+def exchange(rule, vector, before, after, workers=1):
     """One exchange of one worker; returns what its next window starts from."""
-    payload, start = np.empty_like(center), np.empty_like(center)
+    center = Center(rule, vector, TRAINABLE, workers)
+    payload, start = np.empty_like(vector), np.empty_like(vector)
+    center.greet(0, start)
     propose_vector(rule, TRAINABLE, before, after, 3, payload)
     info = CommitInfo(seat=0, steps=3, samples=5, staleness=0)
     if isinstance(rule, AsynchronousRule):
-        fold.fold_commit(rule, center, payload, TRAINABLE, info, workers)
+        center.fold(payload, info)
     else:
-        assert isinstance(rule, SynchronousRule)
-        fold.combine_round(rule, center, [payload], TRAINABLE, [info])
+        center.combine([payload], [info])
     adopt_vector(rule, TRAINABLE, after, payload, start)
     return start
 
@@ -52,7 +68,8 @@ def test_round_trip_by_name_and_parameters(rule):
 def test_nothing_trained_changes_nothing(rule):
     """Center and worker agree and no gradient came: a fixed point, bit for bit."""
     center = random_vector(0)
-    start = exchange(rule, center, random_vector(0), random_vector(0), workers=4)
+    after = trained(rule, random_vector(0), np.zeros(SIZE, np.float32))
+    start = exchange(rule, center, random_vector(0), after, workers=4)
     np.testing.assert_array_equal(center, random_vector(0))
     np.testing.assert_array_equal(start, random_vector(0))
 
@@ -69,7 +86,7 @@ def test_inputs_of_the_worker_side_are_left_alone(rule):
 def test_folding_by_chunks_is_folding_at_once(rule, monkeypatch):
     chunked, whole = random_vector(3), random_vector(3)
     starts = [exchange(rule, chunked, random_vector(3), random_vector(4))]
-    monkeypatch.setattr(fold, "CHUNK", SIZE)
+    monkeypatch.setattr(arithmetic, "CHUNK", SIZE)
     starts.append(exchange(rule, whole, random_vector(3), random_vector(4)))
     np.testing.assert_array_equal(chunked, whole)
     np.testing.assert_array_equal(*starts)
@@ -97,14 +114,13 @@ def test_adopt_may_work_in_place(rule):
 
 @pytest.mark.parametrize("rule", built())
 def test_repeated_commits_leave_the_center_alone(rule):
-    if isinstance(rule, AsynchronousRule):
-        center, payload = random_vector(9), random_vector(10)
-        fold.repeat_reply(rule, center, payload, TRAINABLE)
-        np.testing.assert_array_equal(center, random_vector(9))
-        start = np.empty_like(center)
-        adopt_vector(rule, TRAINABLE, random_vector(10), payload, start)
-        worker = random_vector(10) if rule.empty_reply or rule.name == "elastic" else center
-        np.testing.assert_array_equal(start[:TRAINABLE], worker[:TRAINABLE])
+    center, payload = Center(rule, random_vector(9), TRAINABLE, 1), random_vector(10)
+    center.repeat(payload, 0)
+    np.testing.assert_array_equal(center.vector, random_vector(9))
+    start = np.empty_like(payload)
+    adopt_vector(rule, TRAINABLE, random_vector(10), payload, start)
+    worker = random_vector(10) if rule.name in KEEP_OWN else random_vector(9)
+    np.testing.assert_array_equal(start[:TRAINABLE], worker[:TRAINABLE])
 
 
 def test_unknown_names_are_errors_with_a_hint():
@@ -121,6 +137,12 @@ def test_unknown_names_are_errors_with_a_hint():
         ("elastic", {"alpha": 1.5}),
         ("elastic", {"alpha": float("nan")}),
         ("elastic", {"alpha": "1"}),
+        ("elastic_momentum", {"alpha": 0.1, "momentum": 1.0}),
+        ("adagrad", {"rate": 0}),
+        ("adagrad", {"rate": 1, "epsilon": -1}),
+        ("distance", {"gamma": 0}),
+        ("energy_matching", {"momentum": "0.9"}),
+        ("energy_matching", {"kappa": float("inf")}),
         ("downpour", {"commit_scale": 0}),
         ("downpour", {"commit_scale": float("inf")}),
     ],

@@ -110,6 +110,23 @@ def killed_while_spark_works(spark: Any, shaky: Sandbox, daemon: str) -> Iterato
         shaky.restart(daemon)
 
 
+def wait_for_copies(spark: Any, folder: str) -> None:
+    """Wait until every block lies on both DataNodes: who has one copy loses it with its node."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(folder)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+
+    def fewest() -> int:
+        counts, found = [], files.listFiles(path, True)
+        while found.hasNext():
+            counts += [len(block.getNames()) for block in found.next().getBlockLocations()]
+        return min(counts)
+
+    deadline = time.monotonic() + 60
+    while fewest() < 2:
+        assert time.monotonic() < deadline, "a block still lacks its second copy"
+        time.sleep(0.2)
+
+
 def test_a_datanode_dies_during_tiling(
     spark: Any, shaky: Sandbox, images: str, expected: set[Any]
 ) -> None:
@@ -125,6 +142,7 @@ def test_a_datanode_dies_during_training(spark: Any, shaky: Sandbox, images: str
 
     settings = settings_for(shaky, images, "trained")
     tile_images(settings, spark=spark, say=lambda _: None)
+    wait_for_copies(spark, settings.output)
     train, _ = read_tiles(settings.output)
     trainer = ADAG(build((64, 64, 1), 2), num_workers=2, batch_size=8, features_col="image")
     with killed_while_spark_works(spark, shaky, "datanode-0"):

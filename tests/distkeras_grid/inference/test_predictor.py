@@ -150,7 +150,7 @@ class TestOnSpark:
         with pytest.raises(SchemaError, match=r"'imag' is not a column.*Did you mean 'image'"):
             ModelPredictor(model, "imag").predict(df)
         with pytest.raises(SchemaError, match=r"carries no metadata.*Field\("):
-            ModelPredictor(model, "image").predict(df.withMetadata("image", {}))
+            ModelPredictor(model, "image").predict(df.withMetadata("image", {"other": 1}))
         with pytest.raises(SchemaError, match=r"holds values of shape \(4, 1, 1\)"):
             ModelPredictor(model, Field("image", (4, 1, 1))).predict(df)
         with pytest.raises(ConfigurationError, match="must be a DataFrame"):

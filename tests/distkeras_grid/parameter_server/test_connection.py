@@ -39,7 +39,7 @@ def examples():
         ),
         messages.Command(True, None),
         messages.Done(),
-        messages.FetchCenter(None),
+        messages.FetchCenter(None, 0),
         messages.Center(9),
         messages.Refused("no"),
         messages.Goodbye("FencedError", "no"),

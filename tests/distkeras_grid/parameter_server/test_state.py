@@ -10,7 +10,7 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState
 
 
-def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0):
+def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, quorum=1.0):
     return ServerState(
         ServerSettings(
             run="test",
@@ -23,6 +23,7 @@ def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0):
             bind_host="127.0.0.1",
             advertised_host="127.0.0.1",
             snapshots_per_epoch=snapshots_per_epoch,
+            quorum=quorum,
         )
     )
 
@@ -58,7 +59,7 @@ def test_a_newer_connection_silences_the_older_one(attempt):
         lambda: state.ready(old, 100),
         lambda: state.start(old),
         lambda: state.admit(arrive(old, 0), finite=True),
-        lambda: state.finish(old),
+        lambda: state.finish(old, 1.0),
         lambda: state.fail(old, "ValueError", ""),
     ]
     for call in calls:
@@ -109,7 +110,7 @@ def test_a_seat_without_rows_holds_nobody_up():
     state.ready(full, 100)
     assert state.may_start(full)
     assert state.missing([1]) == []
-    state.finish(empty)
+    state.finish(empty, 1.0)
     assert state.missing([1]) == []
     assert state.missing([]) == [1]
 
@@ -255,3 +256,62 @@ def test_a_window_event_says_what_the_driver_needs():
         *("started", "seconds", "staleness", "bytes_up", "bytes_down", "folded_at", "version"),
     }
     assert (event["attempt"], event["samples"], event["bytes_up"]) == (7, 3, 100)
+
+
+def begin(state, rows):
+    """Let every seat start with its rows; returns their sessions."""
+    sessions = [state.join(number, 0) for number in range(len(rows))]
+    for session, count in zip(sessions, rows, strict=True):
+        state.ready(session, count)
+    for session in sessions:
+        state.start(session)
+    return sessions
+
+
+def test_a_quorum_counts_those_that_could_still_come():
+    state = make(seats=5, rows=50, rule="averaging", quorum=0.8)
+    sessions = begin(state, [10] * 5)
+    assert state.needed([]) == 4
+    state.lose(sessions[4])
+    assert state.needed([0, 1]) == 4, "who died may come back"
+    state.finish(sessions[3], 1.0)
+    assert state.needed([0, 1]) == 4, "0.8 of four is 3.2"
+    assert make(seats=5, rule="averaging").needed([]) == 5
+
+
+def test_what_comes_after_its_round_is_dropped_counted_and_told():
+    state = make(seats=3, rows=30, epochs=1, rule="averaging", quorum=0.6, snapshots_per_epoch=1)
+    sessions = begin(state, [10] * 3)
+    first = [arrive(session, 0, samples=10) for session in sessions]
+    assert not any(state.is_late(arrival) for arrival in first)
+    state.fold(first[:2], now=1.0)
+    assert state.is_late(first[2])
+    reply, snapshots = state.drop(first[2], now=2.0)
+    assert (reply.version, reply.staleness, list(snapshots)) == (1, 1, [1])
+    assert (state.samples_folded, state.samples_dropped) == (20, 10)
+    assert state.update(0).seats[2].samples_folded == 0
+    late = kinds(state, "late")
+    assert [(event["worker"], event["samples"], event["version"]) for event in late] == [(2, 10, 1)]
+    assert not state.is_late(arrive(sessions[2], 1)), "it goes on from the center it was told"
+    assert [event["samples"] for event in kinds(state, "epoch")] == [20]
+
+
+def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():
+    state = make(seats=3, rows=30, epochs=2, rule="averaging", quorum=0.6, snapshots_per_epoch=1)
+    sessions = begin(state, [10] * 3)
+    for sequence in range(2):
+        state.fold([arrive(s, sequence, samples=10) for s in sessions[:2]], now=1.0)
+    assert list(state.finish(sessions[0], 2.0)) == []
+    assert not state.stop
+    assert list(state.finish(sessions[1], 3.0)) == [2]
+    assert state.stop, "the third is not waited for"
+    assert [event["at"] for event in kinds(state, "epoch")] == [1.0, 3.0]
+
+
+def test_a_run_that_the_driver_has_stopped_ends_no_further_epoch():
+    state = make(seats=1, rows=10, epochs=3)
+    (session,) = begin(state, [10])
+    fold(state, arrive(session, 0, samples=10))
+    state.command(stop=True, learning_rate=None)
+    assert list(state.finish(session, 2.0)) == []
+    assert len(kinds(state, "epoch")) == 1

@@ -20,7 +20,7 @@ def train(start, steps):
 def exchange(rule, center, before, after, steps):
     payload = np.empty_like(center)
     rule.propose(before, after, steps, payload)
-    rule.fold(center, payload, CommitInfo(0, steps, steps, 0))
+    rule.fold(center, payload, CommitInfo(0, steps, steps, 0), [])
     start = np.empty_like(center)
     rule.adopt(after, payload, start)
     return start
@@ -85,7 +85,7 @@ def test_folds_commute_and_add_up_exactly():
     for order in (range(20), reversed(range(20))):
         center = np.ones(3, np.float32)
         for number in order:
-            DownpourRule().fold(center, commits[number].copy(), CommitInfo(number, 1, 1, 0))
+            DownpourRule().fold(center, commits[number].copy(), CommitInfo(number, 1, 1, 0), [])
         centers.append(center)
     np.testing.assert_array_equal(*centers)
     np.testing.assert_array_equal(centers[0], 1 + commits.sum(axis=0))

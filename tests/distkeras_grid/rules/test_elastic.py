@@ -11,7 +11,7 @@ INFO = CommitInfo(0, 1, 1, 0)
 def exchange(rule, center, x):
     payload = np.empty_like(x)
     rule.propose(x, x, 1, payload)
-    rule.fold(center, payload, INFO)
+    rule.fold(center, payload, INFO, [])
     rule.adopt(x, payload, x)
 
 

@@ -11,6 +11,7 @@ from distkeras_grid.trainers.description import announce_run
 
 class ADAG:
     batch_size = 8
+    introduction = ""
 
 
 def announced(rule, seats=2, window=WindowChoice(4)):  # noqa: B008 - frozen

@@ -16,6 +16,10 @@ from distkeras_grid.errors import (
     StartTimeoutError,
     UnknownArgumentError,
 )
+from distkeras_grid.history import History
+from distkeras_grid.rules import RULES, build_rule
+from distkeras_grid.trainers import TRAINERS
+from distkeras_grid.trainers.saved_run import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -68,7 +72,7 @@ def weights(model):
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
-def trained(name, model, data, *, train=None, **arguments):
+def trained(name, model, data, /, *, train=None, **arguments):
     import distkeras_grid
 
     trainer = getattr(distkeras_grid, name)(model, progress=False, **arguments)
@@ -131,6 +135,106 @@ def test_A2_adag_with_one_worker_equals_lookahead(ordered, arrays):
     )
     expected = np.concatenate([w.ravel() for w in slow])
     np.testing.assert_allclose(weights(trainer.model), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TRAINERS if name not in ("SingleTrainer", "EnsembleTrainer")]
+)
+def test_every_trainer_folds_every_sample_and_learns(frame, arrays, name):
+    before = build().evaluate(*arrays, verbose=0)[0]
+    trainer = trained(
+        name, build(), frame, worker_optimizer="sgd", learning_rate=0.2, batch_size=8, num_epoch=6
+    )
+    assert trainer.history.samples == 6 * ROWS
+    assert sorted({record.worker for record in trainer.history.records}) == [0, 1]
+    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
+    assert build_rule(**trainer.run["rule"]).name in RULES
+
+
+def test_downpour_with_adagrad_on_the_server_learns(frame, arrays):
+    before = build().evaluate(*arrays, verbose=0)[0]
+    trainer = trained(
+        "DOWNPOUR",
+        build(),
+        frame,
+        server_optimizer="adagrad",
+        server_learning_rate=0.2,
+        batch_size=8,
+        num_epoch=4,
+    )
+    assert trainer.run["communication_window"] == 1
+    assert trainer.history.samples == 4 * ROWS
+    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
+
+
+def test_a_quorum_drops_what_comes_late_and_counts_it(frame):
+    trainer = trained("AveragingTrainer", build(), frame, quorum=0.5, batch_size=8, num_epoch=4)
+    history = trainer.history
+    assert {record.worker for record in history.late} <= {0, 1}
+    passed = history.samples + sum(record.samples for record in history.late)
+    assert ROWS * 4 // 2 <= passed <= ROWS * 4
+    assert len(history.epoch_records) == 4
+    assert History.from_jsonl_text(history.to_jsonl_text()).late == history.late
+
+
+def test_one_shot_averaging_exchanges_once(ordered, arrays):
+    """Zinkevich: the mean of workers that never met; with one, fit itself."""
+    expected = build()
+    expected.fit(*arrays, batch_size=8, epochs=3, shuffle=False, verbose=0)
+    trainer = trained(
+        "AveragingTrainer",
+        build(),
+        ordered,
+        batch_size=8,
+        num_epoch=3,
+        num_workers=1,
+        communication_window="once",
+        train={"shuffle": False},
+    )
+    assert [(r.steps, r.samples) for r in trainer.history.records] == [(75, 600)]
+    np.testing.assert_allclose(weights(trainer.model), weights(expected), rtol=0, atol=2e-6)
+
+
+def test_N1_an_ensemble_of_one_is_the_single_trainer(ordered):
+    common = {"batch_size": 8, "num_epoch": 2, "train": {"shuffle": False}}
+    single = trained("SingleTrainer", build("adam"), ordered, **common)
+    ensemble = trained("EnsembleTrainer", build("adam"), ordered, num_workers=1, **common)
+    (member,) = ensemble.models
+    np.testing.assert_array_equal(weights(member), weights(single.model))
+
+
+def test_N2_members_train_alone_each_on_all_rows(frame, arrays, tmp_path):
+    common = {"batch_size": 8, "num_epoch": 3, "worker_optimizer": "sgd", "learning_rate": 0.2}
+    two = trained("EnsembleTrainer", build(), frame, num_workers=2, **common)
+    one = trained("EnsembleTrainer", build(), frame, num_workers=1, **common)
+    assert two.history.samples == 2 * 3 * ROWS
+    assert not np.allclose(weights(two.models[0]), weights(two.models[1]))
+    np.testing.assert_allclose(weights(two.models[0]), weights(one.models[0]), atol=1e-6)
+    best = min(member.evaluate(*arrays, verbose=0)[0] for member in two.models)
+    loss, accuracy = two.model.evaluate(*arrays, verbose=0)
+    assert accuracy > 0.6
+    assert loss < 2 * best
+    two.save(tmp_path.as_uri() + "/run")
+    loaded = load(tmp_path.as_uri() + "/run").model
+    np.testing.assert_allclose(loaded.predict(arrays[0], verbose=0), two.model(arrays[0]), 1e-5)
+
+
+@pytest.mark.parametrize(("data", "samples"), [("partition", ROWS), ("bootstrap", 2 * ROWS)])
+def test_members_train_on_their_share_or_on_a_sample(frame, data, samples):
+    trainer = trained("EnsembleTrainer", build(), frame, data=data, batch_size=8)
+    assert trainer.history.samples == samples
+    assert len(trainer.models) == 2
+
+
+def test_an_ensemble_refuses_what_looks_at_one_center(frame):
+    with pytest.raises(ConfigurationError, match="as many centers as members"):
+        trained("EnsembleTrainer", build(), frame, train={"validation_data": frame})
+
+
+@pytest.mark.parametrize("name", ["GEM", "EAMSGD"])
+def test_rules_of_plain_gradients_refuse_another_optimizer(frame, name):
+    with pytest.raises(ConfigurationError, match=rf"{name} makes its steps .* Received: Adam"):
+        trained(name, build("adam"), frame)
 
 
 def counting_model(rows):

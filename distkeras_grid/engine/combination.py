@@ -1,0 +1,100 @@
+"""Several models of one shape as one model, whose output is what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from distkeras_grid.errors import ConfigurationError
+
+COMBINATIONS = ("mean", "vote", "geometric")
+
+
+def check_combination(how: str) -> str:
+    """Return the name of a combination.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none of that name.
+    """
+    if how not in COMBINATIONS:
+        raise ConfigurationError(
+            f"combine must be one of {', '.join(map(repr, COMBINATIONS))}. Received: {how!r}."
+        )
+    return how
+
+
+@keras.saving.register_keras_serializable(package="distkeras_grid")
+class Combination(keras.layers.Layer):  # type: ignore[misc]
+    """One output from those of several models.
+
+    Parameters
+    ----------
+    how : {"mean", "vote", "geometric"}
+        The mean of the outputs; the share of the models whose largest output is this one; or the
+        geometric mean, for outputs that are probabilities, made to sum to 1 again.
+    """
+
+    def __init__(self, how: str = "mean", **options: Any) -> None:
+        super().__init__(**options)
+        self.how = check_combination(how)
+
+    def call(self, outputs: Sequence[Any]) -> Any:
+        """Combine outputs of the shape ``(rows, ..., classes)``."""
+        from keras import ops
+
+        stacked = ops.stack(list(outputs), axis=0)
+        if self.how == "vote":
+            classes = stacked.shape[-1]
+            stacked = ops.one_hot(ops.argmax(stacked, axis=-1), classes, dtype=stacked.dtype)
+        if self.how != "geometric":
+            return ops.mean(stacked, axis=0)
+        return ops.softmax(ops.mean(ops.log(stacked + keras.config.epsilon()), axis=0), axis=-1)
+
+    def compute_output_shape(self, input_shape: Sequence[tuple[int | None, ...]]) -> Any:
+        """Return the shape of each output, which is that of the combination."""
+        return input_shape[0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what the constructor takes."""
+        return {**super().get_config(), "how": self.how}
+
+
+def combine_models(models: Sequence[Any], how: str) -> Any:
+    """Return a model of several models.
+
+    Parameters
+    ----------
+    models : sequence of keras.Model
+        Built, of one architecture, with one input and one output; they become its layers
+        ``member_0``, ``member_1`` and so on.
+    how : {"mean", "vote", "geometric"}
+        As in `Combination`.
+
+    Returns
+    -------
+    keras.Model
+        Not compiled.
+
+    Raises
+    ------
+    ConfigurationError
+        If a model has not one input and one output.
+    """
+    first = models[0]
+    inputs: list[Any] = getattr(first, "inputs", None) or []
+    outputs: list[Any] = getattr(first, "outputs", None) or []
+    if len(inputs) != 1 or len(outputs) != 1:
+        raise ConfigurationError(
+            "An ensemble combines models that declare one input and one output. "
+            f"Received: {len(inputs)} inputs, {len(outputs)} outputs of model {first.name!r}."
+        )
+    shared = keras.Input(inputs[0].shape[1:], dtype=inputs[0].dtype, name=inputs[0].name)
+    said = []
+    for number, model in enumerate(models):
+        model.name = f"member_{number}"
+        said.append(model(shared))
+    return keras.Model(shared, Combination(how, name=how)(said), name="ensemble")

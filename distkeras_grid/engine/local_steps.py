@@ -1,0 +1,187 @@
+"""What a worker's optimizer does in a window, and what of it travels.
+
+Three kinds, of `distkeras_grid.rules.LocalSteps`: the model's own optimizer, plain SGD with the
+momentum of EAMSGD, and plain SGD that keeps the sum of the gradients it is given. All act through
+the model's own ``train_step``: whatever that applies is what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import LocalSteps
+from distkeras_grid.weights import Vector
+
+# What makes SGD other than "w <- w - learning_rate g". Clipping does not: it makes the gradient.
+_MORE_THAN_PLAIN = ("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps")
+
+
+def check_plain_sgd(optimizer: Any, who: str) -> None:
+    """Refuse an optimizer that does more than ``w <- w - learning_rate g``.
+
+    Parameters
+    ----------
+    optimizer : keras.optimizers.Optimizer
+        The worker's.
+    who : str
+        Whose rule asks for it, for the error.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is another one, or SGD with momentum, weight decay, moving averages of the weights or
+        accumulated gradients.
+    """
+    import keras
+
+    more = [name for name in _MORE_THAN_PLAIN if getattr(optimizer, name, None)]
+    if type(optimizer) is keras.optimizers.SGD and not more:
+        return
+    received = type(optimizer).__name__
+    if type(optimizer) is keras.optimizers.SGD:
+        received += "(" + ", ".join(f"{name}={getattr(optimizer, name)!r}" for name in more) + ")"
+    raise ConfigurationError(
+        f"{who} makes its steps from plain gradients: give it worker_optimizer="
+        f"keras.optimizers.SGD(learning_rate) and nothing more. Received: {received}."
+    )
+
+
+class OwnSteps:
+    """Steps of the model's own optimizer: weights travel as they are.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled; its optimizer may be replaced.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._optimizer = model.optimizer
+
+    def loaded(self, trainable: Sequence[Any]) -> Sequence[Any]:
+        """Return what the variables shall hold for these weights; all are tensors."""
+        return trainable
+
+    def travelling(self, variables: Sequence[Any]) -> Sequence[Any]:
+        """Return the weights that travel for what the variables hold."""
+        return [variable.value for variable in variables]
+
+    def finish(self, out: Vector) -> None:
+        """Replace the trainable part of the weights by what travels instead, at a window's end."""
+
+    def check_applied(self, before: int, model: Any) -> None:
+        """Refuse a ``train_step`` that has not used the optimizer; `before` are its iterations."""
+
+
+class LookAheadSteps(OwnSteps):
+    """SGD with Nesterov's momentum.
+
+    Keras keeps ``x + momentum v`` in the variables, where it takes the gradient; ``x`` travels,
+    and ``v`` stays with the optimizer.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled with plain SGD, whose rate is kept.
+    momentum : float
+        At least 0 and below 1.
+    """
+
+    def __init__(self, model: Any, momentum: float) -> None:
+        import keras
+
+        config = model.optimizer.get_config()
+        config.update(momentum=momentum, nesterov=momentum > 0)
+        model.optimizer = keras.optimizers.SGD.from_config(config)
+        super().__init__(model)
+        self._momentum = momentum
+
+    def loaded(self, trainable: Sequence[Any]) -> Sequence[Any]:
+        """Return ``x + momentum v``."""
+        return [x + ahead for x, ahead in zip(trainable, self._ahead(len(trainable)), strict=True)]
+
+    def travelling(self, variables: Sequence[Any]) -> Sequence[Any]:
+        """Return ``x``."""
+        held = (variable.value for variable in variables)
+        return [y - ahead for y, ahead in zip(held, self._ahead(len(variables)), strict=True)]
+
+    def _ahead(self, count: int) -> list[Any]:
+        # Without momentum Keras keeps no velocities.
+        velocities = self._optimizer.momentums or [0.0] * count
+        return [self._momentum * getattr(v, "value", v) for v in velocities]
+
+
+class GradientSteps(OwnSteps):
+    """Plain SGD that sums the gradients it is given; the sum travels.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled with plain SGD.
+    """
+
+    def __init__(self, model: Any) -> None:
+        model.optimizer = _summing_sgd().from_config(model.optimizer.get_config())
+        super().__init__(model)
+
+    def finish(self, out: Vector) -> None:
+        """Put the sum where the weights were, and begin a new one."""
+        start = 0
+        for variable in self._optimizer.sums:
+            values = np.asarray(variable).ravel()
+            out[start : start + values.size] = values
+            start += values.size
+            variable.assign(np.zeros(variable.shape, np.float32))
+
+    def check_applied(self, before: int, model: Any) -> None:
+        """Refuse a step whose gradients never came to the optimizer."""
+        if int(self._optimizer.iterations.numpy()) == before:
+            raise ConfigurationError(
+                f"train_step of {type(model).__name__} applied nothing: this rule sends the "
+                "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
+            )
+
+
+def install(model: Any, kind: LocalSteps, momentum: float) -> OwnSteps:
+    """Give a model the optimizer of a kind of local steps.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled; with plain SGD unless its own optimizer is wanted.
+    kind : LocalSteps
+        Which steps.
+    momentum : float
+        Of the look-ahead.
+    """
+    if kind is LocalSteps.LOOK_AHEAD:
+        return LookAheadSteps(model, momentum)
+    if kind is LocalSteps.GRADIENT:
+        return GradientSteps(model)
+    return OwnSteps(model)
+
+
+def _summing_sgd() -> Any:
+    """Return the class; Keras is not imported before it is needed."""
+    import keras
+
+    class SummingSGD(keras.optimizers.SGD):  # type: ignore[misc]
+        """SGD that adds up what it is given."""
+
+        def build(self, variables: Any) -> None:
+            if self.built:
+                return
+            super().build(variables)
+            self.sums = self.add_optimizer_variables(variables, "gradient_sum")
+
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+            self.assign_add(self.sums[self._get_variable_index(variable)], gradient)
+            super().update_step(gradient, variable, learning_rate)
+
+    return SummingSGD

@@ -1,0 +1,84 @@
+"""Gradient energy matching."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory
+from distkeras_grid.rules.parameters import check_positive
+from distkeras_grid.weights import Vector
+
+
+@dataclass(frozen=True)
+class EnergyMatchingRule(AsynchronousRule):
+    """Gradient energy matching (GEM).
+
+    Hermans and Louppe, "Gradient Energy Matching for Distributed Asynchronous Gradient Descent",
+    2018, algorithm 1. With the window's step ``d = x - x0`` of plain SGD, per weight: ``m <- mu m
+    + d``, ``c <- c + p d`` with ``p = (kappa |m| - |c - s|) / (|d| + epsilon)``, and ``s <- c``. So
+    all workers together move the center by what momentum SGD would, in one worker's place.
+
+    The paper's workers pull the center before they commit. Here the server keeps ``m`` and ``s``
+    of each worker and computes ``p`` in the step that folds: one exchange a window, and nobody
+    moves the center in between.
+
+    Parameters
+    ----------
+    momentum : float
+        ``mu``, at least 0 and below 1; 0.9 in the paper.
+    kappa : float
+        Energy of the proxy; the authors call 2 a good value, 4 diverges.
+    largest_scale : float
+        ``p`` is kept between 0 and this; 5 in the authors' code.
+    epsilon : float
+        1e-12 in the authors' code.
+    exclude_own_commit : bool
+        Leave the worker's own last commit out of the shift ``c - s``. The paper counts it, so that
+        a worker alone moves by half of its momentum on average.
+    """
+
+    name: ClassVar[str] = "energy_matching"
+    plain_sgd: ClassVar[bool] = True
+    seat_vectors: ClassVar[int] = 2
+    momentum: float = 0.9
+    kappa: float = 1.0
+    largest_scale: float = 5.0
+    epsilon: float = 1e-12
+    exclude_own_commit: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive("momentum", self.momentum, below=1, zero=True)
+        check_positive("kappa", self.kappa)
+        check_positive("largest_scale", self.largest_scale)
+        check_positive("epsilon", self.epsilon)
+
+    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+        """Send ``d``."""
+        np.subtract(after, before, out=out)
+
+    def greet(self, center: Vector, memory: Memory) -> None:
+        """Remember where the next window starts; the momentum stays."""
+        np.copyto(memory[1], center)
+
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
+        """Scale the step so that the energies match, and add it."""
+        momentum, start = memory
+        np.multiply(momentum, self.momentum, out=momentum)
+        np.add(momentum, payload, out=momentum)
+        scale = self.kappa * np.abs(momentum) - np.abs(center - start)
+        np.divide(scale, np.abs(payload) + self.epsilon, out=scale)
+        np.clip(scale, 0, self.largest_scale, out=scale)
+        if not self.exclude_own_commit:
+            np.copyto(start, center)
+        np.multiply(payload, scale, out=payload)
+        np.add(center, payload, out=center)
+        np.copyto(payload, center)
+        if self.exclude_own_commit:
+            np.copyto(start, center)
+
+    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
+        """Take the center over."""
+        np.copyto(out, reply)

@@ -1,0 +1,41 @@
+"""Checks of what rules are built from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distkeras_grid.errors import ConfigurationError
+
+
+def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool = False) -> None:
+    """Refuse a parameter that is out of its range.
+
+    Parameters
+    ----------
+    name : str
+        For the error.
+    value : object
+        What came in.
+    below : float, default infinity
+        The number must be smaller.
+    zero : bool, default False
+        Whether 0 is allowed.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no number, or out of its range.
+
+    Examples
+    --------
+    >>> check_positive("momentum", 0, below=1, zero=True)
+    >>> check_positive("kappa", "2")
+    Traceback (most recent call last):
+    distkeras_grid.errors.ConfigurationError: kappa must be above 0 and finite, '2' came in.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (0 <= value < below) or (value == 0 and not zero):
+        least = "at least 0" if zero else "above 0"
+        most = "finite" if below == math.inf else f"below {below:g}"
+        raise ConfigurationError(f"{name} must be {least} and {most}, {value!r} came in.")

@@ -1,0 +1,124 @@
+"""A trainer whose workers train models of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+
+import keras
+
+from distkeras_grid.engine.combination import check_combination, combine_models
+from distkeras_grid.engine.compile_settings import compile_model
+from distkeras_grid.engine.keras_model import (
+    model_from_bytes,
+    model_to_bytes,
+    set_flat_weights,
+)
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import MemberRule, Rule
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+if TYPE_CHECKING:
+    from distkeras_grid.trainers.preparation import TrainRequest
+    from distkeras_grid.weights import Vector
+
+DATA = ("full", "partition", "bootstrap")
+
+
+class EnsembleTrainer(Trainer):
+    """Several models side by side, one a worker, and one model that says what they say together.
+
+    Hansen and Salamon, "Neural network ensembles", IEEE PAMI 12, 1990; with
+    ``data="bootstrap"`` bagging (Breiman, "Bagging predictors", Machine Learning 24, 1996). It
+    costs one training for each member.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model, with one input and one output.
+    data : {"full", "partition", "bootstrap"}, default "full"
+        What each member trains on: all rows, its own share of them, or as many as there are, drawn
+        with replacement.
+    initial : {"own", "given"}, default "own"
+        Weights that members start from: drawn anew for each but the first, which keeps the
+        model's, or the model's for all.
+    combine : {"mean", "vote", "geometric"}, default "mean"
+        How the members' outputs become one; see `Combination`.
+    **common
+        As in `Trainer`; `num_workers` is the number of members. The window is 16 batches; it only
+        sets how often weights and figures reach the driver.
+
+    Attributes
+    ----------
+    models : list of keras.Model
+        The members, compiled as the model was.
+
+    Notes
+    -----
+    ``train`` returns the model of all members; predictors, evaluators and ``save`` take it as any
+    other. ``validation_data`` and callbacks, which look at one center, are refused.
+    """
+
+    default_window: ClassVar[int] = 16
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        data: Literal["full", "partition", "bootstrap"] = "full",
+        initial: Literal["own", "given"] = "own",
+        combine: Literal["mean", "vote", "geometric"] = "mean",
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        if data not in DATA:
+            raise ConfigurationError(
+                f"data must be one of {', '.join(map(repr, DATA))}. Received: {data!r}."
+            )
+        if initial not in ("own", "given"):
+            raise ConfigurationError(f"initial must be 'own' or 'given'. Received: {initial!r}.")
+        self.data = data
+        self.initial = initial
+        self.combine = check_combination(combine)
+        self.models: list[keras.Model] = []
+        super().__init__(keras_model, *positional, **common)
+
+    @property
+    def seats_hold(self) -> Literal["full", "partition", "bootstrap"]:
+        """What each member trains on."""
+        return self.data
+
+    @property
+    def own_start(self) -> bool:
+        """Whether members draw their own weights."""
+        return self.initial == "own"
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule: each worker has a center of its own."""
+        return MemberRule()
+
+    def check_request(self, request: TrainRequest) -> None:
+        """Refuse what looks at one center."""
+        if request.validation_data is not None or request.callbacks:
+            raise ConfigurationError(
+                "EnsembleTrainer has as many centers as members: leave validation_data and "
+                "callbacks out, and evaluate the model that train() returns, or trainer.models."
+            )
+
+    def assemble(self, model: keras.Model, centers: Sequence[Vector]) -> keras.Model:
+        """Return the model of all members."""
+        archive = model_to_bytes(model)
+        self.models = [model_from_bytes(archive, self.custom_objects) for _ in centers]
+        for member, center in zip(self.models, centers, strict=True):
+            set_flat_weights(member, center)
+        together = combine_models(self.models, self.combine)
+        together.compile(
+            **keras.saving.deserialize_keras_object(
+                model.get_compile_config(), custom_objects=self.custom_objects
+            )
+        )
+        compile_model(together)
+        return together
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"data": self.data, "initial": self.initial, "combine": self.combine}

@@ -1,0 +1,127 @@
+"""Asynchronous trainers whose server gives late commits less weight."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Unpack
+
+import keras
+
+from distkeras_grid.rules import DistanceRule, DynamicRateRule, EnergyMatchingRule, Rule
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.downpour import ADAG
+
+
+class DynSGD(Trainer):
+    """Dynamic learning rate: a commit counts ``1 / (staleness + 1)``.
+
+    Jiang et al., "Heterogeneity-aware Distributed Parameter Servers", SIGMOD 2017, in dist-keras'
+    form; see `DynamicRateRule`. A slow worker counts little: its rows should be like the others'.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    **common
+        As in `Trainer`. The window is 5 batches.
+    """
+
+    default_window: ClassVar[int] = 5
+
+    def __init__(
+        self, keras_model: keras.Model, *positional: object, **common: Unpack[CommonArguments]
+    ) -> None:
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule."""
+        return DynamicRateRule()
+
+
+class StalenessADAG(ADAG):
+    """Accumulated gradients, less of them where others have moved the center meanwhile.
+
+    Hermans' thesis of 2017 calls it ADAG, dist-keras ``Experimental``; see `DistanceRule`. The
+    server keeps one vector for each worker.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    gamma : float, default 1e-4
+        Square of the distance at which a weight's change counts half.
+    **common
+        As in `Trainer`. The window is the number of workers, at least 2.
+    """
+
+    introduction: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        gamma: float = 1e-4,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.gamma = gamma
+        DistanceRule(gamma)
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule."""
+        return DistanceRule(self.gamma)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"gamma": self.gamma}
+
+
+class GEM(Trainer):
+    """Gradient energy matching: all workers together move as momentum SGD would.
+
+    Hermans and Louppe, 2018; see `EnergyMatchingRule`. It exchanges after every batch, which is
+    the most that any trainer asks of the network, and the server keeps two vectors for each worker.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model.
+    momentum : float, default 0.9
+        Of the proxy whose energy is matched.
+    kappa : float, default 1.0
+        Factor of that energy; the authors call 2 a good value, 4 diverges.
+    largest_scale : float, default 5.0
+        Most that a step is scaled by.
+    exclude_own_commit : bool, default False
+        Do not count a worker's own last commit among the shift of the center. The paper counts it.
+    **common
+        As in `Trainer`. The optimizer must be plain SGD. The window is one batch; with a longer
+        one the change of the window takes the gradient's place, which is our extension.
+    """
+
+    default_window: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        momentum: float = 0.9,
+        kappa: float = 1.0,
+        largest_scale: float = 5.0,
+        exclude_own_commit: bool = False,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.momentum = momentum
+        self.kappa = kappa
+        self.largest_scale = largest_scale
+        self.exclude_own_commit = exclude_own_commit
+        self.build_rule(1, "SGD")
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule."""
+        return EnergyMatchingRule(**self.arguments())
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        names = ("momentum", "kappa", "largest_scale", "exclude_own_commit")
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,92 @@
+"""What several models say together."""
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+
+pytestmark = pytest.mark.tensorflow
+
+X = np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32)
+
+
+def members(count=3, units=3):
+    import keras
+
+    models = []
+    for seed in range(count):
+        keras.utils.set_random_seed(seed)
+        layers = [keras.Input((5,)), keras.layers.Dense(units, "softmax")]
+        models.append(keras.Sequential(layers))
+    return models
+
+
+def said(how, models):
+    from distkeras_grid.engine.combination import combine_models
+
+    together = combine_models(models, how)
+    alone = np.stack([np.asarray(model(X)) for model in models])
+    return np.asarray(together(X)), alone
+
+
+def test_N3_the_mean_sums_to_one_and_its_loss_is_at_most_the_mean_loss():
+    together, alone = said("mean", members())
+    np.testing.assert_allclose(together.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(together, alone.mean(axis=0), rtol=1e-6)
+    labels = np.arange(len(X)) % 3
+    rows = np.arange(len(X))
+    losses = -np.log(alone[:, rows, labels])
+    assert -np.log(together[rows, labels]).mean() <= losses.mean()
+
+
+def test_a_vote_counts_largest_outputs():
+    together, alone = said("vote", members())
+    counts = [(alone.argmax(axis=2) == number).mean(axis=0) for number in range(3)]
+    np.testing.assert_allclose(together, np.stack(counts, axis=1), rtol=1e-6)
+
+
+def test_the_geometric_mean_is_made_to_sum_to_one():
+    together, alone = said("geometric", members())
+    expected = np.exp(np.log(alone + 1e-7).mean(axis=0))
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(together, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["mean", "vote", "geometric"])
+def test_N4_the_order_of_the_members_does_not_matter(how):
+    models = members()
+    first, _ = said(how, models)
+    second, _ = said(how, models[::-1])
+    np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["mean", "vote", "geometric"])
+def test_it_is_saved_and_loaded_like_any_model(how):
+    from distkeras_grid.engine.combination import combine_models
+    from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
+
+    together = combine_models(members(), how)
+    loaded = model_from_bytes(model_to_bytes(together))
+    np.testing.assert_array_equal(np.asarray(loaded(X)), np.asarray(together(X)))
+
+
+def test_models_of_several_inputs_are_refused():
+    import keras
+
+    from distkeras_grid.engine.combination import combine_models
+
+    inputs = [keras.Input((2,)), keras.Input((2,))]
+    model = keras.Model(inputs, keras.layers.Add()(inputs))
+    with pytest.raises(ConfigurationError, match=r"one output\. Received: 2 inputs"):
+        combine_models([model, model], "mean")
+
+
+def test_fresh_weights_follow_their_seed_and_leave_the_model_alone():
+    from distkeras_grid.engine.keras_model import fresh_weights, get_flat_weights
+
+    (model,) = members(1)
+    before = get_flat_weights(model)
+    first, again, other = (fresh_weights(model, seed) for seed in ((1, 1), (1, 1), (1, 2)))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    np.testing.assert_array_equal(get_flat_weights(model), before)

@@ -1,0 +1,207 @@
+"""What travels of a window, against Keras' own optimizers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.base import Block
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.rules import (
+    AdagradRule,
+    CommitInfo,
+    ElasticMomentumRule,
+    LocalSteps,
+    adopt_vector,
+    propose_vector,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS, BATCH = 24, 8
+
+
+def data(steps=STEPS):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(steps, BATCH, 5)).astype(np.float32)
+    return x, (x[..., 0] > 0).astype(np.int64)
+
+
+def model(optimizer, batch_norm=False):
+    import keras
+
+    keras.utils.set_random_seed(4)
+    inner = [keras.layers.BatchNormalization()] if batch_norm else []
+    net = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(6, "tanh"), *inner, keras.layers.Dense(2)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    net.compile(optimizer=optimizer, loss=loss)
+    return net
+
+
+def engine(optimizer=None, kind=LocalSteps.GRADIENT, momentum=0.0, **options):
+    import keras
+
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    net = model(optimizer or keras.optimizers.SGD(0.1), **options)
+    return TensorFlowEngine(net, local_steps=kind, momentum=momentum)
+
+
+def fitted(optimizer, **options):
+    """Keras' own training on the same batches."""
+    x, y = data()
+    net = model(optimizer, **options)
+    for batch in zip(x, y, strict=True):
+        net.train_on_batch(*batch)
+    return net
+
+
+def train(worker, rule, window):
+    """One worker against one center; returns the center and what the worker goes on from."""
+    x, y = data()
+    cut = worker.layout.trainable_size
+    center = Center(rule, worker.weights(), cut, seats=1)
+    before, after, payload = (np.empty_like(center.vector) for _ in range(3))
+    center.greet(0, before)
+    for start in range(0, STEPS, window):
+        block = Block(x[start : start + window], y[start : start + window])
+        result = worker.run(before, [block], after)
+        propose_vector(rule, cut, before, after, result.steps, payload)
+        center.fold(payload, CommitInfo(0, result.steps, result.samples, 0))
+        adopt_vector(rule, cut, after, payload, before)
+    return center.vector, before
+
+
+def flat(net):
+    return np.concatenate([np.asarray(v).ravel() for v in net.trainable_variables])
+
+
+def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
+    """What lies before and after the window agrees with it: x - x0 = -rate A."""
+    import keras
+    import tensorflow as tf
+
+    x, y = data()
+    worker, reference = engine(), model(keras.optimizers.SGD(0.1))
+    before = worker.weights()
+    sums = np.zeros_like(before)
+    for features, labels in zip(x[:4], y[:4], strict=True):
+        with tf.GradientTape() as tape:
+            loss = reference.compute_loss(x=features, y=labels, y_pred=reference(features))
+        gradients = tape.gradient(loss, reference.trainable_variables)
+        sums += np.concatenate([np.asarray(g).ravel() for g in gradients])
+        reference.optimizer.apply(gradients)
+    after = np.empty_like(before)
+    blocks = [Block(x[:3], y[:3]), Block(x[3:4], y[3:4])]
+    for _ in range(2):  # a second window begins with a new sum
+        worker.run(before, blocks, after)
+        np.testing.assert_allclose(after, sums, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(flat(worker.model), flat(reference), rtol=1e-5, atol=1e-7)
+
+
+def test_statistics_travel_beside_the_gradients():
+    x, y = data()
+    worker = engine(batch_norm=True)
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    worker.run(before, [Block(x[:2], y[:2])], after)
+    cut = worker.layout.trainable_size
+    held = np.concatenate([np.asarray(v) for v in worker.model.non_trainable_variables])
+    np.testing.assert_array_equal(after[cut:], held)
+    assert not np.array_equal(before[cut:], after[cut:])
+
+
+def test_D7_server_adagrad_of_one_worker_is_keras_adagrad():
+    import keras
+
+    center, _ = train(engine(), AdagradRule(rate=0.05), window=1)
+    expected = fitted(keras.optimizers.Adagrad(0.05, initial_accumulator_value=0.1, epsilon=1e-7))
+    np.testing.assert_allclose(center, flat(expected), rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("window", [1, 6])
+def test_E6_eamsgd_without_force_is_keras_nesterov(window):
+    """Keras stores the look-ahead point x + momentum v, so that is what is compared."""
+    import keras
+
+    rule = ElasticMomentumRule(alpha=0.0, momentum=0.9)
+    worker = engine(keras.optimizers.SGD(0.05), LocalSteps.LOOK_AHEAD, momentum=0.9)
+    _, x = train(worker, rule, window)
+    expected = fitted(keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
+    velocities = [np.asarray(v).ravel() for v in worker.model.optimizer.momentums]
+    np.testing.assert_allclose(x + 0.9 * np.concatenate(velocities), flat(expected), atol=1e-6)
+    theirs = np.concatenate([np.asarray(v).ravel() for v in expected.optimizer.momentums])
+    np.testing.assert_allclose(np.concatenate(velocities), theirs, atol=1e-6)
+
+
+def test_E5_eamsgd_without_momentum_is_aeasgd():
+    import keras
+
+    from distkeras_grid.rules import ElasticRule
+
+    momentum = train(
+        engine(keras.optimizers.SGD(0.05), LocalSteps.LOOK_AHEAD, momentum=0.0),
+        ElasticMomentumRule(alpha=0.25, momentum=0.0),
+        window=3,
+    )
+    plain = train(
+        engine(keras.optimizers.SGD(0.05), LocalSteps.OPTIMIZER), ElasticRule(0.25), window=3
+    )
+    for one, other in zip(momentum, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_train_step_that_applies_nothing_is_refused():
+    import keras
+
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    class Idle(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            return {"loss": self.compute_loss(x=x, y=y, y_pred=self(x))}
+
+    net = Idle([keras.Input((5,)), keras.layers.Dense(2)])
+    net.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = data()
+    with pytest.raises(ConfigurationError, match="train_step of Idle applied nothing"):
+        TensorFlowEngine(net, local_steps=LocalSteps.GRADIENT).warm_up(Block(x, y))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "received"),
+    [
+        ("Adam", {}, "Adam"),
+        ("SGD", {"momentum": 0.9}, r"SGD\(momentum=0.9\)"),
+        ("SGD", {"weight_decay": 0.01}, r"SGD\(weight_decay=0.01\)"),
+        ("SGD", {"use_ema": True}, "use_ema"),
+    ],
+)
+def test_only_plain_sgd_makes_plain_gradients(name, options, received):
+    import keras
+
+    from distkeras_grid.engine.local_steps import check_plain_sgd
+
+    with pytest.raises(ConfigurationError, match=f"GEM .* Received: .*{received}"):
+        check_plain_sgd(getattr(keras.optimizers, name)(**options), "GEM")
+    check_plain_sgd(keras.optimizers.SGD(0.5, clipnorm=1.0), "GEM")
+
+
+def test_an_engine_that_is_kept_takes_over_the_next_run_of_its_own_kind():
+    import keras
+
+    from distkeras_grid.engine.keras_model import model_to_bytes
+    from distkeras_grid.engine.loading import load_engine
+
+    archive = model_to_bytes(model(keras.optimizers.SGD(0.1)))
+    first = load_engine(archive, local_steps=LocalSteps.GRADIENT)
+    x, y = data()
+    first.run(first.weights(), [Block(x[:2], y[:2])], np.empty(first.layout.size, np.float32))
+    again = load_engine(archive, local_steps=LocalSteps.GRADIENT)
+    assert again is first
+    assert int(again.model.optimizer.iterations.numpy()) == 0
+    other = load_engine(archive, local_steps=LocalSteps.LOOK_AHEAD, momentum=0.9)
+    assert other is not first
+    assert other is not load_engine(archive, local_steps=LocalSteps.LOOK_AHEAD, momentum=0.5)
