@@ -42,6 +42,7 @@ setup(
         "hdfs>=2.7,<3",
         "keras>=3.15,<4",
         "matplotlib>=3.9",
+        "ml_dtypes>=0.5",
         "numpy>=2,<3",
         "opencv-python-headless>=4.10",
         "packaging>=24",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
     from distkeras_grid.sandbox.cluster import Sandbox
+    from distkeras_grid.simulation.cluster import Cluster, Outage
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
@@ -34,6 +35,7 @@ _HOMES = {
     "AEASGD": "trainers.elastic",
     "AccuracyEvaluator": "inference.evaluator",
     "AveragingTrainer": "trainers.synchronous",
+    "Cluster": "simulation.cluster",
     "DOWNPOUR": "trainers.downpour",
     "DynSGD": "trainers.staleness",
     "EAMSGD": "trainers.elastic",
@@ -43,6 +45,7 @@ _HOMES = {
     "GEM": "trainers.staleness",
     "History": "history",
     "ModelPredictor": "inference.predictor",
+    "Outage": "simulation.cluster",
     "Sandbox": "sandbox.cluster",
     "SavedRun": "trainers.saved_run",
     "SingleTrainer": "trainers.single",
@@ -64,11 +67,13 @@ __all__ = [
     "GEM",
     "AccuracyEvaluator",
     "AveragingTrainer",
+    "Cluster",
     "DynSGD",
     "EnsembleTrainer",
     "Field",
     "History",
     "ModelPredictor",
+    "Outage",
     "Sandbox",
     "SavedRun",
     "SingleTrainer",

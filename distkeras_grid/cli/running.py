@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -53,6 +54,8 @@ def run(
     """
     flags, rest = parse(verb, argv)
     rest += of_job
+    # Of what TensorFlow writes at start-up only errors concern who reads a command's output.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if flags.log_format == TEXT:
         return _locked(flags.lock, verb, command, rest)
     code: int = ExitCode.FAILED

@@ -69,10 +69,13 @@ class _Session:
         hello: WorkerHello | DriverHello,
         welcome: type[Message],
         deadline: float,
+        *,
+        compressed: bool = False,
     ) -> Self:
         """Connect, prove the key, have it proven, and be welcomed."""
         until = time.monotonic() + deadline
-        channel = connect(address, Connection(Side.CLIENT, hello.size), until)
+        connection = Connection(Side.CLIENT, hello.size, compressed=compressed)
+        channel = connect(address, connection, until)
         session = cls(channel, address)
         try:
             challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
@@ -175,6 +178,8 @@ class WorkerClient:
         attempt: int,
         size: int,
         deadline: float,
+        *,
+        compressed: bool = False,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
 
@@ -194,6 +199,8 @@ class WorkerClient:
             Scalars in the vector.
         deadline : float
             Seconds allowed for all of it.
+        compressed : bool, default False
+            Whether the run compresses its exchanges.
 
         Raises
         ------
@@ -209,7 +216,7 @@ class WorkerClient:
 
         def join(seconds: float) -> _Session:
             hello = WorkerHello(run, seat, attempt, size, new_nonce())
-            return _Session.open(address, key, hello, WorkerWelcome, seconds)
+            return _Session.open(address, key, hello, WorkerWelcome, seconds, compressed=compressed)
 
         return cls(join, seat, size, deadline)
 

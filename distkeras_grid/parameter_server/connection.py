@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
+from distkeras_grid.parameter_server.compression import Bfloat16
 from distkeras_grid.parameter_server.messages import (
     PRE_AUTHENTICATION_LIMIT,
     Carries,
@@ -64,6 +65,8 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "fetching": {Center: "driving", Refused: "driving", Goodbye: "closed"},
     "closed": {},
 }
+#: Whose vectors are compressed, where a run asks for it.
+_COMPRESSED = (WindowCommit, Exchanged)
 _BEFORE_AUTHENTICATION = frozenset(
     state for state in TRANSITIONS if state.split()[-1] in ("hello", "challenge", "proof")
 )
@@ -78,6 +81,8 @@ class Connection:
         Which end this is.
     size : int
         Scalars in every vector of the run.
+    compressed : bool, default False
+        Whether the vectors of exchanges travel as bfloat16.
 
     Attributes
     ----------
@@ -101,16 +106,23 @@ class Connection:
     distkeras_grid.errors.LocalProtocolError: Poll cannot be sent now (driver challenge).
     """
 
-    def __init__(self, side: Side, size: int) -> None:
+    def __init__(self, side: Side, size: int, *, compressed: bool = False) -> None:
         self.state = "hello"
         self.vector: Vector | None = None
         self.frame_size = 0
         self._side = side
-        self._vector_bytes = 4 * size
+        self._size = size
+        self._compressed = compressed
+        # Made when the first exchange needs it: whoever has no seat costs no memory.
+        self._wire: Bfloat16 | None = None
         self._fixed = bytearray(frames.HEADER_SIZE)
         self._header: frames.FrameHeader | None = None
         self._message: Message | None = None
         self._expect(memoryview(self._fixed))
+
+    def packed(self, kind: type[Message], vector: Vector) -> memoryview:
+        """Return the bytes by which a vector travels with a message of this kind."""
+        return self._packing().pack(vector) if self._packs(kind) else vector.data.cast("B")
 
     def send(self, message: Message, payload: int = 0) -> bytes:
         """Encode a message and move on to the state that it leads to.
@@ -141,8 +153,8 @@ class Connection:
             raise LocalProtocolError(f"{kind.__name__} cannot be sent now ({self.state}).")
         if not self._fits(kind, payload):
             raise LocalProtocolError(
-                f"{kind.__name__} carries {kind.carries.value} of {self._vector_bytes} bytes,"
-                f" {payload} were to be sent."
+                f"{kind.__name__} carries {kind.carries.value} of {self._vector_bytes(kind)}"
+                f" bytes, {payload} were to be sent."
             )
         data = frames.encode(message, payload)
         self.state = after
@@ -212,11 +224,22 @@ class Connection:
         self._target = target
         self._filled = 0
 
+    def _packs(self, kind: type[Message]) -> bool:
+        return self._compressed and kind in _COMPRESSED
+
+    def _packing(self) -> Bfloat16:
+        if self._wire is None:
+            self._wire = Bfloat16(self._size)
+        return self._wire
+
+    def _vector_bytes(self, kind: type[Message]) -> int:
+        return self._size * (2 if self._packs(kind) else 4)
+
     def _fits(self, kind: type[Message], payload: int) -> bool:
         allowed = {
             Carries.NOTHING: (0,),
-            Carries.VECTOR: (self._vector_bytes,),
-            Carries.MAYBE: (0, self._vector_bytes),
+            Carries.VECTOR: (self._vector_bytes(kind),),
+            Carries.MAYBE: (0, self._vector_bytes(kind)),
         }
         return payload in allowed[kind.carries]
 
@@ -229,7 +252,8 @@ class Connection:
         if self._message is None:
             self._message = frames.decode_message(self._header, self._target)
             if self._header.payload and self.vector is not None:
-                self._expect(self.vector.data.cast("B"))
+                packs = self._packs(self._header.message)
+                self._expect(self._packing().memory if packs else self.vector.data.cast("B"))
                 return None
         return self._complete(self._header, self._message)
 
@@ -244,8 +268,8 @@ class Connection:
             )
         if not self._fits(header.message, header.payload):
             raise RemoteProtocolError(
-                f"{name} carries {header.message.carries.value} of {self._vector_bytes} bytes,"
-                f" {header.payload} are announced."
+                f"{name} carries {header.message.carries.value} of"
+                f" {self._vector_bytes(header.message)} bytes, {header.payload} are announced."
             )
         if header.payload and self.vector is None:
             raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
@@ -253,6 +277,8 @@ class Connection:
 
     def _complete(self, header: frames.FrameHeader, message: Message) -> Message:
         self.frame_size = frames.HEADER_SIZE + header.length + header.payload
+        if header.payload and self.vector is not None and self._packs(header.message):
+            self._packing().unpack(self.vector)
         self.state = TRANSITIONS[self.state][header.message]
         self._header = self._message = None
         self._expect(memoryview(self._fixed))

@@ -115,7 +115,9 @@ class Service:
 
     def _serve(self, stream: socket.socket) -> None:
         try:
-            connection = Connection(Side.SERVER, self._settings.size)
+            connection = Connection(
+                Side.SERVER, self._settings.size, compressed=self._settings.compression is not None
+            )
             with Channel(stream, connection) as channel:
                 self._converse(channel)
         finally:

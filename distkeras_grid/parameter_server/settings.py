@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.rules import Rule, build_rule
 
 
@@ -43,6 +44,8 @@ class ServerSettings:
     quorum : float, default 1
         Share of the workers whose commits close a synchronous round, 0.5 to 1; what comes later is
         dropped.
+    compression : str, optional
+        How the vectors of exchanges travel, one of `COMPRESSIONS`; None as they are.
     snapshots_per_epoch : int, default 0
         Copies of the center that are made while an epoch's samples are folded, the last one at its
         end; each is kept until the driver fetches it.
@@ -60,6 +63,7 @@ class ServerSettings:
     port: int = 0
     round_timeout: float = 600.0
     quorum: float = 1.0
+    compression: str | None = None
     snapshots_per_epoch: int = 0
     port_retries: int = 0
 
@@ -76,6 +80,7 @@ class ServerSettings:
                 raise ConfigurationError(
                     f"{name} must not be negative, {getattr(self, name)!r} came in."
                 )
+        check_compression(self.compression)
         if not 0.5 <= self.quorum <= 1:
             raise ConfigurationError(f"quorum must lie in 0.5..1, {self.quorum!r} came in.")
         if not 0 <= self.port < 65536:

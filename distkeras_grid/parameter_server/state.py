@@ -109,7 +109,9 @@ class ServerState:
         self.events = EventLog()
         self._settings = settings
         rule = settings.build_rule()
-        self._reply_bytes = 0 if rule.empty_reply else 4 * settings.size
+        scalar = 2 if settings.compression else 4
+        self._separate = rule.separate
+        self._reply_bytes = 0 if rule.empty_reply else scalar * settings.size
         self._seats = [_Seat() for _ in range(settings.seats)]
         self._epochs_ended = 0
         self._ended = False
@@ -309,6 +311,8 @@ class ServerState:
         """Return what the rule may know of an admitted commit."""
         commit = arrival.commit
         staleness = self.version - self._seats[arrival.session.seat].base_version
+        if self._separate:
+            staleness = 0
         return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
     def fold(self, arrivals: list[Arrival], now: float) -> tuple[list[Exchanged], range]:

@@ -89,7 +89,9 @@ class Channel:
         OSError
             If the peer is gone, or takes nothing for `STALL_SECONDS`.
         """
-        payload = memoryview(b"") if vector is None else vector.data.cast("B")
+        payload = memoryview(b"")
+        if vector is not None:
+            payload = self.connection.packed(type(message), vector)
         parts = [memoryview(self.connection.send(message, len(payload))), payload]
         self._set_timeout(STALL_SECONDS)
         while parts:

@@ -32,6 +32,7 @@ class AdagradRule(AsynchronousRule):
 
     name: ClassVar[str] = "adagrad"
     local_steps: ClassVar[LocalSteps] = LocalSteps.GRADIENT
+    sends_changes: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
     shared_vectors: ClassVar[int] = 1
     rate: float

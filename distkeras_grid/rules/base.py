@@ -77,6 +77,8 @@ class Rule(ABC):
     plain_sgd: ClassVar[bool] = False
     #: The worker goes on without the server's vector, so the reply carries none.
     empty_reply: ClassVar[bool] = False
+    #: Commits are changes or gradients, whose last digits may be lost; weights must keep theirs.
+    sends_changes: ClassVar[bool] = False
     #: Each seat has a center of its own, and nobody hears of the others.
     separate: ClassVar[bool] = False
     #: Vectors, as long as the trainable part, that the server keeps for all seats together, and
@@ -117,6 +119,11 @@ class Rule(ABC):
     def local_momentum(self) -> float:
         """Momentum of the look-ahead, where workers take one."""
         return 0.0
+
+    def vectors_for(self, workers: int) -> int:
+        """Return how many vectors the server keeps for a run beside the first center."""
+        centers = workers - 1 if self.separate else 0
+        return centers + self.shared_vectors + workers * self.seat_vectors
 
     def gain(self, reached: float, steps: int, workers: int) -> float | None:  # noqa: ARG002
         """Return which share of the center's distance to a minimum one commit covers.

@@ -16,6 +16,8 @@ from distkeras_grid.weights import Vector
 class DeltaRule(AsynchronousRule):
     """``c <- c + commit``; the reply is the new center, and the worker takes it over."""
 
+    sends_changes: ClassVar[bool] = True
+
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Add the commit; reply with the new center."""
         np.add(center, payload, out=center)

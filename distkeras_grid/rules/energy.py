@@ -41,6 +41,7 @@ class EnergyMatchingRule(AsynchronousRule):
     """
 
     name: ClassVar[str] = "energy_matching"
+    sends_changes: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
     seat_vectors: ClassVar[int] = 2
     momentum: float = 0.9

@@ -52,11 +52,14 @@ class ModelSize:
         Numbers that the optimizer keeps for each weight; Adam 2.
     block_bytes : int
         Features between two exchanges of a worker, as they are stored.
+    server_vectors : int
+        Vectors that the update rule has the server keep beside the center.
     """
 
     weights: int = 5_000_000
     optimizer_slots: int = 2
     block_bytes: int = 32 * MB
+    server_vectors: int = 0
 
     @property
     def vector_mb(self) -> float:
@@ -87,7 +90,7 @@ class ModelSize:
         """Return the driver's Python process and the parameter server [MB]."""
         # Measured: 8.0 copies with SGD, 13.7 with Adam; the server has one, and one a worker.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
-        server = SERVER_MB + (2 + workers) * self.vector_mb
+        server = SERVER_MB + (2 + workers + self.server_vectors) * self.vector_mb
         return python + server + 2 * validation_bytes / MB
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
+from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
 from distkeras_grid.trainers.progress import ProgressLine
 
@@ -47,6 +48,8 @@ class CommonArguments(TypedDict, total=False):
     start_timeout: float
     round_timeout: float
     allow_plaintext: bool
+    gpu_sharing: bool
+    compression: Literal["bfloat16"] | None
     progress: bool
 
 
@@ -95,6 +98,9 @@ class Trainer(ABC):
         Send weights unencrypted also where Spark's own traffic is told to be encrypted.
     gpu_sharing : bool, default False
         Let several workers use one GPU; each takes of its memory what it needs.
+    compression : "bfloat16", optional
+        Send exchanges as bfloat16, half the bytes, for slow links; of trainers that send changes
+        or gradients. The center keeps its digits. The last line of a run says whether it paid.
     progress : bool, default True
         Whether the progress line is shown.
 
@@ -145,6 +151,7 @@ class Trainer(ABC):
         round_timeout: float = 600.0,
         allow_plaintext: bool = False,
         gpu_sharing: bool = False,
+        compression: Literal["bfloat16"] | None = None,
         progress: bool = True,
         **unknown: Any,
     ) -> None:
@@ -169,6 +176,7 @@ class Trainer(ABC):
         self.round_timeout = round_timeout
         self.allow_plaintext = allow_plaintext
         self.gpu_sharing = gpu_sharing
+        self.compression = check_compression(compression)
         self.progress = progress
         self.history = History()
         self.run: dict[str, Any] = {}

@@ -72,9 +72,10 @@ class NetworkNeed:
         19.2 MB x 20 workers every 12 batches needs 3.2 GB/s on the driver; about 2.5 GB/s can \
 pass: raise communication_window to 16 or more, or take fewer workers
         """
+        every = "every batch" if self.window == 1 else f"every {self.window} batches"
         need = (
-            f"{self.vector_bytes / 1e6:.3g} MB x {self.workers} workers every {self.window} "
-            f"batches needs {_speed(self.bytes_per_second)} on the driver"
+            f"{self.vector_bytes / 1e6:.3g} MB x {self.workers} workers {every} needs "
+            f"{_speed(self.bytes_per_second)} on the driver"
         )
         if self.fits:
             return need

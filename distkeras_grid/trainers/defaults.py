@@ -40,7 +40,7 @@ class WindowChoice:
     def __str__(self) -> str:
         if self.batches is None:
             return "once, at the end" if self.once else "once an epoch"
-        return f"every {self.batches} batches"
+        return "every batch" if self.batches == 1 else f"every {self.batches} batches"
 
 
 def choose_window(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
 from distkeras_grid.trainers.arguments import plain
 
 if TYPE_CHECKING:
+    from distkeras_grid.history import History
     from distkeras_grid.parameter_server.settings import ServerSettings
+    from distkeras_grid.records import WindowRecord
     from distkeras_grid.rules import Rule
     from distkeras_grid.spark.dataframes import Columns
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.preparation import TrainRequest
+
+
+# Share of the workers' time that exchanges took, from which fewer bytes are worth their rounding.
+PAYS_FROM = 0.1
 
 
 def describe_run(
@@ -57,6 +64,7 @@ def describe_run(
         "shuffle": request.shuffle,
         "seed": request.seed,
         "jit": trainer.jit,
+        "compression": settings.compression,
         "compile": plan["compile_settings"],
         "data": request.data if isinstance(request.data, str) else "DataFrame",
         "rows": settings.rows,
@@ -103,3 +111,39 @@ def announce_run(
     if window.reason:
         lines.append(window.reason)
     return lines
+
+
+def compression_sentence(history: History, size: int) -> str:
+    """Return whether compressed exchanges paid, by what a run has recorded.
+
+    What an exchange took is the time between a worker's windows; the rest of its time it computed.
+
+    Parameters
+    ----------
+    history : History
+        Of a run that has ended.
+    size : int
+        Scalars in the vector; uncompressed they are four bytes each, up and down.
+    """
+    moved = sum(record.bytes_up + record.bytes_down for record in history.records)
+    plain = 8 * size * len(history.records)
+    computed = sum(record.seconds for record in history.records)
+    workers = {record.worker for record in history.records}
+    waited = sum(_between_windows(history.select(worker=worker)) for worker in workers)
+    share = waited / max(computed + waited, 1e-9)
+    verdict = (
+        "so it paid"
+        if share > PAYS_FROM
+        else "so it hardly mattered: leave it out where links are as fast as here"
+    )
+    return (
+        f"compression moved {moved / 1e6:.3g} MB instead of {plain / 1e6:.3g} MB; exchanges took "
+        f"{share:.0%} of the workers' time, {verdict}"
+    )
+
+
+def _between_windows(records: Sequence[WindowRecord]) -> float:
+    return sum(
+        max(0.0, after.started - before.started - before.seconds)
+        for before, after in pairwise(records)
+    )

@@ -27,6 +27,7 @@ from distkeras_grid.engine.keras_model import (
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import check_plain_sgd
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit
 from distkeras_grid.history import History
@@ -58,7 +59,11 @@ from distkeras_grid.trainers.arguments import (
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.defaults import WindowChoice
-from distkeras_grid.trainers.description import announce_run, describe_run
+from distkeras_grid.trainers.description import (
+    announce_run,
+    compression_sentence,
+    describe_run,
+)
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.run import Run, RunLimits
@@ -155,6 +160,8 @@ class PreparedRun:
             center, summaries = run.execute()
             if self.settings.build_rule().separate:
                 self.centers = [server.center(seat=n) for n in range(self.settings.seats)]
+        if self.settings.compression:
+            progress.note(compression_sentence(self.history, self.settings.size))
         self.observer.end(center)
         self._describe(summaries)
         return self.model
@@ -230,6 +237,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     )
     held_out = _validation_columns(spark, columns, request)
     model, compile_settings = _compiled_copy(trainer)
+    _check_rule(trainer, model)
     check_fit(model, columns.features)
     check_plaintext(spark, allowed=trainer.allow_plaintext)
     place = place_server(spark, trainer.master_host, trainer.master_port)
@@ -258,7 +266,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
         check_containers(
             setting,
             str(spark.sparkContext.master),
-            _model_size(trainer, model, columns, window),
+            _model_size(trainer, model, columns, window, server_vectors=rule.vectors_for(workers)),
             slots=executor_slots(setting),
             workers=workers,
             validation_bytes=0 if validation is None else validation.features.nbytes,
@@ -345,6 +353,7 @@ def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> Ser
         port_retries=place.port_retries,
         round_timeout=trainer.round_timeout,
         quorum=trainer.quorum,
+        compression=trainer.compression,
     )
 
 
@@ -376,17 +385,23 @@ def _plan(
         threads=int(conf.get("spark.task.cpus", "1") or 1),
         timeout=trainer.start_timeout,
         gpu_sharing=trainer.gpu_sharing,
+        compressed=trainer.compression is not None,
     )
 
 
 def _model_size(
-    trainer: Trainer, model: keras.Model, columns: Columns, window: WindowChoice
+    trainer: Trainer,
+    model: keras.Model,
+    columns: Columns,
+    window: WindowChoice,
+    server_vectors: int,
 ) -> ModelSize:
     """Return what model and batches weigh; an optimizer not built yet counts as Adam."""
     weights = int(model.count_params())
     size = ModelSize(
         weights=weights,
         block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.features.nbytes,
+        server_vectors=server_vectors,
     )
     optimizer = model.optimizer
     if not optimizer.built:
@@ -401,7 +416,7 @@ def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
     epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
     return partial(
         NetworkNeed,
-        vector_bytes=4 * checked.layout.size,
+        vector_bytes=(2 if trainer.compression else 4) * checked.layout.size,
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
         window=checked.window.batches or epoch * (trainer.num_epoch if checked.window.once else 1),
@@ -432,9 +447,20 @@ def _compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
 def _build_rule(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
     rule = trainer.build_rule(workers, type(model.optimizer).__name__)
+    return build_rule(rule.name, plain(rule.parameters()))
+
+
+def _check_rule(trainer: Trainer, model: keras.Model) -> None:
+    """Refuse what the rule cannot work with, whatever the number of workers."""
+    rule = trainer.build_rule(1, type(model.optimizer).__name__)
     if rule.plain_sgd:
         check_plain_sgd(model.optimizer, type(trainer).__name__)
-    return build_rule(rule.name, plain(rule.parameters()))
+    if trainer.compression and not rule.sends_changes:
+        raise ConfigurationError(
+            f"{type(trainer).__name__} sends weights, which {trainer.compression} would cut to "
+            "three digits: leave compression out, or take a trainer that sends changes (ADAG, "
+            f"DOWNPOUR, DynSGD, GEM). Received: compression={trainer.compression!r}."
+        )
 
 
 def _validation_columns(

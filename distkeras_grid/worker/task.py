@@ -91,6 +91,8 @@ class WorkerPlan:
         Seconds to wait for the other workers.
     gpu_sharing : bool
         Whether several workers may use one GPU.
+    compressed : bool
+        Whether the vectors of exchanges are compressed.
     """
 
     run: str
@@ -116,6 +118,7 @@ class WorkerPlan:
     threads: int
     timeout: float
     gpu_sharing: bool = False
+    compressed: bool = False
 
 
 def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,7 +147,14 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     seat, attempt = context.partitionId(), context.taskAttemptId()
     deadline = min(CONNECT_SECONDS, plan.timeout)
     client = WorkerClient.connect(
-        plan.address, plan.key, plan.run, seat, attempt, plan.size, deadline
+        plan.address,
+        plan.key,
+        plan.run,
+        seat,
+        attempt,
+        plan.size,
+        deadline,
+        compressed=plan.compressed,
     )
     clock = time.perf_counter()
     with client, Spool(plan.features) as spool:

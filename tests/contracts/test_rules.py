@@ -150,3 +150,11 @@ def test_unknown_names_are_errors_with_a_hint():
 def test_parameters_out_of_range_are_refused(name, parameters):
     with pytest.raises(ConfigurationError):
         build_rule(name, parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    [("downpour", 0), ("adagrad", 1), ("distance", 4), ("energy_matching", 8), ("member", 3)],
+)
+def test_the_vectors_that_the_server_keeps_are_told(name, vectors):
+    assert build_rule(name, PARAMETERS.get(name, {})).vectors_for(4) == vectors

@@ -176,7 +176,7 @@ def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
     bench = serve()
     client = bench.started()
     connection = client._session.channel.connection
-    connection._vector_bytes += wrong
+    connection._size += wrong // 4
     connection.vector = None
     payload = np.zeros(client.vector.size + wrong // 4, np.float32)
     with pytest.raises(ParameterServerError, match=f"{payload.nbytes} are announced"):

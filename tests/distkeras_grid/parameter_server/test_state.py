@@ -315,3 +315,12 @@ def test_a_run_that_the_driver_has_stopped_ends_no_further_epoch():
     state.command(stop=True, learning_rate=None)
     assert list(state.finish(session, 2.0)) == []
     assert len(kinds(state, "epoch")) == 1
+
+
+@pytest.mark.parametrize(("rule", "staleness"), [("downpour", 1), ("member", 0)])
+def test_seats_with_centers_of_their_own_are_never_stale(rule, staleness):
+    state = make(seats=2, rule=rule)
+    first, second = begin(state, [50, 50])
+    fold(state, arrive(first, 0))
+    reply, _ = fold(state, arrive(second, 0))
+    assert reply.staleness == staleness

@@ -122,3 +122,9 @@ def test_a_machine_that_is_too_small_is_a_warning():
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ConfigurationError, match="512m or 2g"):
         megabytes(text)
+
+
+def test_what_a_rule_keeps_on_the_server_is_counted():
+    plain, keeping = ModelSize(MB), ModelSize(MB, server_vectors=8)
+    assert keeping.driver_mb(4) - plain.driver_mb(4) == pytest.approx(8 * 4)
+    assert keeping.worker_mb == plain.worker_mb

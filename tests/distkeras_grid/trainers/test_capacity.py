@@ -47,3 +47,7 @@ def test_empty_replies_leave_the_way_down_alone():
     assert not up.fits
     assert "needs 1.6 GB/s on the driver; about 1.2 GB/s can pass" in up.sentence()
     assert "communication_window to 16 or more" in up.sentence()
+
+
+def test_a_window_of_one_batch_reads_well():
+    assert "2 workers every batch needs" in NetworkNeed(4000, 2, 1, 0.1).sentence()

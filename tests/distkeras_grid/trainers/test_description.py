@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
+from distkeras_grid.history import History
 from distkeras_grid.rules import AccumulatedGradientRule, ElasticRule, SequentialRule
 from distkeras_grid.trainers.defaults import WindowChoice
-from distkeras_grid.trainers.description import announce_run
+from distkeras_grid.trainers.description import announce_run, compression_sentence
 
 
 class ADAG:
@@ -34,3 +37,20 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     first, second = announced(ElasticRule(0.45), window=WindowChoice(2, "window 2 instead of 32"))
     assert first.endswith("(1 MB each way), alpha 0.45")
     assert second == "window 2 instead of 32"
+
+
+@pytest.mark.parametrize(("pause", "share", "word"), [(0.01, "1%", "hardly"), (1.0, "47%", "paid")])
+def test_the_last_line_says_whether_compression_paid(pause, share, word):
+    history = History()
+    for number in range(10):
+        window = {
+            **{"worker": 0, "attempt": 0, "epoch": 1, "window": number, "steps": 1, "samples": 8},
+            **{"loss": 0.5, "metrics": {}, "started": number * (1 + pause), "seconds": 1.0},
+            **{"staleness": 0, "bytes_up": 2_000_000, "bytes_down": 2_000_000},
+            **{"folded_at": 0.0, "version": number + 1},
+        }
+        history.add_window(window)
+    sentence = compression_sentence(history, size=1_000_000)
+    assert sentence.startswith("compression moved 40 MB instead of 80 MB; exchanges took")
+    assert share in sentence
+    assert word in sentence

@@ -167,6 +167,28 @@ def test_downpour_with_adagrad_on_the_server_learns(frame, arrays):
     assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
 
 
+def test_compressed_exchanges_take_half_the_bytes_and_train_as_well(frame, arrays, capsys):
+    import distkeras_grid
+
+    before = build().evaluate(*arrays, verbose=0)[0]
+    trainer = distkeras_grid.ADAG(
+        build(), "sgd", learning_rate=0.2, batch_size=8, num_epoch=4, compression="bfloat16"
+    )
+    trainer.train(frame, seed=5)
+    plain = trained("ADAG", build(), frame, batch_size=8)
+    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
+    record, other = trainer.history.records[0], plain.history.records[0]
+    vector = 2 * trainer.model.count_params()
+    assert other.bytes_up - record.bytes_up == pytest.approx(vector, abs=40)
+    assert other.bytes_down - record.bytes_down == pytest.approx(vector, abs=40)
+    assert "compression moved" in capsys.readouterr().err
+
+
+def test_weights_are_not_compressed(frame):
+    with pytest.raises(ConfigurationError, match="AEASGD sends weights"):
+        trained("AEASGD", build(), frame, compression="bfloat16")
+
+
 def test_a_quorum_drops_what_comes_late_and_counts_it(frame):
     trainer = trained("AveragingTrainer", build(), frame, quorum=0.5, batch_size=8, num_epoch=4)
     history = trainer.history
@@ -208,6 +230,7 @@ def test_N2_members_train_alone_each_on_all_rows(frame, arrays, tmp_path):
     two = trained("EnsembleTrainer", build(), frame, num_workers=2, **common)
     one = trained("EnsembleTrainer", build(), frame, num_workers=1, **common)
     assert two.history.samples == 2 * 3 * ROWS
+    assert {record.staleness for record in two.history.records} == {0}
     assert not np.allclose(weights(two.models[0]), weights(two.models[1]))
     np.testing.assert_allclose(weights(two.models[0]), weights(one.models[0]), atol=1e-6)
     best = min(member.evaluate(*arrays, verbose=0)[0] for member in two.models)
