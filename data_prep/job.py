@@ -273,7 +273,7 @@ def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 
 
 @contextmanager
-def executor_errors(spark: SparkSession, path: str) -> Iterator[None]:
+def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") -> Iterator[None]:
     """Turn what Spark reports of a failed task into the error that the task raised."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -282,7 +282,7 @@ def executor_errors(spark: SparkSession, path: str) -> Iterator[None]:
         yield
     except (Py4JJavaError, PySparkException) as error:
         master = str(spark.sparkContext.master)
-        raise job_error(f"tiling to {path}", spark_reason(error), master) from error
+        raise job_error(f"{doing} {path}", spark_reason(error), master) from error
 
 
 def check_written(spark: SparkSession, folder: str, expected: Counter[str]) -> None:

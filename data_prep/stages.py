@@ -23,6 +23,7 @@ from data_prep.split import SPLITS
 from data_prep.tiles import Tile, group_by_base, iter_tiles
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.partitions import partition_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ INSPECTED = (
     "tile_bytes double, error string"
 )
 UNITS = (
-    "path string, ordinal int, partition int, angles array<double>, source string, sha256 string, "
+    "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
     "label int, label_name string, split string"
 )
 
@@ -170,9 +171,9 @@ def tile_frame(
 
     rows = [
         (
-            *(unit.source.uri, ordinal, unit.partition, list(unit.angles), unit.source.source),
-            *(unit.source.sha256, field.classes.index(unit.source.label), unit.source.label),
-            unit.source.split,
+            *(unit.source.uri, ordinal, partition_key(unit.partition), list(unit.angles)),
+            *(unit.source.source, unit.source.sha256),
+            *(field.classes.index(unit.source.label), unit.source.label, unit.source.split),
         )
         for ordinal, unit in enumerate(units)
     ]
@@ -181,7 +182,7 @@ def tile_frame(
     )
     partitions = units[-1].partition + 1
     return (
-        work.repartitionById(partitions, F.col("partition"))
+        work.repartition(partitions, F.col("key"))
         .sortWithinPartitions("ordinal")
         .mapInArrow(cutter(field, cutting), spark_schema(field))
     )
@@ -213,6 +214,12 @@ def cut_image(row: dict[str, Any], field: Field, cutting: Cutting) -> Batches:
 
 
 def write_tiles(spark: SparkSession, tiles: DataFrame, field: Field, output: str) -> None:
+    """Write tiles that are cut meanwhile; see `write_splits`."""
+    with one_image_a_batch(spark):
+        write_splits(spark, tiles, field, output)
+
+
+def write_splits(spark: SparkSession, rows: DataFrame, field: Field, output: str) -> None:
     """Write Parquet files, one folder a split."""
     column = "image" if field.encoding == "raw" else "image.bytes"
     options = {
@@ -231,8 +238,8 @@ def write_tiles(spark: SparkSession, tiles: DataFrame, field: Field, output: str
     }
     # Without a writer for each split Spark would sort all tiles by it.
     writers = {"spark.sql.maxConcurrentOutputFileWriters": str(len(SPLITS) + 1)}
-    with one_image_a_batch(spark), settings(spark, writers):
-        writer = tiles.write.mode("errorifexists").partitionBy("split")
+    with settings(spark, writers):
+        writer = rows.write.mode("errorifexists").partitionBy("split")
         writer.options(**{name: str(value) for name, value in options.items()}).parquet(output)
 
 

@@ -14,6 +14,7 @@ GROUP = "distkeras_grid.commands"
 
 DESCRIPTIONS = {
     "tile": "cut microscopy images into overlapping, rotated tiles (Parquet)",
+    "ingest": "bring Fashion-MNIST, CIFAR-10 or folders of images into Parquet",
     "train": "train a Keras model on Spark workers",
     "retrain": "train the last model of a folder of runs on what is new",
     "predict": "add a model's predictions to a data set",

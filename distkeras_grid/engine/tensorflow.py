@@ -161,7 +161,8 @@ class TensorFlowEngine:
         """
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
-        last = Block(*(array[-1:] for array in block.arrays))
+        # Not a whole block, whatever the shape of those: windows have shorter batches, too.
+        last = Block(*(array[-1:, :1] for array in block.arrays))
         iterations = int(self.model.optimizer.iterations.numpy())
         self.run(before, [block, last], after)
         self._steps.check_applied(iterations, self.model)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Points = Sequence[tuple[float, float]]
 
-AXIS_TITLES = {"seconds": "time since the first batch [s]", "samples": "samples trained"}
+AXES = ("seconds", "samples")
 BINS = 60
 
 
@@ -60,10 +60,11 @@ def curves(
     >>> figure.axes[0].get_ylabel()
     'validation accuracy'
     """
-    if x not in AXIS_TITLES:
+    if x not in AXES:
         raise ConfigurationError(f"x must be 'seconds' or 'samples', got {x!r}")
     check_some(histories, "runs")
     figure, axes = new_figure()
+    simulated = [_is_simulated(run) for run in histories.values()]
     for number, (name, run) in enumerate(histories.items()):
         points = run.points(metric, x) if isinstance(run, History) else run
         check_some(points, f"points of {name!r}")
@@ -75,9 +76,10 @@ def curves(
             color=color_of(number, len(histories)),
             marker="osD^vPX"[number % 7],
             markersize=5,
-            label=name,
+            # Where all runs are simulated, the axis says so.
+            label=f"{name} (simulated time)" if simulated[number] and not all(simulated) else name,
         )
-    axes.set_xlabel(AXIS_TITLES[x])
+    axes.set_xlabel("samples trained" if x == "samples" else _time_title(*histories.values()))
     axes.set_ylabel(_spoken(metric))
     axes.set_xlim(left=0)
     axes.margins(x=0.03)
@@ -106,7 +108,7 @@ def loss_by_worker(history: History) -> Figure:
         color = color_of(number, len(workers))
         axes.plot(times, losses, ".", color=color, alpha=0.25, markersize=4)
         axes.plot(times, _smoothed(losses), color=color, label=f"worker {worker}")
-    axes.set_xlabel(AXIS_TITLES["seconds"])
+    axes.set_xlabel(_time_title(history))
     axes.set_ylabel("loss of a window")
     axes.set_title("Loss by worker (dots: windows, lines: moving mean)")
     add_legend(figure, axes)
@@ -172,7 +174,7 @@ def timeline(history: History) -> Figure:
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(left=0)
-    axes.set_xlabel(AXIS_TITLES["seconds"])
+    axes.set_xlabel(_time_title(history))
     axes.set_title("Windows of each worker over time")
     if len(passes) <= MAX_NAMED:
         add_legend(figure, axes, [Patch(color=colors[e], label=f"epoch {e}") for e in passes])
@@ -213,11 +215,20 @@ def throughput(histories: Mapping[str, History]) -> Figure:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     separate_thousands(axes, "y")
-    axes.set_xlabel(AXIS_TITLES["seconds"])
+    axes.set_xlabel(_time_title(*histories.values()))
     axes.set_ylabel("samples per second")
     axes.set_title("Throughput")
     add_legend(figure, axes)
     return figure
+
+
+def _is_simulated(run: History | Points) -> bool:
+    return isinstance(run, History) and run.params.get("time") == "simulated"
+
+
+def _time_title(*runs: History | Points) -> str:
+    time = "simulated time" if all(map(_is_simulated, runs)) else "time"
+    return f"{time} since the first batch [s]"
 
 
 def _spoken(metric: str) -> str:

@@ -272,8 +272,9 @@ class Trainer(ABC):
         """Train in this process, in the simulated time of a cluster that is not there.
 
         The rule, the server's code and the batches are those of `train`; only the clock and the
-        network are simulated. All rows are held here; of each worker two vectors of the weights,
-        and its optimizer's state. What `train` has left (`history`, `run`, `model`) stays.
+        network are simulated. All rows are held here; of each worker its optimizer's state and one
+        vector of the weights, three while it waits for a round. What `train` has left (`history`,
+        `run`, `model`) stays.
 
         Parameters
         ----------

@@ -236,7 +236,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
         frame, trainer.features_col, trainer.label_col, request.sample_weight_col
     )
     held_out = _validation_columns(spark, columns, request)
-    model, compile_settings = _compiled_copy(trainer)
+    model, compile_settings = compiled_copy(trainer)
     _check_rule(trainer, model)
     check_fit(model, columns.features)
     check_plaintext(spark, allowed=trainer.allow_plaintext)
@@ -255,7 +255,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
             *check_gpus(setting, sharing=trainer.gpu_sharing),
         ]
     )
-    rule = _build_rule(trainer, workers, model)
+    rule = rule_of(trainer, workers, model)
     rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
     window = trainer.choose_window(largest_seat(rows, workers), workers)
     if type(model.optimizer).__name__ == "SGD":
@@ -425,7 +425,7 @@ def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
     )
 
 
-def _compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
+def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
     """Return a copy of the user's model, compiled as the trainer says; the original stays."""
     settings = CompileSettings(
         optimizer=trainer.worker_optimizer,
@@ -444,7 +444,7 @@ def _compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
     return model, settings
 
 
-def _build_rule(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
+def rule_of(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
     rule = trainer.build_rule(workers, type(model.optimizer).__name__)
     return build_rule(rule.name, plain(rule.parameters()))

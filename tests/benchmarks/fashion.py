@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+from data_prep.ingest.idx import read_idx
 
 VARIABLE = "FASHION_MNIST"
 FILES = {
@@ -51,19 +52,8 @@ def find_folder() -> tuple[Path | None, str]:
 
 def read(folder: Path, split: str) -> Rows:
     """Read ``"train"`` or ``"test"``."""
-    images, labels = (_read_idx(folder / name) for name in FILES[split])
+    images, labels = (read_idx((folder / name).read_bytes(), name) for name in FILES[split])
     return Rows(images[..., np.newaxis], labels.astype(np.int64))
-
-
-def _read_idx(path: Path) -> NDArray[np.uint8]:
-    with gzip.open(path) as file:
-        content = file.read()
-    # Two zero bytes, the type (8: uint8), the number of dimensions, their lengths big-endian.
-    if content[:3] != b"\0\0\x08":
-        raise ValueError(f"{path} is no IDX file of uint8; it begins with {content[:4]!r}")
-    lengths = np.frombuffer(content, ">u4", content[3], offset=4)
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * len(lengths))
-    return values.reshape(lengths.astype(np.int64))
 
 
 def write_parquet(rows: Rows, folder: Path) -> None:

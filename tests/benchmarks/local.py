@@ -6,24 +6,21 @@ operation. It lives as long as its table, so that sides can take turns, and slee
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.keras_model import get_flat_weights
-from distkeras_grid.weights import Vector
+from distkeras_grid.comparison import processes
+from distkeras_grid.comparison.fitting import Point, compile_ahead, timed_fit
 from tests.benchmarks import fashion
 from tests.benchmarks.nets import NETS
 
-# A point of a curve: samples trained, seconds of training, the flat weights.
-Point = tuple[int, float, Vector]
+# An epoch of the slowest side takes half a minute.
+ANSWER_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Setup:
         }
 
 
-class Side:
+class Side(processes.Side):
     """The process of one side, as a context manager.
 
     Attributes
@@ -87,31 +84,12 @@ class Side:
     """
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(partial(build, setup), setup.environment())
         self.setup = setup
-        self.start_seconds = 0.0
 
-    def __enter__(self) -> Self:
-        began = time.perf_counter()
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self.setup), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._pipe.recv()
-        self.start_seconds = time.perf_counter() - began
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._pipe.close()
-        self._process.join()
-
-    def ask(self, method: str, *arguments: Any) -> None:
-        """Let the side begin."""
-        self._pipe.send((method, arguments))
-
-    def answer(self) -> Any:
+    def answer(self, seconds: float = ANSWER_SECONDS) -> Any:
         """Wait for what it returns."""
-        return self._pipe.recv()
+        return super().answer(seconds)
 
     def epoch(self) -> float:
         """Return the seconds of one epoch."""
@@ -119,18 +97,9 @@ class Side:
         return self.answer()
 
 
-def serve(pipe: Any, setup: Setup) -> None:
-    """Build the side, and run what comes through the pipe until it closes."""
-    os.environ.update(setup.environment())
-    with _silence():
-        side = WindowLoop(setup) if setup.window else Fit(setup)
-    pipe.send("ready")
-    while True:
-        try:
-            method, arguments = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(getattr(side, method)(*arguments))
+def build(setup: Setup) -> Fit | WindowLoop:
+    """Return what runs in the process of a side."""
+    return WindowLoop(setup) if setup.window else Fit(setup)
 
 
 class Fit:
@@ -147,14 +116,7 @@ class Fit:
     def _compiled(self, seed: int) -> Any:
         """Return a model whose step is compiled and whose state is that of the seed."""
         model = self.net.build(seed, self.setup.steps_per_execution)
-        model.optimizer.build(model.trainable_variables)
-        variables = [*model.variables, *model.optimizer.variables]
-        state = [np.array(variable) for variable in variables]
-        # Some whole batches and a last one that is not, as in an epoch.
-        rows = 20 * self.setup.batch + len(self.images) % self.setup.batch
-        model.fit(self.images[:rows], self.labels[:rows], self.setup.batch, verbose=0)
-        for variable, value in zip(variables, state, strict=True):
-            variable.assign(value)
+        compile_ahead(model, self.images, self.labels, self.setup.batch)
         return model
 
     def steps(self, steps: int) -> float:
@@ -170,48 +132,9 @@ class Fit:
         return self._run(self._compiled(seed), len(self.images), epochs, marks)
 
     def _run(self, model: Any, rows: int, epochs: int, marks: int = 1) -> list[Point]:
-        import keras
-
-        points: list[Point] = []
+        images, labels = self.images[:rows], self.labels[:rows]
         batch = self.setup.batch
-        steps = -(-rows // batch)
-        inner = {steps * mark // marks for mark in range(1, marks)}
-
-        class Marks(keras.callbacks.Callback):
-            """Keeps the weights at each mark; the clock stands still meanwhile.
-
-            At a batch's begin, for Keras runs batch-end hooks in another thread where it can, and
-            one of ours would keep it from that.
-            """
-
-            epoch = 0
-            began = 0.0
-
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-                self.epoch = epoch
-                self.began = self.began or time.perf_counter()
-
-            def on_train_batch_begin(self, step: int, logs: Any = None) -> None:  # noqa: ARG002
-                if step in inner:
-                    self.keep(rows * self.epoch + step * batch)
-
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-                self.keep(rows * (epoch + 1))
-
-            def keep(self, samples: int) -> None:
-                now = time.perf_counter()
-                points.append((samples, now - self.began, get_flat_weights(model)))
-                self.began += time.perf_counter() - now
-
-        model.fit(
-            self.images[:rows],
-            self.labels[:rows],
-            batch_size=batch,
-            epochs=epochs,
-            verbose=0,
-            callbacks=[Marks()],
-        )
-        return points
+        return timed_fit(model, images, labels, batch=batch, epochs=epochs, marks=marks)
 
 
 class WindowLoop:
@@ -271,22 +194,6 @@ class WindowLoop:
         steps = self.setup.window
         tf.while_loop(lambda step: step < steps, body, (tf.constant(0),), parallel_iterations=1)
         return self.model.get_metrics_result()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Drop what native code writes to standard error.
-
-    TensorFlow 2.21 announces there that oneDNN is on, whatever its log level.
-    """
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _limit_threads(setup: Setup) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
 from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 
+from distkeras_grid.comparison.machine import processor_name
 from tests.benchmarks import fashion
 from tests.benchmarks.accuracy import measure_accuracy
 from tests.benchmarks.epochs import measure_epochs
@@ -22,16 +21,6 @@ from tests.benchmarks.spark_runs import MASTER, Cluster
 
 PARTS = ("epochs", "accuracy")
 BATCHES = (32, 128)
-
-
-def cpu_model() -> str:
-    """Return the processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -47,7 +36,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         f"{name} {metadata.version(name)}" for name in ("keras", "tensorflow_cpu", "pyspark")
     )
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{cpu_model()}, {os.cpu_count()} cores, load before the start {load}; {versions}")
+    print(f"{processor_name()}, {os.cpu_count()} cores, load before the start {load}; {versions}")
     began = time.monotonic()
     with Cluster(folder) as cluster:
         print(f"Spark session {MASTER} up in {cluster.start_seconds:.1f} s")

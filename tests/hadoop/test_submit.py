@@ -100,24 +100,13 @@ def trained(grid: Grid, tiles: str, project: Path) -> str:
     return f"{ROOT}/run"
 
 
-@pytest.fixture(scope="module")
-def predicted(grid: Grid, tiles: str, trained: str) -> str:
-    succeed(
-        grid,
-        *(*CLUSTER, "--executors", "1", "predict", "--data", tiles, "--split", "test"),
-        *("--model", trained, "--features", "image", "--drop", "image"),
-        *("--output", f"{ROOT}/predicted"),
-    )
-    return f"{ROOT}/predicted"
-
-
 def read(files: InsecureClient, path: str) -> Any:
     with files.read(path) as reader:
         return json.loads(reader.read())
 
 
-def test_a_tiled_data_set_is_trained_on_and_predicted_in_containers(
-    files: InsecureClient, tiles: str, trained: str, predicted: str
+def test_a_tiled_data_set_is_trained_on_in_containers(
+    files: InsecureClient, tiles: str, trained: str
 ) -> None:
     assert "_dataset.json" in files.list(tiles)
     assert set(files.list(trained)) == {"model.keras", "history.jsonl", "run.json"}
@@ -125,14 +114,18 @@ def test_a_tiled_data_set_is_trained_on_and_predicted_in_containers(
     assert run["master"] == "yarn"
     assert [worker["worker"] for worker in run["workers"]] == [0, 1]
     assert run["samples"] == run["rows"]
-    assert read(files, f"{predicted}/_predictions.json")["rows"] > 0
 
 
 def test_in_client_mode_the_output_is_seen_and_executors_have_the_shipped_python(
-    grid: Grid, predicted: str
+    grid: Grid, files: InsecureClient, tiles: str, trained: str
 ) -> None:
-    done = succeed(grid, "--executors", "1", "evaluate", "--data", predicted)
-    assert re.search(r"accuracy \d\.\d{4} on \d+ rows", done.stdout)
+    done = succeed(
+        grid,
+        *("--executors", "1", "predict", "--data", tiles, "--split", "test", "--model", trained),
+        *("--features", "image", "--drop", "image", "--output", f"{ROOT}/predicted"),
+    )
+    rows = read(files, f"{ROOT}/predicted/_predictions.json")["rows"]
+    assert f"predicted {rows} rows; wrote" in done.stdout
 
 
 def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(

@@ -15,6 +15,7 @@ MODULES = {
     "evaluate": "distkeras_grid.cli.evaluate",
     "retrain": "distkeras_grid.cli.retrain",
     "tile": "data_prep.command",
+    "ingest": "data_prep.ingest.command",
 }
 
 
@@ -36,7 +37,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest(capsys):
     assert main(["evalute"]) == 2
     told = capsys.readouterr().err
     assert "no verb 'evalute' (did you mean 'evaluate'?)" in told
-    assert "Known: tile, train, retrain, predict, evaluate, " in told
+    assert "Known: tile, ingest, train, retrain, predict, evaluate, " in told
 
 
 def test_version(capsys):

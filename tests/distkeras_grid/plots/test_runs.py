@@ -114,6 +114,22 @@ def test_curves_by_samples_count_the_samples():
     assert figure.axes[0].get_xlabel() == "samples trained"
 
 
+def test_simulated_time_is_called_so():
+    real, simulated = make_history(), make_history()
+    simulated.params["time"] = "simulated"
+    draw = [plots.loss_by_worker, plots.timeline]
+    figures = [each(simulated) for each in draw]
+    figures += [plots.curves({"a": simulated}), plots.throughput({"a": simulated})]
+    for figure in figures:
+        assert figure.axes[0].get_xlabel() == "simulated time since the first batch [s]"
+    mixed = plots.curves({"cluster": real, "plan": simulated})
+    assert mixed.axes[0].get_xlabel() == "time since the first batch [s]"
+    assert [line.get_label() for line in mixed.axes[0].lines] == [
+        "cluster",
+        "plan (simulated time)",
+    ]
+
+
 def test_no_two_of_a_few_runs_look_alike():
     figure = plots.curves({str(i): [(0.0, i), (1.0, i)] for i in range(7)})
     looks = {(line.get_color(), line.get_marker()) for line in figure.axes[0].get_lines()}

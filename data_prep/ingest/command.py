@@ -1,0 +1,135 @@
+"""``distkeras-grid ingest``: published image collections in, a Parquet data set out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from data_prep.ingest.job import ingest_images
+from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
+from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.log_format import report
+from distkeras_grid.spark.session import build_session
+
+DESCRIPTION = """\
+Bring labelled images into the Parquet form that trainers read: one folder a split, and
+_dataset.json, which says what is in it (_ingest.json: how it was made).
+
+Pixels stay uint8. With --standardise or --pca they become float32; what was fitted to the training
+split, and to it alone, is then in _transform.npz, for new images. The output appears complete or
+not at all.
+
+Memory: a task holds 16 MB of files, or one larger file (an IDX file as it is compressed), and 8 MB
+of rows. --standardise and --pca keep the uint8 pixels on the executors' disks while they pass over
+them. --pca takes about 15 kB a pixel of an image in each task and 60 kB on the driver (--size 128:
+0.25 GB and 1 GB, --size 64: a quarter): the covariance matrix is never built.
+"""
+EXAMPLES = """\
+examples:
+  the four files of Fashion-MNIST (https://github.com/zalandoresearch/fashion-mnist):
+    distkeras-grid ingest --format idx --input fashion --output hdfs:///fashion \\
+        --classes 'T-shirt,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,boot'
+  the binary files of CIFAR-10, each pixel with mean 0 and deviation 1:
+    distkeras-grid ingest --format cifar10 --input cifar-10-batches-bin --output cifar \\
+        --standardise
+  photos in train/CLASS, validation/CLASS and test/CLASS:
+    distkeras-grid ingest --format images --input photos --output data --size 128 --split folder
+  a list of photos, gray, as 28x28x1 principal components:
+    distkeras-grid ingest --format images --input photos --output data --size 128 \\
+        --labels list.csv --gray --pca
+
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid ingest",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    where = parser.add_argument_group("where").add_argument
+    where(
+        "--format",
+        required=True,
+        choices=FORMATS,
+        help="idx: the four files of MNIST and its kin, as .gz or unpacked; cifar10: "
+        "data_batch_*.bin and test_batch.bin; images: PNG, JPEG, TIFF and BMP",
+    )
+    where("--input", required=True, metavar="URI", help="folder of the files, with all below it")
+    where("--output", required=True, metavar="URI", help="folder to write, new or empty")
+    where("--master", help="Spark master of a session started here (default: local[*,4])")
+    _add_look(parser)
+    _add_labels(parser)
+    return parser
+
+
+def _add_look(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("how images look").add_argument
+    add(
+        "--size",
+        type=int,
+        metavar="PIXELS",
+        help="height and width; other shapes are stretched (needed for images, else as they are)",
+    )
+    add("--gray", action="store_true", help="one channel")
+    add(
+        "--standardise",
+        action="store_true",
+        help="each pixel with mean 0 and standard deviation 1 over the training split (float32)",
+    )
+    add(
+        "--pca",
+        action="store_true",
+        help="with --gray: the 784 principal components of the training split, as 28x28x1 "
+        "(float32); with --standardise each divided by its deviation",
+    )
+
+
+def _add_labels(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("classes and splits").add_argument
+    add(
+        "--labels",
+        default=FOLDER,
+        metavar="RULE",
+        help="of images. folder: the name of an image's folder; regex:PATTERN: the group "
+        "(?P<label>...) in its file name; FILE.csv: columns file and label, optionally split and "
+        "group (folder)",
+    )
+    add(
+        "--split",
+        default="0.8:0.1:0.1",
+        metavar="SHARES",
+        help="of images. train:validation:test, train:test, or 1 for train alone; folder: the "
+        "first folder below the input is train, validation or test (0.8:0.1:0.1)",
+    )
+    add("--seed", type=int, default=0, help="of the split (0)")
+    add(
+        "--classes",
+        default="",
+        metavar="NAME,NAME",
+        help="of idx: names of the classes, in the order of their numbers (the numbers)",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: ingest(flags))
+
+
+def ingest(flags: argparse.Namespace) -> None:
+    """Bring in what the flags say."""
+    values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
+    names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
+    settings = IngestSettings(**{**values, "classes": names})
+    session = build_session("distkeras-grid ingest", master=flags.master)
+    manifest = ingest_images(settings, spark=session, say=_say)
+    report(output=settings.output, rows=manifest["rows"])
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,225 @@
+"""The ingest job, as the driver runs it: look, plan, read, fit, write, count, then publish."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from data_prep.ingest.pictures import Look
+from data_prep.ingest.plan import Plan, make_plan
+from data_prep.ingest.settings import GLOBS, IngestSettings
+from data_prep.ingest.stages import (
+    Reading,
+    find_files,
+    fit,
+    read_rows,
+    small_batches,
+    transform_rows,
+)
+from data_prep.ingest.transforms import Transform
+from data_prep.job import executor_errors, relative_to, tiling_versions
+from data_prep.plan import format_bytes
+from data_prep.progress import TaskProgress
+from data_prep.split import SPLITS
+from data_prep.stages import write_splits
+from distkeras_grid.errors import EmptyDataError, NoSpaceError, PathNotFoundError, StorageError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
+from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.session import build_session, task_slots
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSION = 1
+TRAIN = SPLITS[0]
+# How it was made. By it the jobs that replace tiles, or add to them, know that these are none.
+ORIGIN = "_ingest.json"
+# Where pixels were transformed.
+TRANSFORM = "_transform.npz"
+IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIGIN, TRANSFORM))
+
+Say = Callable[[str], object]
+
+
+def ingest_images(
+    settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
+) -> dict[str, Any]:
+    """Bring labelled images into the Parquet form that trainers read.
+
+    The data set appears whole at the end, under its name: Parquet files in one folder a split
+    (``split=train`` ...), ``_dataset.json``, which says what it holds, ``_ingest.json``, how it
+    was made, and ``_transform.npz`` where pixels were standardised or projected. After an error
+    nothing is left behind.
+
+    Parameters
+    ----------
+    settings : IngestSettings
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+    say : callable, optional
+        Receives the lines that tell what goes on.
+
+    Returns
+    -------
+    dict
+        The content of ``_dataset.json``.
+
+    Raises
+    ------
+    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
+        Before anything is written.
+    DataError
+        If a file is damaged, or the files do not belong together.
+
+    Examples
+    --------
+    >>> from data_prep.ingest import IngestSettings
+    >>> settings = IngestSettings("idx", "fashion-mnist", "hdfs:///fashion")
+    >>> ingest_images(settings, say=print)["rows"]                       # doctest: +SKIP
+    70000
+    """
+    session = spark or build_session("distkeras_grid ingest")
+    check_executors(session, TILING_PACKAGES)
+    storage = Storage(session)
+    if not storage.exists(settings.input):
+        raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
+    output = Output(storage, settings.output, IMAGES)
+    output.check(settings.input)
+    with (
+        executor_errors(session, settings.input, "the ingest of"),
+        small_batches(session),
+        ExitStack() as stack,
+    ):
+        files = _files(session, settings)
+        plan = _plan(storage, files, settings, task_slots(session), say)
+        reading = Reading(settings.format, settings.look(plan.shape), plan.classes)
+        field = settings.field(reading.look, plan.classes)
+        _check_space(plan, field, storage.free_space(settings.output), settings.output)
+        rows = read_rows(session, files, plan, reading)
+        transform = None
+        if settings.transforms:
+            rows = stack.enter_context(_kept(rows))
+            transform = _fit(session, rows, reading.look, settings, say)
+            rows = transform_rows(rows, reading.look, transform, field)
+        temporary = stack.enter_context(output.writing())
+        with TaskProgress(session, "writing", say):
+            write_splits(session, rows, field, temporary)
+        _check_written(session, plan, temporary)
+        if transform is not None:
+            storage.write_bytes(f"{temporary}/{TRANSFORM}", transform.to_bytes())
+        storage.write_text(f"{temporary}/{ORIGIN}", _origin(settings, plan))
+        manifest = _manifest(plan, field)
+        storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
+    say(f"wrote {plan.rows:,} images to {settings.output}")
+    return manifest
+
+
+def _files(spark: SparkSession, settings: IngestSettings) -> DataFrame:
+    return (
+        spark.read.format("binaryFile")
+        .option("pathGlobFilter", GLOBS[settings.format])
+        .option("recursiveFileLookup", "true")
+        .load(settings.input)
+    )
+
+
+def _plan(
+    storage: Storage, files: DataFrame, settings: IngestSettings, slots: int, say: Say
+) -> Plan:
+    say(f"looking at the files in {settings.input} ...")
+    with TaskProgress(files.sparkSession, "looking", say):
+        found = find_files(files, settings.format)
+    if not found:
+        raise EmptyDataError(
+            f"no file below {settings.input} is of the format {settings.format} "
+            f"({GLOBS[settings.format]}); check the folder, or give another --format"
+        )
+    below = relative_to(storage.resolve(settings.input))
+    plan = make_plan(found, settings, below, storage.read_text, slots)
+    for split, by_class in plan.counts.items():
+        told = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
+        say(f"  {split}: {sum(by_class.values()):,} images: {told}")
+    for source, reason in sorted(plan.left_out.items()):
+        say(f"  left out: {source}: {reason}")
+    return plan
+
+
+def _check_space(plan: Plan, field: Field, free: int, output: str) -> None:
+    """Refuse what would not fit though Parquet compressed nothing."""
+    needed = plan.rows * field.nbytes
+    if needed > free:
+        raise NoSpaceError(
+            f"{plan.rows:,} images of {format_bytes(field.nbytes)} need up to "
+            f"{format_bytes(needed)}, and {output} has {format_bytes(free)} free; take a smaller "
+            "--size, or another output"
+        )
+
+
+@contextmanager
+def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Keep rows that are read several times on the executors' disks."""
+    from pyspark import StorageLevel
+
+    rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
+
+
+def _fit(
+    spark: SparkSession, rows: DataFrame, look: Look, settings: IngestSettings, say: Say
+) -> Transform:
+    say("fitting to the training split ...")
+    with TaskProgress(spark, "fitting", say):
+        return fit(
+            spark,
+            rows.where(f"split = '{TRAIN}'"),
+            look,
+            standardise=settings.standardise,
+            pca=settings.pca,
+            slots=task_slots(spark),
+        )
+
+
+def _check_written(spark: SparkSession, plan: Plan, folder: str) -> None:
+    """Count what was written; it must be what was planned."""
+    rows = spark.read.parquet(folder).groupBy("split", "label_name").count().collect()
+    written = {(row["split"], row["label_name"]): row["count"] for row in rows}
+    planned = {
+        (split, name): count
+        for split, by_class in plan.counts.items()
+        for name, count in by_class.items()
+        if count
+    }
+    if written != planned:
+        raise StorageError(
+            f"{sum(written.values()):,} images were written and {plan.rows:,} planned; run the job "
+            "again"
+        )
+
+
+def _origin(settings: IngestSettings, plan: Plan) -> str:
+    content = {
+        "settings": settings.to_json(),
+        "left_out": plan.left_out,
+        "versions": tiling_versions(),
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _manifest(plan: Plan, field: Field) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "image": field.to_metadata(),
+        "classes": list(plan.classes),
+        "rows": plan.rows,
+        "counts": plan.counts,
+    }

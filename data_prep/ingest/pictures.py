@@ -1,0 +1,80 @@
+"""Pixels as they were read, brought to one size and one number of channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.images import as_channels
+from distkeras_grid.errors import ImageError
+
+
+@dataclass(frozen=True)
+class Look:
+    """How every image is to look.
+
+    Parameters
+    ----------
+    height, width : int
+        Pixels; an image of another shape is stretched.
+    channels : {1, 3}
+        1: gray, 3: red, green, blue.
+    """
+
+    height: int
+    width: int
+    channels: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self.height, self.width, self.channels
+
+    def apply(self, images: NDArray[Any], name: str) -> NDArray[np.uint8]:
+        """Return images of this look.
+
+        Gray before it is resized. Areas are averaged where the image shrinks; where it grows,
+        cubic interpolation.
+
+        Parameters
+        ----------
+        images : ndarray of uint8, shape (n, height, width, 1 or 3)
+        name : str
+            Named in errors.
+
+        Returns
+        -------
+        ndarray of uint8, shape (n, *self.shape)
+
+        Raises
+        ------
+        ImageError
+            If the pixels have 16 bits.
+
+        Examples
+        --------
+        >>> images = np.full((5, 4, 6, 3), 7, np.uint8)
+        >>> Look(2, 3, 1).apply(images, "a.png").shape
+        (5, 2, 3, 1)
+        """
+        if images.dtype != np.uint8:
+            raise ImageError(f"{name} has 16 bits a channel; save it with 8 bits")
+        if images.shape[1:] == self.shape:
+            return np.ascontiguousarray(images)
+        return np.stack([self._one(image) for image in images])
+
+    def _one(self, image: NDArray[Any]) -> NDArray[np.uint8]:
+        import cv2
+
+        image = as_channels(image, self.channels)
+        height, width = image.shape[:2]
+        if (height, width) != (self.height, self.width):
+            shrinks = height * width > self.height * self.width
+            how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+            image = cv2.resize(
+                np.ascontiguousarray(image), (self.width, self.height), None, 0, 0, how
+            )
+        return image.reshape(self.shape)

@@ -1,0 +1,316 @@
+"""Which rows come from which file, into which split, by which task; no I/O.
+
+Looking at a file gives a `Found`; a plan cuts what was found into `Unit`s, each of which one task
+reads in one piece.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from data_prep.ingest import cifar, idx
+from data_prep.ingest.settings import CIFAR10, FOLDER, IDX, IngestSettings, known_classes
+from data_prep.labels import annotate, class_names
+from data_prep.plan import FILE_BYTES
+from data_prep.split import SPLITS, Source, assign_splits, originals
+from distkeras_grid.errors import DataError, LabelError, PathNotFoundError
+
+IDX_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
+PREFIXES = {"train": "train", "t10k": "test"}
+# Below this a file of its own is not worth a task.
+ROWS_OF_A_TASK = 1000
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is in one file.
+
+    Parameters
+    ----------
+    uri : str
+    sha256 : str
+    shape : tuple of int
+        Items, and the shape of an item, of a file that holds many; else ().
+    labels : tuple of int
+        That stand in the file.
+    """
+
+    uri: str
+    sha256: str
+    shape: tuple[int, ...] = ()
+    labels: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Rows of one file that one task reads.
+
+    Parameters
+    ----------
+    uri, source : str
+        The whole path, and the one below the input folder.
+    split : str
+    start, stop : int
+        Items of the file.
+    labels : tuple of int
+        One an item; their numbers.
+    partition : int
+    """
+
+    uri: str
+    source: str
+    split: str
+    start: int
+    stop: int
+    labels: tuple[int, ...]
+    partition: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that will be read.
+
+    Parameters
+    ----------
+    units : tuple of Unit
+        In the order of their partitions.
+    classes : tuple of str
+    shape : tuple of int
+        Height, width and channels in which images are read; image files, which differ, say 3
+        channels and no size.
+    left_out : dict of str to str
+        Why files are not read, by path.
+    """
+
+    units: tuple[Unit, ...]
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Rows by split and class."""
+        counts: dict[str, dict[str, int]] = {}
+        for unit in self.units:
+            by_class = counts.setdefault(unit.split, dict.fromkeys(self.classes, 0))
+            for label, rows in Counter(unit.labels).items():
+                by_class[self.classes[label]] += rows
+        return counts
+
+    @property
+    def rows(self) -> int:
+        """Rows of all splits."""
+        return sum(unit.stop - unit.start for unit in self.units)
+
+
+def look_at(uri: str, content: bytes, kind: str) -> Found:
+    """Say what is in a file; nothing is decoded that is not needed to plan.
+
+    Parameters
+    ----------
+    uri : str
+    content : bytes
+    kind : {"idx", "cifar10", "images"}
+
+    Raises
+    ------
+    DataError
+        If it is no such file.
+    """
+    sha256 = hashlib.sha256(content).hexdigest()
+    if kind == CIFAR10:
+        images, labels = cifar.read_cifar(content, uri)
+        return Found(uri, sha256, images.shape, tuple(labels.tolist()))
+    if kind == IDX:
+        shape = idx.idx_shape(content, uri)
+        # One dimension: the labels themselves.
+        values = idx.read_idx(content, uri).tolist() if len(shape) == 1 else ()
+        return Found(uri, sha256, shape, tuple(values))
+    return Found(uri, sha256)
+
+
+def make_plan(
+    found: Sequence[Found],
+    settings: IngestSettings,
+    below: Callable[[str], str],
+    read_text: Callable[[str], str],
+    slots: int,
+) -> Plan:
+    """Plan what to read.
+
+    Parameters
+    ----------
+    found : sequence of Found
+        Sorted by path.
+    settings : IngestSettings
+    below : callable
+        Gives the path below the input folder.
+    read_text : callable
+        Reads a table of labels.
+    slots : int
+        Tasks that run at once.
+
+    Raises
+    ------
+    PathNotFoundError, DataError, ConfigurationError
+        If files are missing or do not belong together.
+    """
+    if settings.format == IDX:
+        return _plan_idx(found, settings, below, slots)
+    if settings.format == CIFAR10:
+        return _plan_cifar(found, settings, below)
+    return _plan_images(found, settings, below, read_text, slots)
+
+
+def tasks_for(rows: int, row_bytes: int, slots: int) -> int:
+    """Return into how many tasks, and so files, the rows of a split are divided.
+
+    Examples
+    --------
+    >>> tasks_for(60_000, 784, slots=2), tasks_for(100, 784, slots=2)
+    (4, 1)
+    """
+    few = min(2 * slots, math.ceil(rows / ROWS_OF_A_TASK))
+    return max(few, math.ceil(rows * row_bytes / FILE_BYTES), 1)
+
+
+def _plan_idx(
+    found: Sequence[Found], settings: IngestSettings, below: Callable[[str], str], slots: int
+) -> Plan:
+    named: dict[tuple[str, str], Found] = {}
+    for each in found:
+        match = IDX_NAME.fullmatch(each.uri.rpartition("/")[2])
+        if match is None:
+            continue
+        key = match.group(1), match.group(2)
+        if key in named:
+            raise DataError(f"{named[key].uri} and {each.uri} are the same; keep one of them")
+        named[key] = each
+    units: list[Unit] = []
+    for prefix, split in PREFIXES.items():
+        for what in ("images", "labels"):
+            if (prefix, what) not in named:
+                raise PathNotFoundError(
+                    f"there is no file {prefix}-{what}-idx{3 if what == 'images' else 1}-ubyte.gz "
+                    f"below {settings.input}; all four are needed, of train and of t10k"
+                )
+        units += _slices(named[prefix, "images"], named[prefix, "labels"], split, below, slots)
+    shapes = {_image_shape(named[prefix, "images"]) for prefix in PREFIXES}
+    if len(shapes) > 1:
+        raise DataError(f"training and test images differ in shape: {sorted(shapes)}")
+    highest = max(label for each in found for label in each.labels)
+    return Plan(_numbered(units), known_classes(settings, highest), shapes.pop())
+
+
+def _image_shape(images: Found) -> tuple[int, ...]:
+    shape = images.shape[1:]
+    if len(shape) == 2:
+        return (*shape, 1)
+    if len(shape) == 3 and shape[2] in (1, 3):
+        return shape
+    raise DataError(
+        f"{images.uri} has items of shape {shape}; images have (height, width), or (height, "
+        "width, 1 or 3)"
+    )
+
+
+def _slices(
+    images: Found, labels: Found, split: str, below: Callable[[str], str], slots: int
+) -> list[Unit]:
+    count, *item = images.shape
+    if count != len(labels.labels) or not count:
+        raise DataError(
+            f"{images.uri} has {count:,} images and {labels.uri} {len(labels.labels):,} labels; "
+            "they do not belong together"
+        )
+    tasks = tasks_for(count, math.prod(item), slots)
+    edges = [count * number // tasks for number in range(tasks + 1)]
+    return [
+        Unit(
+            *(images.uri, below(images.uri), split, start, stop),
+            *(labels.labels[start:stop], number),
+        )
+        for number, (start, stop) in enumerate(itertools.pairwise(edges))
+    ]
+
+
+def _plan_cifar(
+    found: Sequence[Found], settings: IngestSettings, below: Callable[[str], str]
+) -> Plan:
+    units = []
+    for number, each in enumerate(found):
+        split = "test" if each.uri.endswith("/test_batch.bin") else "train"
+        labels, rows = each.labels, each.shape[0]
+        units.append(Unit(each.uri, below(each.uri), split, 0, rows, labels, number))
+    missing = {"train", "test"} - {unit.split for unit in units}
+    if missing:
+        wanted = "test_batch.bin" if "test" in missing else "data_batch_1.bin to 5"
+        raise PathNotFoundError(f"there is no {wanted} below {settings.input}; unpack it there")
+    shape = (cifar.SIDE, cifar.SIDE, cifar.CHANNELS)
+    return Plan(tuple(units), known_classes(settings, 0), shape)
+
+
+def _plan_images(
+    found: Sequence[Found],
+    settings: IngestSettings,
+    below: Callable[[str], str],
+    read_text: Callable[[str], str],
+    slots: int,
+) -> Plan:
+    uris = {below(each.uri): each for each in found}
+    said = annotate(list(uris), settings.labels, read_text)
+    sources = [
+        Source(
+            *(path, each.sha256, said[path].label, said[path].group),
+            _folder_split(path) if settings.split == FOLDER else said[path].split,
+        )
+        for path, each in uris.items()
+    ]
+    splits = assign_splits(sources, settings.fractions, settings.seed)
+    first = originals(sources)
+    classes = class_names([source.label for source in sources])
+    numbers = {name: number for number, name in enumerate(classes)}
+    left_out = {
+        source.path: f"the same bytes as {first[source.sha256].path}"
+        for source in sources
+        if first[source.sha256] is not source
+    }
+    units: list[Unit] = []
+    size = settings.size or 0
+    row_bytes = size * size * (1 if settings.gray else 3)
+    for split in SPLITS:
+        kept = [s for s in sources if splits[s.path] == split and s.path not in left_out]
+        tasks = tasks_for(len(kept), row_bytes, slots)
+        units += [
+            Unit(
+                *(uris[source.path].uri, source.path, split, 0, 1),
+                *((numbers[source.label],), number * tasks // len(kept)),
+            )
+            for number, source in enumerate(sorted(kept, key=lambda source: source.path))
+        ]
+    return Plan(_numbered(units), classes, (0, 0, 3), left_out)
+
+
+def _folder_split(path: str) -> str:
+    folder = path.partition("/")[0]
+    if folder not in SPLITS:
+        raise LabelError(
+            f"{path} does not lie in a folder {', '.join(SPLITS)} below the input; name the "
+            "folders so, or divide the images by --split 0.8:0.1:0.1"
+        )
+    return folder
+
+
+def _numbered(units: Iterable[Unit]) -> tuple[Unit, ...]:
+    """Give each partition of each split a number of its own, in order."""
+    numbers: dict[tuple[str, int], int] = {}
+    return tuple(
+        replace(unit, partition=numbers.setdefault((unit.split, unit.partition), len(numbers)))
+        for unit in units
+    )

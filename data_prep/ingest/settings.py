@@ -1,0 +1,163 @@
+"""All that an ingest job is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from data_prep.ingest import cifar
+from data_prep.ingest.pictures import Look
+from data_prep.ingest.transforms import PCA_SHAPE
+from data_prep.labels import compile_pattern
+from data_prep.settings import suffix_glob
+from data_prep.split import parse_fractions
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.schema import Field
+
+IDX, CIFAR10, IMAGES = "idx", "cifar10", "images"
+FORMATS = (IDX, CIFAR10, IMAGES)
+FOLDER = "folder"
+IMAGE_COLUMN = "image"
+# Which files of a folder each format takes.
+GLOBS = {
+    IDX: "{train,t10k}-{images,labels}[-.]idx[13]-ubyte{.gz,}",
+    CIFAR10: "{data_batch_*,test_batch}.bin",
+    IMAGES: suffix_glob(),
+}
+
+
+@dataclass(frozen=True)
+class IngestSettings:
+    """What to bring in, and how it is to look.
+
+    Parameters
+    ----------
+    format : {"idx", "cifar10", "images"}
+        The four IDX files of MNIST and its kin, the binary files of CIFAR-10, or image files.
+    input : str
+        Folder of the files, with all below it; any Hadoop path.
+    output : str
+        Folder of the data set, new or empty; any Hadoop path.
+    size : int, optional
+        Height and width of every image [pixels]; others are stretched to it. Needed for image
+        files, whose sizes differ.
+    gray : bool, default False
+        One channel. Image files have three without it.
+    standardise : bool, default False
+        Each pixel has mean 0 and standard deviation 1 over the training split (float32).
+    pca : bool, default False
+        The 784 principal components of the training split's gray pixels, as 28x28x1 (float32);
+        with `standardise` each divided by its deviation.
+    labels : str, default "folder"
+        Of image files; see `data_prep.labels.annotate`.
+    split : str, default "0.8:0.1:0.1"
+        Of image files: shares of train, validation and test, or "folder": the first folder below
+        the input says it. The other formats have a split of their own.
+    seed : int, default 0
+        Of the split by shares.
+    classes : tuple of str, default ()
+        Names of the classes of IDX files, in the order of their numbers; without them the numbers.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value cannot be used.
+
+    Examples
+    --------
+    >>> IngestSettings("images", "photos", "data", size=64, gray=True).look((480, 640, 3)).shape
+    (64, 64, 1)
+    """
+
+    format: str
+    input: str
+    output: str
+    size: int | None = None
+    gray: bool = False
+    standardise: bool = False
+    pca: bool = False
+    labels: str = FOLDER
+    split: str = "0.8:0.1:0.1"
+    seed: int = 0
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ConfigurationError(
+                f"format must be one of {', '.join(FORMATS)}, got {self.format!r}"
+            )
+        if not self.input or not self.output:
+            raise ConfigurationError("input and output must be paths, got an empty one")
+        if self.size is not None and (isinstance(self.size, bool) or self.size < 1):
+            raise ConfigurationError(f"size must be at least 1 pixel, got {self.size!r}")
+        if self.size is None and self.format == IMAGES:
+            raise ConfigurationError("image files differ in size; give one for all (--size 128)")
+        if self.pca and not self.gray:
+            raise ConfigurationError("principal components are of gray images; give --gray, too")
+        if self.classes and self.format != IDX:
+            raise ConfigurationError(
+                f"classes are for IDX files, which have no names in them; {self.format} has, so "
+                f"leave out {', '.join(self.classes)}"
+            )
+        _ = self.fractions
+        if self.labels.startswith("regex:"):
+            compile_pattern(self.labels.removeprefix("regex:"), "label")
+
+    @property
+    def fractions(self) -> dict[str, float]:
+        """Shares by split; none where folders say it."""
+        return {} if self.split == FOLDER else parse_fractions(self.split)
+
+    @property
+    def transforms(self) -> bool:
+        """Whether the pixels become float32."""
+        return self.standardise or self.pca
+
+    def look(self, shape: tuple[int, ...]) -> Look:
+        """Return how images are to look that come as `shape`, height, width and channels."""
+        height, width, channels = shape
+        if self.size is not None:
+            height = width = self.size
+        return Look(height, width, 1 if self.gray else channels)
+
+    def field(self, look: Look, classes: tuple[str, ...]) -> Field:
+        """Return what the image column will hold."""
+        if not self.transforms:
+            return pixel_field(look, classes)
+        shape = PCA_SHAPE if self.pca else look.shape
+        return Field(IMAGE_COLUMN, shape, dtype="float32", classes=classes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON types."""
+        return {**vars(self), "classes": list(self.classes)}
+
+
+def pixel_field(look: Look, classes: tuple[str, ...] = ()) -> Field:
+    """Return the field of pixels as they are; models see them from 0 to 1."""
+    return Field(IMAGE_COLUMN, look.shape, dtype="uint8", scale=1 / 255, classes=classes)
+
+
+def known_classes(settings: IngestSettings, highest: int) -> tuple[str, ...]:
+    """Return the names of the classes of a format that numbers them.
+
+    Parameters
+    ----------
+    settings : IngestSettings
+    highest : int
+        The highest label in the files.
+
+    Raises
+    ------
+    ConfigurationError
+        If fewer names are given than there are numbers.
+    """
+    if settings.format == CIFAR10:
+        return cifar.CLASSES
+    if not settings.classes:
+        return tuple(str(number) for number in range(highest + 1))
+    if len(settings.classes) <= highest:
+        raise ConfigurationError(
+            f"the files have labels up to {highest}, and {len(settings.classes)} names of classes "
+            f"were given: {', '.join(settings.classes)}"
+        )
+    return settings.classes

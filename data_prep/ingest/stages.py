@@ -1,0 +1,331 @@
+"""The passes over the files that run on executors: look, read, fit and transform.
+
+Generators over Arrow batches. A task holds some image files (64, or 16 MB of them, or one larger
+one) and one batch of rows of about 8 MB; with ``pca`` also twice the basis (see
+`data_prep.ingest.transforms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.images import decode_image
+from data_prep.ingest import cifar, idx
+from data_prep.ingest.pictures import Look
+from data_prep.ingest.plan import Found, Plan, Unit, look_at
+from data_prep.ingest.settings import CIFAR10, IDX, IMAGE_COLUMN, pixel_field
+from data_prep.ingest.transforms import (
+    COMPONENTS,
+    PASSES,
+    PCA_SHAPE,
+    Floats,
+    Moments,
+    Transform,
+    first_columns,
+    orthonormal,
+    principal_components,
+    through_covariance,
+)
+from data_prep.stages import settings
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.launch import small_pieces
+from distkeras_grid.spark.partitions import partition_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+BATCH_ROWS = 64
+BATCH_BYTES = 8 << 20
+# Tasks whose sums come to the driver at once.
+SUMMING_TASKS = 8
+
+FOUND = "uri string, sha256 string, shape array<int>, labels array<int>"
+UNITS = (
+    "path string, ordinal int, source string, split string, start int, stop int, "
+    "labels array<int>, key int"
+)
+# Name, Spark type, and what it holds; the image column stands before these.
+COLUMNS = (
+    ("label", "int", "number of the class"),
+    ("label_name", "string", "name of the class"),
+    ("source", "string", "path of the file below the input folder"),
+    ("item", "int", "place of the image in its file"),
+    ("split", "string", "train, validation or test"),
+)
+
+Batches = Iterator["pa.RecordBatch"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files become rows.
+
+    Parameters
+    ----------
+    kind : {"idx", "cifar10", "images"}
+    look : Look
+    classes : tuple of str
+    """
+
+    kind: str
+    look: Look
+    classes: tuple[str, ...]
+
+
+@contextmanager
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Hand few rows at a time to Python; the default is up to 10,000 in one piece of memory."""
+    few = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
+    with settings(spark, few), small_pieces(spark):
+        yield
+
+
+def find_files(files: DataFrame, kind: str) -> list[Found]:
+    """Look at every file; return them sorted by path.
+
+    Parameters
+    ----------
+    files : DataFrame
+        With the columns ``path`` and ``content``.
+    kind : {"idx", "cifar10", "images"}
+    """
+    rows = files.select("path", "content").mapInArrow(_looker(kind), FOUND).collect()
+    found = [Found(row.uri, row.sha256, tuple(row.shape), tuple(row.labels)) for row in rows]
+    return sorted(found, key=lambda each: each.uri)
+
+
+def _looker(kind: str) -> Callable[[Batches], Batches]:
+    def look(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        whole = pa.list_(pa.int32())
+        schema = pa.schema(
+            [("uri", pa.string()), ("sha256", pa.string()), ("shape", whole), ("labels", whole)]
+        )
+        for batch in batches:
+            for row in batch.to_pylist():
+                found = look_at(row["path"], row["content"], kind)
+                yield pa.RecordBatch.from_pylist([vars(found)], schema)
+
+    return look
+
+
+def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Reading) -> DataFrame:
+    """Return all rows with uint8 pixels, one partition a task of the plan, in the plan's order.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    files : DataFrame
+        With the columns ``path`` and ``content``.
+    plan : Plan
+    reading : Reading
+    """
+    from pyspark.sql import functions as F
+
+    rows = [
+        (
+            *(unit.uri, ordinal, unit.source, unit.split, unit.start, unit.stop),
+            *(list(unit.labels), partition_key(unit.partition)),
+        )
+        for ordinal, unit in enumerate(plan.units)
+    ]
+    work = files.select("path", "content").join(
+        F.broadcast(spark.createDataFrame(rows, UNITS)), "path"
+    )
+    return (
+        work.repartition(plan.units[-1].partition + 1, F.col("key"))
+        .sortWithinPartitions("ordinal")
+        .mapInArrow(_reader(reading), spark_schema(pixel_field(reading.look, reading.classes)))
+    )
+
+
+def _reader(reading: Reading) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
+        import cv2
+
+        cv2.setNumThreads(1)  # the one core that a Spark task has
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from read_unit(row.pop("content"), row, reading)
+
+    return read
+
+
+def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
+    """Yield the rows of one unit.
+
+    Parameters
+    ----------
+    content : bytes
+        Of its file.
+    row : dict
+        The columns `UNITS`.
+    reading : Reading
+    """
+    unit = Unit(
+        *(row["path"], row["source"], row["split"], row["start"], row["stop"]),
+        *(tuple(row["labels"]), 0),
+    )
+    at = unit.start
+    for images in images_of(content, unit, reading):
+        pixels = reading.look.apply(images, unit.uri)
+        labels = unit.labels[at - unit.start : at - unit.start + len(pixels)]
+        yield record_batch(pixels, labels, unit, at, reading.classes)
+        at += len(pixels)
+
+
+def images_of(content: bytes, unit: Unit, reading: Reading) -> Iterator[NDArray[Any]]:
+    """Yield the images of a unit as its file has them, some at a time.
+
+    Yields
+    ------
+    ndarray, shape (n, height, width, 1 or 3)
+    """
+    if reading.kind == IDX:
+        size = int(np.prod(idx.idx_shape(content, unit.uri)[1:]))
+        step = max(1, BATCH_BYTES // max(size, reading.look.height * reading.look.width))
+        for items in idx.iter_idx(content, unit.uri, unit.start, unit.stop, step):
+            yield items if items.ndim == 4 else items[..., np.newaxis]
+    elif reading.kind == CIFAR10:
+        images, _ = cifar.read_cifar(content, unit.uri)
+        step = max(1, BATCH_BYTES // (3 * max(reading.look.height, cifar.SIDE) ** 2))
+        for start in range(unit.start, unit.stop, step):
+            yield images[start : min(start + step, unit.stop)]
+    else:
+        yield decode_image(content, unit.uri)[np.newaxis]
+
+
+def record_batch(
+    pixels: NDArray[np.uint8],
+    labels: tuple[int, ...],
+    unit: Unit,
+    at: int,
+    classes: tuple[str, ...],
+) -> pa.RecordBatch:
+    """Return images of one file, from item `at` on, as rows."""
+    import pyarrow as pa
+
+    rows = len(pixels)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([image.tobytes() for image in pixels], pa.binary()),
+            pa.array(labels, pa.int32()),
+            pa.array([classes[label] for label in labels], pa.string()),
+            pa.array([unit.source] * rows, pa.string()),
+            pa.array(range(at, at + rows), pa.int32()),
+            pa.array([unit.split] * rows, pa.string()),
+        ],
+        names=[IMAGE_COLUMN, *(name for name, _, _ in COLUMNS)],
+    )
+
+
+def spark_schema(field: Field) -> StructType:
+    """Return the Spark schema; the image column carries `field` in its metadata."""
+    from pyspark.sql import types
+
+    kinds = {"int": types.IntegerType(), "string": types.StringType()}
+    first = types.StructField(
+        IMAGE_COLUMN, types.BinaryType(), nullable=False, metadata=field.to_metadata()
+    )
+    others = [
+        types.StructField(name, kinds[kind], nullable=False, metadata={"comment": comment})
+        for name, kind, comment in COLUMNS
+    ]
+    return types.StructType([first, *others])
+
+
+def fit(
+    spark: SparkSession, train: DataFrame, look: Look, *, standardise: bool, pca: bool, slots: int
+) -> Transform:
+    """Fit the transform to the rows of the training split.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    train : DataFrame
+        Read several times.
+    look : Look
+        Of its images.
+    standardise, pca : bool
+        What is wanted.
+    slots : int
+        Tasks that run at once.
+    """
+    images = train.select(IMAGE_COLUMN).coalesce(min(slots, SUMMING_TASKS))
+    field = pixel_field(look)
+    sums = _sums(images, field, partial(_moments, size=field.size))
+    moments = Moments.added([Moments.from_vector(np.frombuffer(each)) for each in sums])
+    mean = moments.mean()
+    if not pca:
+        return Transform(mean, None, moments.deviation(), look.shape)
+    passed = first_columns(field.size, moments.count, COMPONENTS)
+    for _ in range(PASSES):
+        basis = orthonormal(passed)
+        shared = spark.sparkContext.broadcast(basis)
+        sums = _sums(images, field, partial(_passed, mean=mean, basis=shared))
+        shared.destroy()
+        passed = np.zeros_like(basis)
+        for each in sums:
+            passed += np.frombuffer(each, np.float32).reshape(basis.shape)
+    components, deviations = principal_components(basis, passed, moments.count, COMPONENTS)
+    return Transform(mean, components, deviations if standardise else None, PCA_SHAPE)
+
+
+def _sums(
+    images: DataFrame, field: Field, add: Callable[[Iterable[NDArray[Any]]], NDArray[Any]]
+) -> list[bytes]:
+    """Return the bytes of what `add` makes of the batches of each task."""
+
+    def work(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        total = add(features_from_arrow(batch.column(0), field) for batch in batches)
+        yield pa.RecordBatch.from_arrays([pa.array([total.tobytes()], pa.binary())], ["sum"])
+
+    return [bytes(row[0]) for row in images.mapInArrow(work, "sum binary").collect()]
+
+
+def _moments(batches: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.float64]:
+    return Moments.of(batches, size).to_vector()
+
+
+def _passed(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Any) -> Floats:
+    return through_covariance(batches, mean, basis.value)
+
+
+def transform_rows(rows: DataFrame, look: Look, transform: Transform, field: Field) -> DataFrame:
+    """Return the rows with transformed pixels.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        What `read_rows` returned.
+    look : Look
+        Of its images.
+    transform : Transform
+    field : Field
+        Of the new image column.
+    """
+    shared = rows.sparkSession.sparkContext.broadcast(transform)
+    pixels = pixel_field(look)
+
+    def work(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        for batch in batches:
+            values = shared.value.apply(features_from_arrow(batch.column(0), pixels))
+            images = pa.array([image.tobytes() for image in values], pa.binary())
+            yield pa.RecordBatch.from_arrays([images, *batch.columns[1:]], names=batch.schema.names)
+
+    return rows.mapInArrow(work, spark_schema(field))

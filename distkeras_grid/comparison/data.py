@@ -1,0 +1,131 @@
+"""The data of a comparison: the same rows for Spark's workers and for ``fit``."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import ConfigurationError, EmptyDataError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import read_tiles, resolve_columns
+from distkeras_grid.trainers.validation import ValidationData
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+IMAGE, LABEL = "image", "label"
+IMAGES_FILE, LABELS_FILE = "images.npy", "labels.npy"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows to train with and rows to test with.
+
+    Parameters
+    ----------
+    train : DataFrame
+        For the trainers.
+    folder : Path
+        The same rows as ``.npy`` files, for ``fit``.
+    rows : int
+        Of them.
+    test : ValidationData
+        As stored.
+    field : Field
+        Of the images.
+    classes : int
+    fingerprint : str
+        Of the training rows, whatever their order.
+    """
+
+    train: DataFrame
+    folder: Path
+    rows: int
+    test: ValidationData
+    field: Field
+    classes: int
+    fingerprint: str
+
+    def test_for(self, field: Field) -> ValidationData:
+        """Return the test rows in the shape of a net's own field."""
+        features = self.test.features.reshape(-1, *field.shape)
+        return ValidationData(features, self.test.labels, field)
+
+
+def load_data(path: str, rows: int | None, scratch: Path) -> Data:
+    """Read the splits ``train`` and ``test`` of a data set of tiles or of images.
+
+    Parameters
+    ----------
+    path : str
+        Any Hadoop path.
+    rows : int, optional
+        Take no more rows of ``train``: always the same ones, from all of it.
+    scratch : Path
+        A local folder for the rows as arrays.
+
+    Returns
+    -------
+    Data
+
+    Raises
+    ------
+    GridError
+        If the path holds no such data set.
+    """
+    from pyspark.sql import functions as F
+
+    train, test = read_tiles(path)
+    if rows is not None:
+        # By a hash of the pixels: mixed, and no matter how files and tasks lie.
+        train = train.orderBy(F.xxhash64(IMAGE), LABEL).limit(rows).persist()
+    columns = resolve_columns(train, IMAGE, LABEL)
+    if len(columns.features.shape) != 3:
+        raise ConfigurationError(
+            f"the nets of a comparison take images of shape (height, width, channels), and "
+            f"{path} has {columns.features.shape}"
+        )
+    held = ValidationData.collect(train, columns)
+    if not len(held.labels):
+        raise EmptyDataError(f"the split train of {path} has no rows")
+    np.save(scratch / IMAGES_FILE, held.features)
+    np.save(scratch / LABELS_FILE, held.labels)
+    tested = ValidationData.collect(test, columns)
+    classes = 1 + int(max(held.labels.max(), tested.labels.max()))
+    return Data(
+        train,
+        scratch,
+        len(held.labels),
+        tested,
+        columns.features,
+        max(classes, len(columns.features.classes)),
+        fingerprint(held.features, held.labels),
+    )
+
+
+def fingerprint(images: NDArray[Any], labels: NDArray[Any]) -> str:
+    """Return a short text that is another one for other rows, and the same in any order.
+
+    Examples
+    --------
+    >>> images, labels = np.arange(6).reshape(3, 2), np.array([0, 1, 1])
+    >>> fingerprint(images, labels) == fingerprint(images[::-1], labels[::-1])
+    True
+    """
+    rows = zip(images, labels, strict=True)
+    total = sum(zlib.crc32(image.tobytes(), int(label)) for image, label in rows)
+    return f"{total & 0xFFFFFFFF:08x}"
+
+
+def scaled_arrays(folder: Path, field: Field) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Return what `load_data` saved as ``fit`` takes it: float32 as the model sees it, labels."""
+    stored = np.load(folder / IMAGES_FILE, mmap_mode="r").reshape(-1, *field.shape)
+    images = np.multiply(stored, np.float32(field.scale), dtype=np.float32)
+    if field.offset:
+        images += np.float32(field.offset)
+    return images, np.load(folder / LABELS_FILE)

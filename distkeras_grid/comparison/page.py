@@ -1,0 +1,181 @@
+"""What a comparison leaves for people: pictures, tables, and one page that holds them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distkeras_grid import plots
+from distkeras_grid.comparison.cells import Outcome
+from distkeras_grid.comparison.findings import Finding, find_all
+from distkeras_grid.comparison.nets import NETS
+from distkeras_grid.comparison.results import write_whole
+from distkeras_grid.comparison.summary import END, FIRST, Line, Spread, summarise
+from distkeras_grid.pages import Section, write_page
+
+METHOD = """\
+All sides train the same rows for the same epochs, from the same initial weights for each seed, \
+with the same optimizer. local is Keras' fit with the stated batch, float32 arrays in memory, \
+all cores and oneDNN's kernels, in a process of its own. A trainer's workers have the stated \
+batch divided by their number, one core each, and read from Parquet through Spark; all else is \
+the trainer's default.
+Time runs from the first batch to the last update; start-up (processes, reading, compiling) is in \
+a column of its own. Accuracy is that of the center on the whole test split, found after the run. \
+Sides take turns, seed by seed. Bars in the pictures reach from the lowest to the highest seed."""
+
+
+def write_report(folder: Path, outcomes: Sequence[Outcome], conditions: Mapping[str, Any]) -> Path:
+    """Write ``results.csv``, ``results.json``, the pictures and ``index.html``.
+
+    Parameters
+    ----------
+    folder : Path
+    outcomes : sequence of Outcome
+    conditions : mapping
+        What all have in common.
+
+    Returns
+    -------
+    Path
+        Of the page.
+    """
+    lines = summarise(outcomes)
+    findings = find_all(lines)
+    (folder / "results.csv").write_text(csv_text(outcomes), encoding="utf-8")
+    content = {
+        "conditions": dict(conditions),
+        "cells": [outcome.to_json() for outcome in outcomes],
+        "findings": [vars(finding) for finding in findings],
+    }
+    write_whole(folder / "results.json", content)
+    pictures = draw_all(folder, lines, str(conditions["title"]), int(conditions["epochs"]))
+    title = f"Trainers and plain Keras on {conditions['title']}"
+    return write_page(folder, title, sections(lines, findings, pictures, outcomes, conditions))
+
+
+def csv_text(outcomes: Sequence[Outcome]) -> str:
+    """Return a line a cell, with a head.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+    """
+    rows = [outcome.to_json() for outcome in outcomes]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> list[Section]:
+    """Draw time and accuracy against the batch size, of each model.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the pictures go.
+    lines : sequence of Line
+    title : str
+        Of the data.
+    epochs : int
+        With more than one there are pictures of the end, too.
+    """
+    made = []
+    for when in (FIRST, END) if epochs > 1 else (FIRST,):
+        for what, label in (("seconds", "time [s]"), ("accuracy", "test accuracy")):
+            for model in sorted({line.model for line in lines}, reverse=True):
+                told = f"{what.replace('seconds', 'time').capitalize()} {when}"
+                heading = f"{told}, {NETS[model].title}, {title}"
+                points = batch_points(lines, model, what, when)
+                name = f"{'first' if when == FIRST else 'end'}-{what}-{model}.png"
+                figure = plots.by_batch(points, label, heading)
+                if what == "seconds":
+                    figure.axes[0].set_ylim(bottom=0)
+                figure.savefig(folder / name)
+                made.append(Section(heading, image=name))
+    return made
+
+
+def batch_points(
+    lines: Sequence[Line], model: str, what: str, when: str
+) -> dict[str, list[tuple[int, float, float, float]]]:
+    """Return what a picture shows: of each side and batch the mean, lowest and highest.
+
+    Parameters
+    ----------
+    lines : sequence of Line
+    model : str
+    what : {"seconds", "accuracy"}
+    when : str
+        `FIRST` or `END`.
+    """
+    points: dict[str, list[tuple[int, float, float, float]]] = {}
+    for line in lines:
+        if line.model == model:
+            spread: Spread = getattr(line, what)[when]
+            point = (line.batch, spread.mean, spread.lowest, spread.highest)
+            points.setdefault(line.side, []).append(point)
+    return points
+
+
+def sections(
+    lines: Sequence[Line],
+    findings: Sequence[Finding],
+    pictures: Sequence[Section],
+    outcomes: Sequence[Outcome],
+    conditions: Mapping[str, Any],
+) -> list[Section]:
+    """Return the page's sections: conditions, findings, pictures, all figures, failures."""
+    told = [[str(name), str(value)] for name, value in conditions.items()]
+    failed = [outcome for outcome in outcomes if outcome.error]
+    failures = [
+        Section(
+            "Runs that failed",
+            rows=[["run", "error"], *([o.cell.describe(), o.error] for o in failed)],
+        )
+    ]
+    return [
+        Section("What ran", text=METHOD, rows=[["condition", "value"], *told]),
+        *(Section(each.statement, text=each.answer, rows=each.rows) for each in findings),
+        *pictures,
+        Section("All figures", text=noise(lines, int(conditions["test_rows"])), rows=table(lines)),
+        *(failures if failed else []),
+    ]
+
+
+def noise(lines: Sequence[Line], rows: int) -> str:
+    """Say how far an accuracy is off by the chance of which rows are in the test split."""
+    worst = max(
+        (line.accuracy[END].mean * (1 - line.accuracy[END].mean) for line in lines), default=0.0
+    )
+    return (
+        "Means of the seeds, in brackets the lowest and the highest. One standard deviation of an "
+        f"accuracy on {rows:,} test rows is up to {100 * (worst / rows) ** 0.5:.1f} points: "
+        "smaller differences say nothing."
+    )
+
+
+def table(lines: Sequence[Line]) -> list[list[str]]:
+    """Return all figures as a table, its first row the head."""
+    head = ["model", "batch", "side", "window", "seeds", "start-up s"]
+    head += [f"{what} {when}" for when in (FIRST, END) for what in ("time s", "accuracy")]
+    rows = [head]
+    for line in lines:
+        row = [line.model, str(line.batch), line.side]
+        row += ["" if line.window is None else str(line.window), str(line.seeds)]
+        row.append(_told(line.start, 1))
+        for when in (FIRST, END):
+            row += [_told(line.seconds[when], 2), _told(line.accuracy[when], 4)]
+        rows.append(row)
+    return rows
+
+
+def _told(spread: Spread, digits: int) -> str:
+    mean, lowest, highest = (
+        f"{value:.{digits}f}" for value in (spread.mean, spread.lowest, spread.highest)
+    )
+    return mean if lowest == highest else f"{mean} ({lowest} to {highest})"

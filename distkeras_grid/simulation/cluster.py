@@ -1,0 +1,173 @@
+"""The cluster that a simulated run has: how fast its workers are, and what lies between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from distkeras_grid.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A worker that is lost, and comes back as another attempt on its seat.
+
+    Parameters
+    ----------
+    worker : int
+        The worker, from 0.
+    at : float
+        When it is lost [s since the run began].
+    seconds : float, default infinity
+        Until another attempt has its rows and is ready; infinity: it never comes back.
+    """
+
+    worker: int
+    at: float
+    seconds: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.at < math.inf and self.seconds >= 0):
+            raise ConfigurationError(
+                f"An outage begins at a finite time and lasts at least 0 s, {self!r} came in."
+            )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers, their speeds and their network; all times in seconds, all sizes in bytes.
+
+    Parameters
+    ----------
+    workers : int
+        Number of workers.
+    batch_seconds : float, optional
+        Time of one batch on a worker of speed 1 [s]. None is measured on this machine, where a
+        Keras model is simulated.
+    speeds : sequence of float, default ()
+        Relative speed of each worker; empty: 1 for all.
+    times : {"deterministic", "exponential"}, default "deterministic"
+        Whether a window takes its time exactly, or one drawn from the exponential distribution of
+        that mean.
+    straggler_probability : float, default 0
+        Share of the windows, drawn at random, that take `straggler_factor` times as long.
+    straggler_factor : float, default 10
+        See there.
+    latency : float, default 0
+        One way between a worker and the server [s].
+    bandwidth : float, default infinity
+        Of each worker's link, each way [bytes/s].
+    server_bandwidth : float, default infinity
+        Of the server's link, each way [bytes/s]; messages take it one after the other.
+    late : mapping of int to float, optional
+        Seconds until a worker is there, for those that are not there at 0. As on a real cluster,
+        nobody starts before all are there.
+    outages : sequence of Outage, default ()
+        Workers that are lost.
+    seed : int, default 0
+        Of all that is drawn. Each worker draws its own numbers, the same ones whatever the trainer
+        is.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the field that is out of its range.
+
+    Examples
+    --------
+    >>> Cluster(workers=3, batch_seconds=0.01, speeds=(1, 1, 0.5)).window_seconds(2, steps=4)
+    0.08
+    """
+
+    workers: int
+    batch_seconds: float | None = None
+    speeds: tuple[float, ...] = ()
+    times: Literal["deterministic", "exponential"] = "deterministic"
+    straggler_probability: float = 0.0
+    straggler_factor: float = 10.0
+    latency: float = 0.0
+    bandwidth: float = math.inf
+    server_bandwidth: float = math.inf
+    late: Mapping[int, float] = field(default_factory=dict)
+    outages: tuple[Outage, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        # Lists come in from users; a frozen value holds tuples.
+        object.__setattr__(self, "speeds", tuple(self.speeds))
+        object.__setattr__(self, "outages", tuple(self.outages))
+        self._check_numbers()
+        self._check_workers()
+
+    def window_seconds(self, worker: int, steps: int) -> float:
+        """Return the mean time of a window without stragglers [s].
+
+        Parameters
+        ----------
+        worker : int
+            The worker, from 0.
+        steps : int
+            Batches in the window.
+
+        Raises
+        ------
+        ConfigurationError
+            If `batch_seconds` is None.
+        """
+        if self.batch_seconds is None:
+            raise ConfigurationError("batch_seconds must be given: nothing here can measure it.")
+        speed = self.speeds[worker] if self.speeds else 1.0
+        return steps * self.batch_seconds / speed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cluster as plain JSON values, but for infinity."""
+        late = {str(worker): seconds for worker, seconds in self.late.items()}
+        return {**asdict(self), "speeds": list(self.speeds), "late": late}
+
+    def _check_numbers(self) -> None:
+        ranges = {
+            "workers": _is_whole(self.workers, 1),
+            "batch_seconds": self.batch_seconds is None or _is_positive(self.batch_seconds),
+            "speeds": all(map(_is_positive, self.speeds)),
+            "times": self.times in ("deterministic", "exponential"),
+            "straggler_probability": _is_within(self.straggler_probability, 0, 1),
+            "straggler_factor": _is_within(self.straggler_factor, 1),
+            "latency": _is_within(self.latency, 0),
+            "bandwidth": self.bandwidth == math.inf or _is_positive(self.bandwidth),
+            "server_bandwidth": self.server_bandwidth == math.inf
+            or _is_positive(self.server_bandwidth),
+            "late": all(_is_within(seconds, 0) for seconds in self.late.values()),
+            "seed": _is_whole(self.seed, 0),
+        }
+        for name, right in ranges.items():
+            if not right:
+                raise ConfigurationError(
+                    f"Cluster.{name} is out of its range, {getattr(self, name)!r} came in."
+                )
+
+    def _check_workers(self) -> None:
+        if self.speeds and len(self.speeds) != self.workers:
+            raise ConfigurationError(
+                f"speeds must have one number for each of {self.workers} workers,"
+                f" {len(self.speeds)} came in."
+            )
+        for worker in (*self.late, *(outage.worker for outage in self.outages)):
+            if not 0 <= worker < self.workers:
+                raise ConfigurationError(
+                    f"Workers are 0 to {self.workers - 1}, late or outages name {worker}."
+                )
+
+
+def _is_within(value: Any, low: float, high: float = math.inf) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and low <= value <= high and value < math.inf
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_within(value, 0) and value > 0
+
+
+def _is_whole(value: Any, low: int) -> bool:
+    return isinstance(value, int) and _is_within(value, low)

@@ -1,0 +1,98 @@
+"""What will happen, in the order of time."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class Event(NamedTuple):
+    """Something that happens.
+
+    Parameters
+    ----------
+    at : float
+        When [s since the run began].
+    order : int
+        Counts all events; of several at one time the one that was foreseen first comes first.
+    kind : str
+        What.
+    worker, attempt : int
+        To whom; an event of an attempt that is lost concerns nobody.
+    """
+
+    at: float
+    order: int
+    kind: str
+    worker: int
+    attempt: int
+
+
+class EventQueue:
+    """Events to come.
+
+    Examples
+    --------
+    >>> queue = EventQueue()
+    >>> queue.add(2.0, "reply", worker=0, attempt=0)
+    >>> queue.add(1.0, "reply", worker=1, attempt=0)
+    >>> queue.pop().worker
+    1
+    """
+
+    def __init__(self, events: Iterable[Any] = (), count: int = 0) -> None:
+        self._heap = [Event(*event) for event in events]
+        heapq.heapify(self._heap)
+        self._count = count
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, at: float, kind: str, worker: int, attempt: int) -> None:
+        """Foresee an event; one that is infinitely far away never happens."""
+        if at == math.inf:
+            return
+        heapq.heappush(self._heap, Event(at, self._count, kind, worker, attempt))
+        self._count += 1
+
+    def pop(self) -> Event:
+        """Take the next event out."""
+        return heapq.heappop(self._heap)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the constructor takes, as plain JSON values."""
+        return {"events": [list(event) for event in self._heap], "count": self._count}
+
+
+class Link:
+    """One direction of the server's link: messages pass one after the other.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Of the link [bytes/s].
+    worker_bandwidth : float
+        Of the worker's link at the other end [bytes/s].
+    latency : float
+        On the way [s].
+
+    Examples
+    --------
+    >>> link = Link(bandwidth=100.0, worker_bandwidth=math.inf, latency=0.5)
+    >>> link.pass_through(200, now=0.0), link.pass_through(200, now=0.0)
+    (2.5, 4.5)
+    """
+
+    def __init__(self, bandwidth: float, worker_bandwidth: float, latency: float) -> None:
+        self.free_at = 0.0
+        self._bandwidth = bandwidth
+        self._worker_bandwidth = worker_bandwidth
+        self._latency = latency
+
+    def pass_through(self, size: int, now: float) -> float:
+        """Return when a message of `size` bytes that is sent `now` has arrived whole."""
+        begin = now + self._latency
+        self.free_at = max(begin, self.free_at) + size / self._bandwidth
+        return max(self.free_at, begin + size / self._worker_bandwidth)

@@ -1,0 +1,145 @@
+"""What simulated workers train with; a quadratic loss whose gradients are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.base import Block, Engine, WindowResult
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import LocalSteps
+from distkeras_grid.weights import Variable, Vector, WeightLayout
+
+State = dict[str, NDArray[Any]]
+
+
+class Learner(Engine, Protocol):
+    """An engine of one simulated worker, whose state can be taken and given back."""
+
+    def renew(self, steps: int) -> None:
+        """Begin as a new attempt that goes on after `steps` batches of the ones before."""
+        ...
+
+    def state(self) -> State:
+        """Return a copy of all that `run` leaves behind, beside the weights."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned."""
+        ...
+
+
+class QuadraticLearner:
+    """Descends ``f(x) = mean_j (x - a_j)^T H (x - a_j) / 2``: each row of the data is an ``a_j``.
+
+    A worker all of whose rows are one ``a_i`` has the loss ``(x - a_i)^T H (x - a_i) / 2``. With
+    dyadic numbers all is exact.
+
+    Parameters
+    ----------
+    start : ndarray
+        Initial weights, shape ``(size,)``, ``float32`` or ``float64``; all is computed in its type.
+    curvature : ndarray or float
+        Diagonal of ``H``.
+    learning_rate : float
+        ``eta``.
+    momentum : float, default 0
+        ``mu`` of ``v <- mu v - eta g``, ``x <- x + v``, as Keras' SGD; with steps that look ahead,
+        Nesterov's.
+    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
+        What a window does.
+
+    Attributes
+    ----------
+    layout : WeightLayout
+        One variable, ``x``.
+
+    Raises
+    ------
+    ConfigurationError
+        If momentum is given where the window's gradients are summed.
+
+    Examples
+    --------
+    >>> learner = QuadraticLearner(np.array([4.0]), curvature=1.0, learning_rate=0.5)
+    >>> after = np.empty(1)
+    >>> zeros = np.zeros((2, 1, 1))
+    >>> learner.run(learner.weights(), [Block(zeros, zeros)], after).steps, after.tolist()
+    (2, [1.0])
+    """
+
+    def __init__(
+        self,
+        start: NDArray[Any],
+        curvature: NDArray[Any] | float,
+        learning_rate: float,
+        momentum: float = 0.0,
+        local_steps: LocalSteps = LocalSteps.OPTIMIZER,
+    ) -> None:
+        if momentum and local_steps is LocalSteps.GRADIENT:
+            raise ConfigurationError(
+                f"Gradients are summed over plain SGD, momentum={momentum!r} came in."
+            )
+        self.layout = WeightLayout((Variable("x", (start.size,)),))
+        self._start = start.copy()
+        self._curvature = np.asarray(curvature, start.dtype)
+        self._first_rate = self._rate = start.dtype.type(learning_rate)
+        self._momentum = start.dtype.type(momentum)
+        self._local_steps = local_steps
+        self._velocity = np.zeros_like(start)
+
+    def weights(self) -> Vector:
+        """Return a copy of the initial weights."""
+        return self._start.copy()
+
+    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+        """Train one window; see `distkeras_grid.engine.base.Engine`."""
+        x, total = before.copy(), np.zeros_like(before)
+        losses, steps, samples = 0.0, 0, 0
+        for block in blocks:
+            steps, samples = steps + block.steps, samples + block.samples
+            for number, targets in enumerate(block.x):
+                weight = None if block.weight is None else block.weight[number]
+                losses += len(targets) * self._step(x, targets, weight, total)
+        np.copyto(after, total if self._local_steps is LocalSteps.GRADIENT else x)
+        return WindowResult(steps, samples, losses / samples, {})
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set ``eta`` from the next window on."""
+        self._rate = self._start.dtype.type(value)
+
+    def renew(self, steps: int) -> None:  # noqa: ARG002 - nothing here counts them
+        """Begin with no velocity and the first rate."""
+        self._velocity.fill(0)
+        self._rate = self._first_rate
+
+    def state(self) -> State:
+        """Return velocity and rate."""
+        return {"velocity": self._velocity.copy(), "rate": np.array(self._rate)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from velocity and rate."""
+        np.copyto(self._velocity, state["velocity"])
+        self._rate = self._start.dtype.type(state["rate"])
+
+    def _step(
+        self,
+        x: Vector,
+        targets: NDArray[Any],
+        weight: NDArray[np.float32] | None,
+        total: Vector,
+    ) -> float:
+        """Move `x` by one batch, add its gradient to `total`, and return its loss."""
+        ahead = self._local_steps is LocalSteps.LOOK_AHEAD
+        at = x + self._momentum * self._velocity if ahead else x
+        distance = at - np.average(targets, axis=0, weights=weight).astype(x.dtype)
+        gradient = self._curvature * distance
+        losses = ((at - targets) ** 2 * self._curvature).sum(axis=-1) / 2
+        np.add(total, gradient, out=total)
+        np.multiply(self._velocity, self._momentum, out=self._velocity)
+        np.subtract(self._velocity, self._rate * gradient, out=self._velocity)
+        np.add(x, self._velocity, out=x)
+        return float(np.average(losses, weights=weight))

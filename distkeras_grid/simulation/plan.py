@@ -1,0 +1,106 @@
+"""What a simulated run trains, on which rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.base import Block
+from distkeras_grid.feeding.batches import Window, windows
+from distkeras_grid.rules import Rule
+
+
+@dataclass(frozen=True)
+class SeatRows:
+    """The rows of one worker.
+
+    Parameters
+    ----------
+    features : ndarray
+        Shape ``(rows, *shape)``.
+    labels : ndarray
+        Shape ``(rows, ...)``.
+    weights : ndarray, optional
+        Sample weights, shape ``(rows,)``, ``float32``.
+    """
+
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    weights: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def gather(self, window: Window) -> Iterator[Block]:
+        """Yield the blocks of a window."""
+        for places in window.blocks:
+            weight = None if self.weights is None else self.weights[places]
+            yield Block(self.features[places], self.labels[places], weight)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a simulated run does, in the terms of a real one.
+
+    Parameters
+    ----------
+    rule : Rule
+        The update rule.
+    batch_size : int
+        Rows in a batch of one worker.
+    window : int or None
+        Batches between two exchanges; None for one exchange in `epochs_per_window`.
+    epochs : int, default 1
+        Passes over the rows.
+    epochs_per_window : int, default 1
+        See there.
+    seed : int, default 0
+        Of the order of the rows.
+    shuffle : bool, default True
+        Whether each epoch has an order of its own.
+    quorum : float, default 1
+        Share of the workers whose commits close a synchronous round, 0.5 to 1.
+    round_timeout : float, default infinity
+        Seconds that a synchronous round may stay incomplete.
+    compression : str, optional
+        How exchanges are compressed; see `distkeras_grid.parameter_server.compression`.
+    """
+
+    rule: Rule
+    batch_size: int
+    window: int | None
+    epochs: int = 1
+    epochs_per_window: int = 1
+    seed: int = 0
+    shuffle: bool = True
+    quorum: float = 1.0
+    round_timeout: float = math.inf
+    compression: str | None = None
+
+    def exchange_bytes(self, size: int) -> int:
+        """Return the bytes by which a vector of so many scalars travels in an exchange."""
+        return (2 if self.compression else 4) * size
+
+    @property
+    def epoch_window(self) -> str:
+        """What a user calls a window that is no number of batches."""
+        return "epoch" if self.epochs_per_window == 1 else "once"
+
+    def windows(self, rows: int, worker: int, start: int) -> Iterator[Window]:
+        """Yield the windows of a worker with so many rows, from the one of number `start`."""
+        return windows(
+            rows,
+            self.batch_size,
+            self.window,
+            self.epochs,
+            seed=self.seed,
+            seat=worker,
+            shuffle=self.shuffle,
+            start_sequence=start,
+            epochs_per_window=self.epochs_per_window,
+        )

@@ -1,0 +1,369 @@
+"""A training run in simulated time.
+
+Each window is computed for real, when its commit arrives at the server: until then nobody can see
+it, and a worker that is lost on the way has cost nothing. Only the clock is simulated.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    NonFiniteLossError,
+    RefusedError,
+)
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.center import is_finite
+from distkeras_grid.parameter_server.compression import Bfloat16
+from distkeras_grid.parameter_server.messages import Start
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.state import Session
+from distkeras_grid.simulation.cluster import Cluster
+from distkeras_grid.simulation.events import Event, EventQueue, Link
+from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.saved_state import read, write
+from distkeras_grid.simulation.server import Answer, SimulatedServer
+from distkeras_grid.simulation.worker import SimulatedWorker
+
+if TYPE_CHECKING:
+    from distkeras_grid.simulation.learners import Learner
+    from distkeras_grid.weights import Vector
+
+#: Gives the metrics of a center on data of its own, with ``val_`` before each name.
+Evaluation = Callable[["Vector"], Mapping[str, float]]
+
+
+class Simulation:
+    """One run on a simulated cluster; the same arguments give the same run, bit for bit.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The workers and the network, with its ``batch_seconds``.
+    plan : Plan
+        What is trained how.
+    learners : sequence of Learner
+        One for each worker; the weights of the first are the initial center.
+    seats : sequence of SeatRows
+        The rows of each worker.
+    evaluate : callable, optional
+        Gives the validation of the center at each epoch's end; takes no simulated time.
+    params : mapping, optional
+        Added to ``history.params``.
+
+    Attributes
+    ----------
+    now : float
+        Simulated seconds since the run began.
+    history : History
+        Windows, epochs and workers; all its times are simulated, ``params["time"]`` says so.
+    lost : int
+        Attempts that were lost.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is not one learner and one seat for each worker.
+
+    Examples
+    --------
+    Two workers descend the same parabola:
+
+    >>> import numpy as np
+    >>> from distkeras_grid.rules import AveragingRule
+    >>> from distkeras_grid.simulation.learners import QuadraticLearner
+    >>> learners = [QuadraticLearner(np.array([4.0]), 1.0, learning_rate=0.5) for _ in range(2)]
+    >>> seats = [SeatRows(np.zeros((3, 1)), np.zeros(3)) for _ in range(2)]
+    >>> plan = Plan(AveragingRule(), batch_size=1, window=1)
+    >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), plan, learners, seats)
+    >>> simulation.run()
+    >>> simulation.center.tolist(), simulation.history.training_seconds()
+    ([0.5], 0.75)
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        learners: Sequence[Learner],
+        seats: Sequence[SeatRows],
+        evaluate: Evaluation | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not len(learners) == len(seats) == cluster.workers:
+            raise ConfigurationError(
+                f"The cluster has {cluster.workers} workers, {len(learners)} learners and "
+                f"{len(seats)} seats came in."
+            )
+        self._cluster, self._plan, self._evaluate = cluster, plan, evaluate
+        self._settings = _settings(plan, learners[0], seats)
+        self._needed = self._settings.quorum_of(cluster.workers)
+        self._server = SimulatedServer(self._settings, learners[0].weights())
+        self._workers = [
+            SimulatedWorker(number, cluster, plan, learner, rows)
+            for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
+        ]
+        self._up, self._down = (
+            Link(cluster.server_bandwidth, cluster.bandwidth, cluster.latency) for _ in range(2)
+        )
+        self._wire = Bfloat16(self._settings.size) if plan.compression else None
+        self._queue = EventQueue()
+        self._seen = self.lost = 0
+        self._finished: set[int] = set()
+        self.now = 0.0
+        self.history = History({"time": "simulated", **self._identity(), **(params or {})})
+        for number in range(cluster.workers):
+            self._queue.add(cluster.late.get(number, 0.0), "join", number, 0)
+        for number, outage in enumerate(cluster.outages):
+            # The event names the outage: which attempt it meets is not known yet.
+            self._queue.add(outage.at, "lose", outage.worker, number)
+
+    @property
+    def center(self) -> Vector:
+        """A copy of the center as it is now."""
+        return self._server.center.vector.copy()
+
+    @property
+    def version(self) -> int:
+        """Folds so far: one for each asynchronous commit, one for each synchronous round."""
+        return self._server.state.version
+
+    @property
+    def samples(self) -> int:
+        """Rows folded into the center so far."""
+        return self._server.state.samples_folded
+
+    @property
+    def workers(self) -> Sequence[SimulatedWorker]:
+        """The workers, in the order of their seats."""
+        return self._workers
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises
+        ------
+        NonFiniteLossError
+            If a loss or a weight becomes NaN or infinite.
+        RefusedError
+            If a synchronous round takes longer than the plan allows.
+        ClusterError
+            If workers that never come back are waited for.
+        """
+        while self.advance():
+            pass
+
+    def advance(self) -> bool:
+        """Let the next thing happen; return False if the run has ended, and nothing happens."""
+        if len(self._finished) >= self._needed:
+            return False
+        if not self._queue:
+            gone = sorted({*range(len(self._workers))} - self._finished)
+            raise ClusterError(
+                f"Worker {', '.join(map(str, gone))} is lost for ever and the run waits for it: "
+                "let it come back (Outage.seconds), or ask for fewer with quorum."
+            )
+        event = self._queue.pop()
+        self.now = event.at
+        self._happen(event)
+        self._record()
+        return True
+
+    def save(self, path: str | Path) -> None:
+        """Write the state of the whole run to a local file, from which `load` goes on.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            Replaced if it exists.
+        """
+        write(
+            path,
+            {
+                "identity": self._identity_text(),
+                "server": self._server.to_tree(),
+                "workers": [worker.to_tree() for worker in self._workers],
+                "links": [self._up.free_at, self._down.free_at],
+                "queue": self._queue.to_json(),
+                "counts": [self._seen, self.lost],
+                "finished": sorted(self._finished),
+                "now": self.now,
+                "history": self.history.to_jsonl_text(),
+            },
+        )
+
+    def load(self, path: str | Path) -> None:
+        """Go on where `save` was called on a run that was built from the same arguments.
+
+        Raises
+        ------
+        PathNotFoundError
+            If there is no such file.
+        DataError
+            If it is no saved simulation.
+        ConfigurationError
+            If it is that of another run.
+        """
+        tree = read(path)
+        if tree["identity"] != self._identity_text():
+            raise ConfigurationError(
+                f"{str(path)!r} holds another run: {tree['identity']}. "
+                f"This one is {self._identity_text()}."
+            )
+        self._server.restore(tree["server"])
+        for worker, saved in zip(self._workers, tree["workers"], strict=True):
+            worker.restore(saved)
+        self._up.free_at, self._down.free_at = tree["links"]
+        self._queue = EventQueue(**tree["queue"])
+        self._seen, self.lost = tree["counts"]
+        self._finished = set(tree["finished"])
+        self.now = tree["now"]
+        self.history = History.from_jsonl_text(tree["history"])
+
+    def _happen(self, event: Event) -> None:
+        worker = self._workers[event.worker]
+        if event.kind == "join":
+            self._join(event, worker)
+        elif event.kind == "lose":
+            self._lose(event, worker)
+        elif event.kind == "overdue":
+            self._check_round()
+        elif worker.session is not None and worker.session.attempt == event.attempt:
+            # All else concerns nobody once the attempt is lost.
+            act = {"computed": self._send, "arrival": self._arrive, "finish": self._finish}
+            act.get(event.kind, self._begin)(worker, worker.session)
+
+    def _join(self, event: Event, worker: SimulatedWorker) -> None:
+        session = self._server.state.join(event.worker, event.attempt)
+        worker.join(session)
+        self._tell(self._server.ready(session, len(worker.rows), np.empty_like(worker.before)))
+
+    def _lose(self, event: Event, worker: SimulatedWorker) -> None:
+        if worker.session is None:
+            return
+        back = self.now + self._cluster.outages[event.attempt].seconds
+        self._queue.add(back, "join", event.worker, worker.session.attempt + 1)
+        self._server.lose(worker.session)
+        worker.lose()
+        self.lost += 1
+
+    def _check_round(self) -> None:
+        opened, seconds = self._server.round_opened, self._plan.round_timeout
+        if opened is not None and opened + seconds <= self.now:
+            raise self._server.time_out(seconds)
+
+    def _begin(self, worker: SimulatedWorker, session: Session) -> None:
+        seconds = worker.begin(self.now)
+        if seconds is None:
+            self._later(self.now + self._cluster.latency, "finish", session)
+        else:
+            self._later(self.now + seconds, "computed", session)
+
+    def _send(self, worker: SimulatedWorker, session: Session) -> None:
+        worker.computed += worker.seconds
+        size = self._plan.exchange_bytes(self._settings.size)
+        self._later(self._up.pass_through(size, self.now), "arrival", session)
+
+    def _arrive(self, worker: SimulatedWorker, session: Session) -> None:
+        arrival, payload = worker.train(session)
+        self._round(payload)
+        before = self._server.round_opened
+        try:
+            answers = self._server.exchange(arrival, payload, self.now)
+        except RefusedError as refusal:
+            if is_finite(payload):
+                raise
+            raise NonFiniteLossError(str(refusal)) from refusal
+        self._tell(answers)
+        opened = self._server.round_opened
+        if opened is not None and opened != before:
+            self._later(opened + self._plan.round_timeout, "overdue", session)
+
+    def _finish(self, worker: SimulatedWorker, session: Session) -> None:
+        answers = self._server.finish(session, self.now)
+        worker.session = None
+        self._finished.add(session.seat)
+        self._tell(answers)
+
+    def _later(self, at: float, kind: str, session: Session) -> None:
+        self._queue.add(at, kind, session.seat, session.attempt)
+
+    def _tell(self, answers: Sequence[Answer]) -> None:
+        """Give answers to their workers, who go on once these have reached them."""
+        for answer in answers:
+            worker = self._workers[answer.session.seat]
+            if isinstance(answer.message, Start):
+                worker.start(answer.message, answer.vector)
+                size = 4 * self._settings.size
+            else:
+                self._round(answer.vector)
+                worker.take(answer.message, answer.vector)
+                size = self._plan.exchange_bytes(self._settings.size)
+                size = 0 if self._plan.rule.empty_reply else size
+            self._later(self._down.pass_through(size, self.now), "reply", answer.session)
+
+    def _round(self, vector: Vector) -> None:
+        """Make a vector of an exchange what is left of it on the other side."""
+        if self._wire is not None:
+            self._wire.pack(vector)
+            self._wire.unpack(vector)
+
+    def _record(self) -> None:
+        """Take the server's news into the history."""
+        for event in self._server.state.events.after(self._seen, sys.maxsize):
+            self._seen += 1
+            if event["kind"] == "window":
+                self.history.add_window(event)
+            elif event["kind"] == "late":
+                self.history.add_late(event)
+            elif event["kind"] == "epoch":
+                found = self._evaluate(self.center) if self._evaluate else None
+                self.history.add_epoch(event, validation=found)
+            else:
+                self.history.add_worker(event)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what two runs must share for one to go on where the other was saved."""
+        plan = asdict(self._plan)
+        window = plan.pop("window")
+        return {
+            **plan,
+            "rule": dict(self._settings.rule),
+            "communication_window": window or self._plan.epoch_window,
+            "rows": self._settings.rows,
+            "trainable_size": self._settings.trainable_size,
+            "statistics_size": self._settings.statistics_size,
+            "num_workers": self._cluster.workers,
+            "cluster": self._cluster.to_json(),
+        }
+
+    def _identity_text(self) -> str:
+        return json.dumps(self._identity(), sort_keys=True)
+
+
+def _settings(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> ServerSettings:
+    layout = learner.layout
+    return ServerSettings(
+        run="simulated",
+        seats=len(seats),
+        rule={"name": plan.rule.name, "parameters": plan.rule.parameters()},
+        trainable_size=layout.trainable_size,
+        statistics_size=layout.statistics_size,
+        rows=sum(len(rows) for rows in seats),
+        epochs=plan.epochs,
+        # Nobody listens; the names stand for themselves.
+        bind_host="simulated",
+        advertised_host="simulated",
+        round_timeout=plan.round_timeout,
+        quorum=plan.quorum,
+        compression=plan.compression,
+    )

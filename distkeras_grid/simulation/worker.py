@@ -1,0 +1,178 @@
+"""A worker in simulated time: it trains windows, as the real one does, and is slow or lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distkeras_grid.engine.base import aligned_empty
+from distkeras_grid.errors import NonFiniteLossError
+from distkeras_grid.feeding.batches import Window
+from distkeras_grid.parameter_server.frames import encoded_size
+from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
+from distkeras_grid.parameter_server.state import Arrival, Session
+from distkeras_grid.rules import adopt_vector, propose_vector
+from distkeras_grid.simulation.cluster import Cluster
+from distkeras_grid.simulation.plan import Plan, SeatRows
+
+if TYPE_CHECKING:
+    from distkeras_grid.simulation.learners import Learner
+    from distkeras_grid.weights import Vector
+
+# What is saved as it is.
+_NUMBERS = ("attempt", "stop", "next_window", "steps", "started", "seconds", "computed")
+
+
+class SimulatedWorker:
+    """The worker of one seat.
+
+    Parameters
+    ----------
+    number : int
+        The seat.
+    cluster : Cluster
+        How fast it is.
+    plan : Plan
+        What it trains.
+    learner : Learner
+        What it trains with.
+    rows : SeatRows
+        What it trains on.
+
+    Attributes
+    ----------
+    session : Session or None
+        Its claim on the seat; None while it is not there, is lost or has finished.
+    attempt : int
+        Counts its lives, from 0.
+    before : ndarray
+        The weights that its window starts from.
+    computed : float
+        Simulated time for which it has computed [s].
+    """
+
+    def __init__(
+        self, number: int, cluster: Cluster, plan: Plan, learner: Learner, rows: SeatRows
+    ) -> None:
+        self.session: Session | None = None
+        self.attempt = -1
+        weights = learner.weights()
+        self.before: Vector = aligned_empty(weights.size, weights.dtype)
+        np.copyto(self.before, weights)
+        self.computed = 0.0
+        self.rows = rows
+        self._number, self._cluster, self._plan, self._learner = number, cluster, plan, learner
+        self._cut = learner.layout.trainable_size
+        self._random = np.random.default_rng([cluster.seed, number])
+        self._windows: Iterator[Window] = iter(())
+        self._window: Window | None = None
+        self._after: Vector | None = None
+        self.stop = False
+        self.next_window = self.steps = 0
+        self.started = self.seconds = 0.0
+
+    def join(self, session: Session) -> None:
+        """Be there, as another attempt."""
+        self.session, self.attempt = session, session.attempt
+
+    def lose(self) -> None:
+        """Be gone, with all that was not sent."""
+        self.session = self._window = self._after = None
+
+    def start(self, message: Start, center: Vector) -> None:
+        """Begin at the window that the server wants, from the center."""
+        np.copyto(self.before, center)
+        self._learner.renew(self.steps)
+        self.stop, self.next_window = message.stop, message.next_sequence
+        self._windows = self._plan.windows(len(self.rows), self._number, self.next_window)
+
+    def take(self, message: Exchanged, reply: Vector) -> None:
+        """Take the rule's reply to a commit over."""
+        if self._after is not None:
+            adopt_vector(self._plan.rule, self._cut, self._after, reply, self.before)
+        self._after, self.stop = None, message.stop
+
+    def begin(self, now: float) -> float | None:
+        """Begin a window; return how long it will take, or None if there is none left."""
+        self._window = None if self.stop else next(self._windows, None)
+        if self._window is None:
+            return None
+        self.next_window = self._window.sequence + 1
+        self.started, self.seconds = now, self._draw_seconds(self._window)
+        return self.seconds
+
+    def train(self, session: Session) -> tuple[Arrival, Vector]:
+        """Compute the window that was begun; return its commit and what the rule proposes.
+
+        Raises
+        ------
+        NonFiniteLossError
+            If its loss is NaN or infinite.
+        """
+        if self._window is None:
+            raise ValueError(f"Worker {self._number} has begun no window.")
+        window, self._window = self._window, None
+        after, payload = (aligned_empty(self.before.size, self.before.dtype) for _ in range(2))
+        result = self._learner.run(self.before, self.rows.gather(window), after)
+        if not math.isfinite(result.loss):
+            raise NonFiniteLossError(
+                f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
+                f"of worker {self._number}: lower the learning rate, or choose another window."
+            )
+        propose_vector(self._plan.rule, self._cut, self.before, after, result.steps, payload)
+        self._after = after
+        self.steps += result.steps
+        commit = WindowCommit(
+            sequence=window.sequence,
+            epoch=window.epoch,
+            window=window.window,
+            steps=result.steps,
+            samples=result.samples,
+            loss=result.loss,
+            metrics=result.metrics,
+            started=self.started,
+            seconds=self.seconds,
+        )
+        size = encoded_size(commit, self._plan.exchange_bytes(payload.size))
+        return Arrival(session, commit, size), payload
+
+    def to_tree(self) -> dict[str, Any]:
+        """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""
+        return {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "session": None if self.session is None else asdict(self.session),
+            "begun": self._window is not None,
+            "before": self.before,
+            "after": self._after,
+            "random": self._random.bit_generator.state,
+            "learner": self._learner.state(),
+        }
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Go on from what `to_tree` returned."""
+        for name in _NUMBERS:
+            setattr(self, name, tree[name])
+        self.session = None if tree["session"] is None else Session(**tree["session"])
+        np.copyto(self.before, tree["before"])
+        self._after = tree["after"]
+        self._random.bit_generator.state = tree["random"]
+        self._learner.restore(tree["learner"])
+        first = self.next_window - int(tree["begun"])
+        self._windows = self._plan.windows(len(self.rows), self._number, first)
+        self._window = next(self._windows) if tree["begun"] else None
+
+    def _draw_seconds(self, window: Window) -> float:
+        cluster = self._cluster
+        steps = sum(len(block) for block in window.blocks)
+        seconds = cluster.window_seconds(self._number, steps)
+        # Both are drawn always, so that one choice does not shift the numbers of the other.
+        factor, lot = self._random.exponential(), self._random.random()
+        if cluster.times == "exponential":
+            seconds *= factor
+        if lot < cluster.straggler_probability:
+            seconds *= cluster.straggler_factor
+        return seconds

@@ -1,0 +1,275 @@
+"""``Trainer.simulate``: a run on a cluster that is not there, in this process."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distkeras_grid.engine.keras_model import model_to_bytes, set_flat_weights
+from distkeras_grid.engine.loading import load_engine
+from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.feeding.schema import DTYPES, Field
+from distkeras_grid.feeding.shapes import check_fit, output_size
+from distkeras_grid.history import History
+from distkeras_grid.simulation.cluster import Cluster
+from distkeras_grid.simulation.keras_learners import keras_learners
+from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.run import Simulation
+from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
+from distkeras_grid.spark.seats import DataSummary, largest_seat
+from distkeras_grid.spark.session import active_session
+from distkeras_grid.trainers.arguments import (
+    check_backend,
+    checked_class_weight,
+    checked_seed,
+    plain,
+)
+from distkeras_grid.trainers.inspection import inspect_training, naming
+from distkeras_grid.trainers.labels import check_classes, check_labels
+from distkeras_grid.trainers.preparation import compiled_copy, rule_of
+from distkeras_grid.trainers.progress import TRAINING, ProgressLine
+from distkeras_grid.trainers.run import epoch_line
+from distkeras_grid.trainers.validation import ValidationData
+from distkeras_grid.worker.loop import sample_weights
+
+if TYPE_CHECKING:
+    import keras
+    from numpy.typing import NDArray
+
+    from distkeras_grid.engine.compile_settings import CompileSettings
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+    from distkeras_grid.trainers.base import Trainer
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """What `Trainer.simulate` returns.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A new model with the trained weights, compiled.
+    history : History
+        All its times are simulated seconds; ``params["time"]`` says so.
+    cluster : Cluster
+        What was simulated, with the seconds of a batch where these were measured.
+    computing_seconds : tuple of float
+        Simulated time for which each worker has computed; the rest it waited [s].
+    lost : int
+        Attempts of workers that were lost.
+    """
+
+    model: keras.Model = field(repr=False)
+    history: History
+    cluster: Cluster
+    computing_seconds: tuple[float, ...]
+    lost: int
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All rows, in this process."""
+
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    weights: NDArray[np.float32] | None
+    field: Field
+
+    def deal(
+        self, seats: int, seed: int | None, class_weight: Mapping[int, float] | None
+    ) -> list[SeatRows]:
+        """Return the rows of each seat: mixed by `seed`, or consecutive without one."""
+        weights = sample_weights(self.labels, self.weights, class_weight)
+        rows = np.arange(len(self.features))
+        if seed is not None:
+            rows = np.random.default_rng(seed).permutation(rows)
+        return [
+            SeatRows(
+                self.features[part],
+                self.labels[part],
+                None if weights is None else weights[part],
+            )
+            for part in np.array_split(rows, seats)
+        ]
+
+
+def simulate(
+    trainer: Trainer,
+    data: Any,
+    cluster: Cluster,
+    *,
+    shuffle: bool,
+    validation_data: Any,
+    class_weight: Mapping[int, float] | None,
+    seed: int,
+) -> SimulatedRun:
+    """Run a trainer in simulated time; `Trainer.simulate` has the meanings."""
+    check_backend()
+    class_weight = checked_class_weight(class_weight)
+    model, settings = compiled_copy(trainer)
+    rows = _read(trainer, data, model, class_weight)
+    with naming("validation_data"):
+        held_out = None if validation_data is None else _read(trainer, validation_data, model)
+    plan = _plan(trainer, model, len(rows.features), cluster.workers)
+    plan = replace(plan, shuffle=shuffle, seed=checked_seed(seed))
+    seats = rows.deal(cluster.workers, plan.seed if shuffle else None, class_weight)
+    engine = _engine(trainer, model, settings, plan, rows.field)
+    if cluster.batch_seconds is None:
+        cluster = replace(cluster, batch_seconds=_measure(engine, plan, seats[0]))
+    simulation = Simulation(
+        cluster,
+        plan,
+        keras_learners(engine, cluster.workers, plan.seed if cluster.workers > 1 else None),
+        seats,
+        evaluate=_evaluation(model, held_out),
+        params={
+            "trainer": type(trainer).__name__,
+            "arguments": plain(trainer.arguments()),
+            "num_epoch": trainer.num_epoch,
+            "compile": settings.to_json(),
+        },
+    )
+    _watch(trainer, simulation)
+    set_flat_weights(model, simulation.center)
+    computed = tuple(worker.computed for worker in simulation.workers)
+    return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
+
+
+def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan:
+    if trainer.num_workers not in (None, workers):
+        raise ConfigurationError(
+            f"The cluster has {workers} workers and the trainer num_workers="
+            f"{trainer.num_workers}: leave num_workers out, or give both the same number."
+        )
+    rule = rule_of(trainer, workers, model)
+    if rule.separate:
+        raise ConfigurationError(
+            f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "
+            "train(), or simulate another trainer."
+        )
+    window = trainer.choose_window(largest_seat(rows, workers), workers)
+    return Plan(
+        rule=rule,
+        batch_size=trainer.batch_size,
+        window=window.batches,
+        epochs=trainer.num_epoch,
+        epochs_per_window=trainer.num_epoch if window.once else 1,
+        quorum=trainer.quorum,
+        round_timeout=trainer.round_timeout,
+        compression=trainer.compression,
+    )
+
+
+def _engine(
+    trainer: Trainer, model: keras.Model, settings: CompileSettings, plan: Plan, rows: Field
+) -> TensorFlowEngine:
+    return load_engine(
+        model_to_bytes(model),
+        settings.to_json(),
+        custom_objects=trainer.custom_objects,
+        scale=rows.scale,
+        offset=rows.offset,
+        block_shape=None if plan.window is None else (plan.window, plan.batch_size),
+        jit=trainer.jit,
+        local_steps=plan.rule.local_steps,
+        momentum=plan.rule.local_momentum,
+    )
+
+
+def _measure(engine: TensorFlowEngine, plan: Plan, seat: SeatRows) -> float:
+    """Return how long a batch takes on this machine [s]."""
+    block = next(seat.gather(next(plan.windows(len(seat), 0, start=0))))
+    # The least of a few: whatever else this machine does only adds to it.
+    return min(engine.warm_up(block) for _ in range(3)) / block.steps
+
+
+def _watch(trainer: Trainer, simulation: Simulation) -> None:
+    """Run to the end, showing how far it is in simulated time."""
+    params, epochs = simulation.history.params, simulation.history.epoch_records
+    window, shown = params["communication_window"], 0
+    with ProgressLine(stream=None if trainer.progress else io.StringIO()) as progress:
+        progress.expect(
+            total_samples=params["rows"] * params["epochs"],
+            epochs=params["epochs"],
+            workers=params["num_workers"],
+        )
+        progress.note(
+            f"{params['trainer']} in simulated time: {params['rows']} rows, "
+            f"{params['num_workers']} workers, batch {params['batch_size']} each, "
+            f"{params['cluster']['batch_seconds'] * 1e3:.3g} ms a batch, window "
+            + (f"{window} batches" if isinstance(window, int) else window)
+        )
+        while simulation.advance():
+            progress.update(
+                phase=TRAINING,
+                epoch=len(epochs) + 1,
+                samples=simulation.samples,
+                active=sum(worker.session is not None for worker in simulation.workers),
+                busy_with=f"at {simulation.now:.1f} s of simulated time",
+            )
+            for record in epochs[shown:]:
+                progress.note(f"simulated time: {epoch_line(record, params['epochs'])}")
+            shown = len(epochs)
+
+
+def _evaluation(model: keras.Model, rows: _Rows | None) -> Any:
+    if rows is None:
+        return None
+    held_out = ValidationData(rows.features, rows.labels, rows.field)
+
+    def evaluate(center: Any) -> dict[str, float]:
+        set_flat_weights(model, center)
+        return held_out.evaluate(model)
+
+    return evaluate
+
+
+def _read(
+    trainer: Trainer,
+    data: Any,
+    model: keras.Model,
+    class_weight: Mapping[int, float] | None = None,
+) -> _Rows:
+    """Bring the rows into this process, and refuse what the model cannot take."""
+    if isinstance(data, tuple | list):
+        return _from_arrays(data, model, class_weight)
+    spark = active_session()
+    frame = as_dataframe(spark, data)
+    columns = resolve_columns(frame, trainer.features_col, trainer.label_col)
+    check_fit(model, columns.features)
+    inspect_training(frame, columns, model, class_weight)
+    held = ValidationData.collect(frame, columns)
+    return _Rows(held.features, held.labels, None, columns.features)
+
+
+def _from_arrays(data: Any, model: keras.Model, class_weight: Mapping[int, float] | None) -> _Rows:
+    arrays = [np.asarray(array) for array in data]
+    lengths = [len(array) if array.ndim else 0 for array in arrays]
+    if len(arrays) not in (2, 3) or len(set(lengths)) != 1 or lengths[0] == 0:
+        raise DataError(
+            "Arrays are (features, labels) or (features, labels, sample weights) of the same "
+            f"number of rows, at least 1. Received lengths: {lengths}."
+        )
+    features, labels = arrays[:2]
+    if features.dtype.name not in DTYPES:
+        raise DataError(f"Features are one of {', '.join(DTYPES)}. Received: {features.dtype}.")
+    of_rows = Field("features", features.shape[1:], features.dtype.name)
+    check_fit(model, of_rows)
+    columns = Columns(
+        of_rows,
+        "label",
+        label_size=None if labels.ndim == 1 else int(labels.shape[-1]),
+        integer_labels=labels.dtype.kind in "iu",
+    )
+    summary = DataSummary(
+        len(labels), ((0, len(labels)),), float(labels.min()), float(labels.max()), ()
+    )
+    outputs = output_size(model)
+    check_labels(columns, summary, model.loss, outputs)
+    check_classes(class_weight, columns, summary, outputs)
+    weights = np.asarray(arrays[2], np.float32) if len(arrays) == 3 else None
+    return _Rows(features, labels, weights, of_rows)

@@ -1,0 +1,155 @@
+"""Trainers and plain Keras on one data set: time and accuracy against the batch size.
+
+Each cell of the grid (model x batch x trainer x workers x seed) is measured alone and kept in a
+file; a study that was broken off goes on where it was. At the end of each call there are
+results.csv, results.json, pictures and index.html in the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+# For what this process evaluates; workers and `fit` have it, too.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from data_prep.ingest import IngestSettings, ingest_images
+from distkeras_grid import build_session
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.running import run
+from distkeras_grid.comparison.cells import LOCAL, grid
+from distkeras_grid.comparison.data import Data, load_data
+from distkeras_grid.comparison.machine import processor_name
+from distkeras_grid.comparison.nets import NETS
+from distkeras_grid.comparison.page import write_report
+from distkeras_grid.comparison.results import Results
+from distkeras_grid.comparison.study import Regime, check_names, run_study
+from distkeras_grid.spark.interpreters import package_versions
+
+TRAINERS = ("ADAG", "DOWNPOUR", "AEASGD", "AveragingTrainer", "SingleTrainer", LOCAL)
+VERSIONS = ("distkeras_grid", "keras", "tensorflow", "pyspark")
+EXAMPLES = """\
+examples:
+  a quick look:
+    python jobs/compare_trainers.py --fashion-mnist FOLDER --rows 2000 --seeds 1 --epochs 1 \\
+        --batches 32,128 --output look
+  photos, gray, as 28x28x1 principal components:
+    distkeras-grid ingest --format images --input photos --output data --size 128 \\
+        --split folder --gray --pca
+    python jobs/compare_trainers.py --data data --title 'photos (gray, PCA)' --output study
+
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=EXAMPLES + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    data = parser.add_mutually_exclusive_group(required=True)
+    data.add_argument(
+        "--data", metavar="URI", help="data set of `tile` or `ingest` with splits train and test"
+    )
+    data.add_argument(
+        "--fashion-mnist",
+        metavar="FOLDER",
+        help="folder of the four IDX files, brought in for this call alone; local masters only",
+    )
+    add = parser.add_argument
+    add("--output", required=True, type=Path, metavar="FOLDER", help="local; made, or gone on with")
+    add("--title", metavar="TEXT", help="what the data are called on the page (from the path)")
+    add("--rows", type=int, metavar="N", help="train on N rows only, always the same (all)")
+    add("--epochs", type=int, default=3, help="passes over the rows (3)")
+    add(
+        "--optimizer",
+        default="adam",
+        help="of all sides, by Keras' name; EAMSGD and GEM need sgd (adam)",
+    )
+    add("--learning-rate", type=float, metavar="RATE", help="(the optimizer's own)")
+    add("--trainers", type=_names, default=list(TRAINERS), help=f"({','.join(TRAINERS)})")
+    add("--models", type=_names, default=list(NETS), help=f"({','.join(NETS)})")
+    add(
+        "--batches",
+        type=_numbers,
+        default=[32, 128, 512],
+        help="of fit; each worker has it divided by the workers (32,128,512)",
+    )
+    add("--workers", type=_numbers, default=[2], help="numbers of workers (2)")
+    add("--seeds", type=int, default=3, help="how many: 1, 2, ... (3)")
+    add("--master", help="Spark master (local[N,4] with N the most workers)")
+    return parser
+
+
+def compare(flags: argparse.Namespace) -> ExitCode:
+    """Measure what is missing, and write the report of all that is there."""
+    alone = check_names(flags.trainers, flags.models)
+    regime = Regime(flags.epochs, flags.optimizer, flags.learning_rate)
+    regime.build_optimizer()
+    cells = grid(flags.trainers, flags.models, flags.batches, flags.workers, flags.seeds, alone)
+    master = flags.master or f"local[{max(flags.workers)},4]"
+    build_session("distkeras_grid comparison", master=master)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dkg-compare-")))
+        data = load_data(_data_set(flags, scratch), flags.rows, scratch)
+        results = Results(flags.output, conditions(flags, data))
+        run_study(cells, data, results, regime, _say)
+        outcomes = results.read()
+        page = write_report(flags.output, outcomes, results.conditions)
+    _say(f"wrote {page}")
+    return ExitCode.TRAINING if any(outcome.error for outcome in outcomes) else ExitCode.OK
+
+
+def conditions(flags: argparse.Namespace, data: Data) -> dict[str, object]:
+    """Return what every cell of a folder has in common."""
+    path = flags.fashion_mnist or flags.data
+    return {
+        "title": flags.title or ("Fashion-MNIST" if flags.fashion_mnist else Path(path).name),
+        "rows": data.rows,
+        "fingerprint": data.fingerprint,
+        "test_rows": len(data.test.labels),
+        "shape": "x".join(map(str, data.field.shape)),
+        "classes": data.classes,
+        "epochs": flags.epochs,
+        "optimizer": flags.optimizer,
+        "learning_rate": flags.learning_rate or "its own",
+        "processor": f"{processor_name()}, {os.cpu_count()} cores",
+        "versions": ", ".join(f"{k} {v}" for k, v in package_versions(VERSIONS).items()),
+    }
+
+
+def _data_set(flags: argparse.Namespace, scratch: Path) -> str:
+    if flags.data:
+        return str(flags.data)
+    output = str(scratch / "data")
+    ingest_images(IngestSettings("idx", flags.fashion_mnist, output), say=_say)
+    return output
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: compare(flags))
+
+
+if __name__ == "__main__":
+    sys.exit(run("compare", main, sys.argv[1:]))

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from data_prep.ingest import command
+from data_prep.ingest.command import main
+from data_prep.ingest.settings import IngestSettings
+from distkeras_grid.errors import ConfigurationError
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The settings with which the job would have run, without Spark."""
+    calls = []
+    monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
+    monkeypatch.setattr(
+        command, "ingest_images", lambda settings, **_: calls.append(settings) or {"rows": 0}
+    )
+    return calls
+
+
+def test_defaults(called):
+    assert main(["--format", "idx", "--input", "i", "--output", "o"]) == 0
+    assert called == [IngestSettings("idx", "i", "o")]
+
+
+def test_every_flag_arrives(called):
+    flags = (
+        "--format images --input i --output o --size 64 --gray --standardise --pca "
+        "--labels l.csv --split folder --seed 3"
+    )
+    assert main(flags.split()) == 0
+    (settings,) = called
+    assert settings.to_json() == {
+        "format": "images",
+        "input": "i",
+        "output": "o",
+        "size": 64,
+        "gray": True,
+        "standardise": True,
+        "pca": True,
+        "labels": "l.csv",
+        "split": "folder",
+        "seed": 3,
+        "classes": [],
+    }
+    assert main(["--format", "idx", "--input", "i", "--output", "o", "--classes", "a, b,"]) == 0
+    assert called[1].classes == ("a", "b")
+
+
+def test_wrong_values_are_one_line_and_code_2(called, capsys):
+    assert main(["--format", "images", "--input", "i", "--output", "o"]) == 2
+    assert capsys.readouterr().err == (
+        "ConfigurationError: image files differ in size; give one for all (--size 128)\n"
+    )
+    assert not called
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"format": "png"}, "format must be one of idx, cifar10, images, got 'png'"),
+        ({"input": ""}, "input and output must be paths"),
+        ({"size": 0}, "size must be at least 1 pixel, got 0"),
+        ({"pca": True}, "of gray images; give --gray"),
+        ({"format": "cifar10", "classes": ("a",)}, "leave out a"),
+        ({"split": "half"}, "split must be"),
+        ({"labels": "regex:("}, "no regular expression"),
+    ],
+)
+def test_settings_that_cannot_be_used(values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        IngestSettings(**{"format": "idx", "input": "i", "output": "o", **values})
+
+
+def test_what_the_image_column_will_hold():
+    def field(**values):
+        settings = IngestSettings("idx", "i", "o", **values)
+        return settings.field(settings.look((20, 30, 3)), ("a",))
+
+    assert (field().shape, field().dtype, field().scale) == ((20, 30, 3), "uint8", 1 / 255)
+    assert field(size=9, gray=True).shape == (9, 9, 1)
+    standard = field(standardise=True)
+    assert (standard.shape, standard.dtype, standard.scale) == ((20, 30, 3), "float32", 1.0)
+    assert field(gray=True, pca=True).shape == (28, 28, 1)
+    assert field().classes == ("a",)

@@ -1,0 +1,159 @@
+"""A tiny grid from data to page, twice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from distkeras_grid.comparison import study
+from distkeras_grid.comparison.cells import LOCAL, Cell, grid
+from distkeras_grid.comparison.data import IMAGES_FILE, LABELS_FILE, load_data
+from distkeras_grid.comparison.page import write_report
+from distkeras_grid.comparison.results import Results
+from distkeras_grid.comparison.study import (
+    Examiner,
+    Regime,
+    check_names,
+    run_study,
+    trainer_classes,
+)
+from distkeras_grid.errors import (
+    ConfigurationError,
+    NonFiniteLossError,
+    PathNotFoundError,
+)
+from distkeras_grid.feeding.schema import Field
+
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+
+FIELD = Field("image", (6, 6, 1), scale=1 / 255, classes=("dark", "bright"))
+
+
+@pytest.fixture(scope="module")
+def path(spark, tmp_path_factory):
+    """192 images to train and 64 to test, whose label is their brightness."""
+    from pyspark.sql import types
+
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(256):
+        label = number % 2
+        pixels = rng.integers(0, 100, 36, dtype=np.uint8) + np.uint8(150 * label)
+        rows.append((bytearray(pixels.tobytes()), label, "train" if number < 192 else "test"))
+    schema = types.StructType(
+        [
+            types.StructField("image", types.BinaryType(), metadata=FIELD.to_metadata()),
+            types.StructField("label", types.IntegerType()),
+            types.StructField("split", types.StringType()),
+        ]
+    )
+    folder = str(tmp_path_factory.mktemp("data") / "set")
+    spark.createDataFrame(rows, schema).write.partitionBy("split").parquet(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(spark, path, tmp_path_factory):
+    return load_data(path, None, tmp_path_factory.mktemp("arrays"))
+
+
+def test_every_exported_trainer_can_be_compared():
+    known = trainer_classes()
+    assert {"ADAG", "DOWNPOUR", "AEASGD", "AveragingTrainer", "SingleTrainer"} <= set(known)
+    assert not {"History", "EnsembleTrainer"} & set(known)
+    assert check_names(["ADAG", "SingleTrainer", LOCAL], ["mlp"]) == ["SingleTrainer", LOCAL]
+    with pytest.raises(ConfigurationError, match="no trainer 'ADAM'; there are local, ADAG"):
+        check_names(["ADAM"], ["mlp"])
+    with pytest.raises(ConfigurationError, match="no model 'rnn'; there are mlp, cnn"):
+        check_names(["ADAG"], ["rnn"])
+
+
+def test_the_optimizer_is_the_one_that_is_named():
+    cell = Cell("mlp", LOCAL, 16, 1, 3)
+    model = Regime(1, "sgd", 0.25).build(cell, FIELD, 2)
+    assert type(model.optimizer).__name__ == "SGD"
+    assert float(model.optimizer.learning_rate) == 0.25
+    assert float(Regime(1).build_optimizer().learning_rate) == pytest.approx(0.001)
+    with pytest.raises(ConfigurationError, match="no optimizer 'adaam'"):
+        Regime(1, "adaam").build_optimizer()
+    for wrong in ({"epochs": 0}, {"epochs": 1, "learning_rate": -1.0}):
+        with pytest.raises(ConfigurationError, match="must be"):
+            Regime(**wrong)
+
+
+def test_both_sides_have_the_same_rows(spark, path, data, tmp_path):
+    assert (data.rows, len(data.test.labels), data.classes) == (192, 64, 2)
+    few = load_data(path, 50, tmp_path)
+    assert few.fingerprint != data.fingerprint
+    images, labels = np.load(tmp_path / IMAGES_FILE), np.load(tmp_path / LABELS_FILE)
+    assert images.shape == (50, 6, 6, 1)
+    theirs = {(bytes(row.image), row.label) for row in few.train.collect()}
+    assert theirs == {(i.tobytes(), int(n)) for i, n in zip(images, labels, strict=True)}
+    assert 0 < labels.sum() < 50
+    again = load_data(path, 50, tmp_path)
+    assert {bytes(row.image) for row in again.train.collect()} == {image for image, _ in theirs}
+    assert again.fingerprint == few.fingerprint
+
+
+def test_a_grid_is_measured_once(data, tmp_path):
+    trainers = ["ADAG", "SingleTrainer", LOCAL]
+    cells = grid(trainers, ["mlp"], [16], [2], 1, check_names(trainers, ["mlp"]))
+    conditions = {"title": "tiny", "rows": 192, "test_rows": 64, "epochs": 2}
+    said = []
+    assert run_study(cells, data, Results(tmp_path, conditions), Regime(2), said.append) == 3
+    outcomes = {outcome.cell.trainer: outcome for outcome in Results(tmp_path, conditions).read()}
+    assert set(outcomes) == set(trainers)
+    for outcome in outcomes.values():
+        assert 0 < outcome.first_seconds < outcome.end_seconds
+        assert outcome.start_seconds > 0
+        assert outcome.end_accuracy > 0.9
+    assert outcomes[LOCAL].window is None
+    assert outcomes["ADAG"].window == 1
+    assert said[0] == "3 cells, 0 of them measured before"
+    assert "1 of 3: mlp, batch 16, seed 1: ADAG, 2 workers: epoch 1 " in said[1]
+
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+    assert run_study(cells, data, Results(tmp_path, conditions), Regime(2), said.append) == 0
+    assert said[4:] == ["3 cells, 3 of them measured before"]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()} == files
+    page = write_report(tmp_path, Results(tmp_path, conditions).read(), conditions).read_text()
+    assert "SingleTrainer, 1 worker" in page
+
+
+def test_a_failed_training_is_a_result_and_anything_else_ends_the_study(
+    data, tmp_path, monkeypatch
+):
+    cells = [Cell("mlp", LOCAL, 16, 1, seed) for seed in (1, 2)]
+
+    def fail(cell, *_):
+        if cell.seed == 1:
+            raise NonFiniteLossError("the loss is NaN")
+        raise PathNotFoundError("the data are gone")
+
+    monkeypatch.setattr(study, "measure", fail)
+    results = Results(tmp_path, {})
+    with pytest.raises(PathNotFoundError):
+        run_study(cells, data, results, Regime(1), lambda _: None)
+    assert [outcome.error for outcome in results.read()] == ["NonFiniteLossError: the loss is NaN"]
+    assert json.loads((tmp_path / "cells" / cells[0].file_name).read_text())["seed"] == 1
+    assert cells[1] not in results
+
+
+def test_the_examiner_judges_the_weights_it_is_given(data):
+    import keras
+
+    from distkeras_grid.comparison.nets import NETS
+    from distkeras_grid.engine.keras_model import get_flat_weights
+
+    net = NETS["mlp"]
+    model = net.build((36,), 2, seed=0)
+    examiner = Examiner(data)
+    before = get_flat_weights(model)
+    bright = before.copy()
+    bright[-1] += 1000  # the bias of the last class
+    assert examiner.accuracy("mlp", bright) == pytest.approx(0.5)
+    images, labels = data.test.features.reshape(-1, 36) / 255.0, data.test.labels
+    expected = float(np.mean(keras.ops.argmax(model(images), axis=1) == labels))
+    assert examiner.accuracy("mlp", before) == pytest.approx(expected)

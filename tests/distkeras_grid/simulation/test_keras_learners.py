@@ -1,0 +1,127 @@
+"""Several workers on one engine, against engines of their own."""
+
+import numpy as np
+import pytest
+
+from distkeras_grid.rules import AccumulatedGradientRule, ElasticMomentumRule
+from distkeras_grid.simulation.cluster import Cluster, Outage
+from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.run import Simulation
+
+pytestmark = pytest.mark.tensorflow
+
+WORKERS, ROWS = 3, 24
+
+
+def compiled(optimizer="adam"):
+    import keras
+
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(optimizer, "sparse_categorical_crossentropy")
+    return model
+
+
+def engine(rule, optimizer="adam"):
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(
+        compiled(optimizer),
+        block_shape=(2, 4),
+        jit=False,
+        local_steps=rule.local_steps,
+        momentum=rule.local_momentum,
+    )
+
+
+def learners(rule, optimizer="adam", count=WORKERS):
+    from distkeras_grid.simulation.keras_learners import keras_learners
+
+    return keras_learners(engine(rule, optimizer), count, seed=11)
+
+
+def seats():
+    rng = np.random.default_rng(0)
+    return [
+        SeatRows(rng.normal(size=(ROWS, 5)).astype(np.float32), rng.integers(0, 3, ROWS))
+        for _ in range(WORKERS)
+    ]
+
+
+def simulation(rule, each, **cluster):
+    plan = Plan(rule, batch_size=4, window=2, epochs=2, seed=3)
+    terms = {"batch_seconds": 1.0, "times": "exponential", **cluster}
+    return Simulation(Cluster(WORKERS, **terms), plan, each, seats())
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimizer"),
+    [(AccumulatedGradientRule(), "adam"), (ElasticMomentumRule(0.25, momentum=0.5), "sgd")],
+)
+def test_a_shared_engine_is_as_good_as_one_each(rule, optimizer):
+    """Optimizer slots, dropout masks and all, bit for bit."""
+    shared = simulation(rule, learners(rule, optimizer))
+    shared.run()
+    apart = [learners(rule, optimizer)[number] for number in range(WORKERS)]
+    own = simulation(rule, apart)
+    own.run()
+    np.testing.assert_array_equal(shared.center, own.center)
+    assert shared.history.to_jsonl_text() == own.history.to_jsonl_text()
+    assert (shared.center != engine(rule, optimizer).weights()).mean() > 0.9
+
+
+def test_R1_a_keras_run_goes_on_where_it_was_saved(tmp_path):
+    """Also S3: weights, slots, random generators and the place in the data."""
+    rule = AccumulatedGradientRule()
+    trouble = {"outages": [Outage(1, at=3.0, seconds=2.0)], "latency": 0.1}
+    whole = simulation(rule, learners(rule), **trouble)
+    whole.run()
+    saved = simulation(rule, learners(rule), **trouble)
+    for _ in range(31):
+        saved.advance()
+    saved.save(tmp_path / "saved")
+    loaded = simulation(rule, learners(rule), **trouble)
+    loaded.load(tmp_path / "saved")
+    loaded.run()
+    np.testing.assert_array_equal(loaded.center, whole.center)
+    assert loaded.history.to_jsonl_text() == whole.history.to_jsonl_text()
+    assert whole.lost == 1
+
+
+def test_workers_draw_dropout_masks_of_their_own():
+    first, second, *_ = learners(AccumulatedGradientRule())
+    for learner in (first, second):
+        learner.renew(0)
+    states = [learner.state() for learner in (first, second)]
+    assert any((states[0][name] != states[1][name]).any() for name in states[0])
+
+
+def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
+    first, second, *_ = learners(AccumulatedGradientRule())
+    rows, plan = seats()[0], Plan(AccumulatedGradientRule(), 4, 2)
+    window = next(plan.windows(ROWS, 0, 0))
+    after = np.empty(first.layout.size, np.float32)
+    first.renew(0)
+    fresh = first.state()
+    first.run(first.weights(), rows.gather(window), after)
+    second.renew(0)
+    first.renew(5)
+    changed = [name for name, array in first.state().items() if (array != fresh[name]).any()]
+    assert [first.state()[name].tolist() for name in changed] == [5]
+
+
+def test_a_rate_is_the_learners_own():
+    first, second, *_ = learners(AccumulatedGradientRule())
+    for learner in (first, second):
+        learner.renew(0)
+    first.set_learning_rate(0.5)
+    assert 0.5 in [array.tolist() for array in first.state().values()]
+    assert 0.5 not in [array.tolist() for array in second.state().values()]

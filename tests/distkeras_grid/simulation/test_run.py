@@ -1,0 +1,358 @@
+"""What happens when, on a simulated cluster. The losses are parabolas; the times are exact."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    NonFiniteLossError,
+    RefusedError,
+)
+from distkeras_grid.rules import AveragingRule, DownpourRule, SequentialRule
+from distkeras_grid.simulation.cluster import Cluster, Outage
+from distkeras_grid.simulation.learners import QuadraticLearner
+from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.run import Simulation
+
+
+def build(rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=None, **cluster):
+    """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
+    seats = [SeatRows(np.ones((count, 2)), np.zeros(count)) for count in rows]
+    learners = [QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate) for _ in rows]
+    terms = {"rule": rule or DownpourRule(), "batch_size": 1, "window": window, "shuffle": False}
+    return Simulation(
+        Cluster(len(rows), **{"batch_seconds": 1.0, **cluster}),
+        Plan(**{**terms, **(plan or {})}),
+        learners,
+        seats,
+        evaluate,
+    )
+
+
+def finished(*args, **kwargs):
+    simulation = build(*args, **kwargs)
+    simulation.run()
+    return simulation
+
+
+def folds(simulation, worker=None):
+    return [record.folded_at for record in simulation.history.select(worker=worker)]
+
+
+def starts(simulation, worker):
+    return [record.started for record in simulation.history.select(worker=worker)]
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+def test_a_fast_worker_takes_less_time():
+    found = finished(speeds=[1.0, 2.0])
+    assert folds(found, 0) == [1.0, 2.0, 3.0, 4.0]
+    assert folds(found, 1) == [0.5, 1.0, 1.5, 2.0]
+    assert [worker.computed for worker in found.workers] == [4.0, 2.0]
+
+
+def test_the_last_window_takes_as_long_as_its_batches():
+    found = finished(rows=[5], window=2)
+    assert [record.seconds for record in found.history.records] == [2.0, 2.0, 1.0]
+
+
+def test_a_network_takes_latency_and_bytes_each_way():
+    """8 bytes at 16 bytes/s are half a second, one way 1/4 s: 3/4 s to start, 2.5 s a window."""
+    found = finished(rows=[2], latency=0.25, bandwidth=16.0)
+    assert starts(found, 0) == [0.75, 3.25]
+    assert folds(found) == [2.5, 5.0]
+    assert found.now == 5.0 + 0.75 + 0.25
+
+
+def test_a_rule_without_replies_has_none_on_the_network():
+    found = finished(SequentialRule(), rows=[2], bandwidth=8.0)
+    assert starts(found, 0) == [1.0, 3.0]
+
+
+def test_compressed_exchanges_are_shorter_and_lose_digits():
+    """The center comes whole at the start, 0.5 s; commits and replies are rounded, 0.25 s each."""
+    found = finished(rows=[3], rate=1e-3, bandwidth=16.0, plan={"compression": "bfloat16"})
+    assert starts(found, 0) == [0.5, 2.0, 3.5]
+    center = np.array([8.0, 4.0])
+    x = center
+    for _ in range(3):
+        center = center + bfloat16(-1e-3 * (x - 1.0))
+        x = bfloat16(center)
+    np.testing.assert_array_equal(found.center, center)
+    assert found.history.records[0].bytes_up == finished(rows=[1]).history.records[0].bytes_up - 4
+
+
+def bfloat16(values):
+    """Round to 8 significant bits."""
+    scale = 2.0 ** (np.floor(np.log2(np.abs(values))) - 7)
+    return np.round(values / scale) * scale
+
+
+def test_workers_share_the_link_of_the_server():
+    found = finished(rows=[1, 1, 1], server_bandwidth=8.0)
+    assert [starts(found, worker)[0] for worker in range(3)] == [1.0, 2.0, 3.0]
+    assert folds(found) == [3.0, 4.0, 5.0]
+    found = finished(rows=[1, 1, 1], bandwidth=8.0)
+    assert folds(found) == [3.0, 3.0, 3.0]
+
+
+def test_exponential_times_have_their_mean_and_seeds_of_their_own():
+    found = finished(rows=[400, 400], times="exponential")
+    seconds = np.array(
+        [[r.seconds for r in found.history.select(worker=worker)] for worker in range(2)]
+    )
+    assert abs(seconds.mean() - 1.0) < 4 / np.sqrt(800)
+    assert abs((seconds > 1.0).mean() - np.exp(-1)) < 0.07
+    assert (seconds[0] != seconds[1]).all()
+
+
+def test_stragglers_are_a_share_of_the_windows():
+    found = finished(rows=[400], straggler_probability=0.75, straggler_factor=5.0)
+    seconds = np.array([record.seconds for record in found.history.records])
+    assert set(seconds) == {1.0, 5.0}
+    assert abs((seconds == 5.0).mean() - 0.75) < 4 * np.sqrt(0.25 * 0.75 / 400)
+
+
+def test_a_seed_decides_all_that_is_drawn_whatever_the_rule():
+    first, again, other, rounds = (
+        finished(rule, rows=[9, 9], times="exponential", straggler_probability=0.2, seed=seed)
+        for rule, seed in ((None, 1), (None, 1), (None, 2), (AveragingRule(), 1))
+    )
+    assert first.history.to_jsonl_text() == again.history.to_jsonl_text()
+    assert folds(first) != folds(other)
+    for worker in range(2):
+        seconds = [[r.seconds for r in f.history.select(worker=worker)] for f in (first, rounds)]
+        assert seconds[0] == seconds[1]
+
+
+# -- who is there -------------------------------------------------------------------------------
+
+
+def test_nobody_starts_before_all_are_there():
+    found = finished(late={1: 2.5})
+    assert starts(found, 0)[0] == starts(found, 1)[0] == 2.5
+    assert found.history.training_seconds() == 4.0
+
+
+def test_who_is_lost_while_it_waits_for_the_start_waits_again():
+    found = finished(late={1: 2.5}, outages=[Outage(0, at=1.0, seconds=0.5)])
+    assert starts(found, 0)[0] == 2.5
+    assert {record.attempt for record in found.history.select(worker=0)} == {1}
+    assert found.history.samples == 8
+
+
+def test_another_attempt_has_an_engine_of_its_own():
+    """It is told how many batches of its seat are in the center already."""
+
+    class Told(QuadraticLearner):
+        steps = ()
+
+        def renew(self, steps):
+            self.steps += (steps,)
+            super().renew(steps)
+
+    learner = Told(np.array([8.0]), 1.0, 0.5)
+    rows = SeatRows(np.ones((9, 1)), np.zeros(9))
+    cluster = Cluster(1, batch_seconds=1.0, outages=[Outage(0, at=5.0, seconds=1.0)])
+    Simulation(cluster, Plan(DownpourRule(), 1, 2), [learner], [rows]).run()
+    assert learner.steps == (0, 4)
+
+
+def test_a_lost_worker_does_its_window_again_from_the_center_that_it_comes_back_to():
+    found = finished(outages=[Outage(1, at=1.5, seconds=1.0)])
+    assert starts(found, 1) == [0.0, 2.5, 3.5, 4.5]
+    assert [r.attempt for r in found.history.select(worker=1)] == [0, 1, 1, 1]
+    assert [r.window for r in found.history.select(worker=1)] == [0, 1, 2, 3]
+    assert found.lost == 1
+    assert [(w.worker, w.status) for w in found.history.workers if w.attempt or w.status == "lost"]
+    assert "lost" in [w.status for w in found.history.workers]
+
+
+def test_what_is_on_its_way_is_lost_with_its_worker():
+    """Sent at 1 s, lost at 1.25 s, due at 1.5 s."""
+    found = finished(rows=[1, 1], latency=0.5, outages=[Outage(1, at=1.75, seconds=10.0)])
+    assert folds(found, 0) == [2.0]
+    assert starts(found, 1) == [12.25]
+
+
+def test_an_outage_of_who_is_not_there_is_none():
+    found = finished(rows=[1, 4], outages=[Outage(0, at=3.0), Outage(0, at=3.5)])
+    assert found.lost == 0
+    assert found.history.num_updates == 5
+
+
+def test_a_worker_that_waits_for_its_round_is_missed_there():
+    found = finished(
+        AveragingRule(), rows=[2, 2], speeds=[1.0, 0.25], outages=[Outage(0, at=2.0, seconds=4.0)]
+    )
+    assert starts(found, 0) == [6.0, 7.0]
+    assert folds(found) == [7.0, 7.0, 11.0, 11.0]
+
+
+def test_who_never_comes_back_is_not_waited_for_forever():
+    with pytest.raises(ClusterError, match="Worker 1 is lost for ever"):
+        finished(outages=[Outage(1, at=1.5)])
+
+
+def test_a_quorum_goes_on_without_the_lost():
+    found = finished(
+        AveragingRule(), rows=[3, 3, 3, 3], plan={"quorum": 0.75}, outages=[Outage(1, at=0.5)]
+    )
+    assert found.version == 3
+    assert found.history.samples == 9
+
+
+def test_a_worker_without_rows_holds_nobody_up():
+    found = finished(AveragingRule(), rows=[2, 0])
+    assert folds(found) == [1.0, 2.0]
+
+
+# -- rounds -------------------------------------------------------------------------------------
+
+
+def test_a_round_waits_for_the_slowest():
+    found = finished(AveragingRule(), speeds=[1.0, 0.5])
+    assert folds(found, 0) == folds(found, 1) == [2.0, 4.0, 6.0, 8.0]
+    assert [worker.computed for worker in found.workers] == [4.0, 8.0]
+
+
+def test_a_round_is_complete_when_the_last_one_missing_has_finished():
+    """Replies come one after the other, so one hears at 7.25 s that it has no rows left."""
+    found = finished(AveragingRule(), rows=[2, 1, 1], batch_seconds=0.25, server_bandwidth=8.0)
+    assert folds(found, 0) == [4.25, 7.25]
+
+
+def test_with_a_quorum_the_slow_are_late_and_told_so():
+    found = finished(
+        AveragingRule(), rows=[4, 4, 4, 4], speeds=[1, 1, 1, 0.6], plan={"quorum": 0.75}
+    )
+    assert folds(found, 0) == [1.0, 2.0, 3.0, 4.0]
+    assert [(r.worker, r.version) for r in found.history.late] == [(3, 1), (3, 3)]
+    assert found.samples == found.history.samples == 12
+
+
+def test_a_round_that_takes_too_long_ends_the_run():
+    found = build(AveragingRule(), plan={"round_timeout": 2.0}, outages=[Outage(1, 2.5, 9.0)])
+    with pytest.raises(RefusedError, match="after 2 s of simulated time: no commit from worker 1"):
+        found.run()
+    assert found.now == 5.0, "the third round was open since 3 s"
+
+
+def test_a_round_that_was_open_when_the_run_was_saved_has_its_time_out(tmp_path):
+    slow = {"plan": {"round_timeout": 3.0}, "speeds": [1.0, 0.2]}
+    saved = build(AveragingRule(), **slow)
+    while saved.now < 1.0:
+        saved.advance()
+    saved.advance()
+    saved.save(tmp_path / "saved")
+    loaded = build(AveragingRule(), **slow)
+    loaded.load(tmp_path / "saved")
+    with pytest.raises(RefusedError, match="no commit from worker 1"):
+        loaded.run()
+    assert loaded.now == 4.0
+
+
+def test_a_round_whose_only_worker_is_lost_is_none():
+    """Open from 1 s to 1.5 s, and again from 3.5 s to 5 s."""
+    found = finished(
+        AveragingRule(),
+        rows=[1, 1],
+        speeds=[1.0, 0.2],
+        plan={"round_timeout": 1.6},
+        outages=[Outage(0, at=1.5, seconds=1.0)],
+    )
+    assert folds(found) == [5.0, 5.0]
+
+
+def test_rounds_that_end_in_time_are_left_alone():
+    found = finished(AveragingRule(), plan={"round_timeout": 1.5}, speeds=[1.0, 0.5])
+    assert found.version == 4
+
+
+# -- what is recorded ---------------------------------------------------------------------------
+
+
+def test_the_history_says_that_its_time_is_simulated():
+    found = finished(plan={"epochs": 2})
+    assert found.history.params["time"] == "simulated"
+    assert found.history.params["cluster"]["batch_seconds"] == 1.0
+    assert found.history.params["rule"] == {"name": "downpour", "parameters": {"commit_scale": 1.0}}
+    assert found.history.training_seconds() == 8.0
+    assert [record.at for record in found.history.epoch_records] == [4.0, 8.0]
+
+
+def test_the_center_is_evaluated_at_the_end_of_each_epoch():
+    seen = []
+
+    def evaluate(center):
+        seen.append(center.tolist())
+        return {"val_loss": float(center[0])}
+
+    found = build(rows=[2], plan={"epochs": 2}, evaluate=evaluate)
+    found.run()
+    assert seen == [[1 + 7 / 4, 1 + 3 / 4], [1 + 7 / 16, 1 + 3 / 16]]
+    assert found.history.history["val_loss"] == [2.75, 1.4375]
+
+
+def test_a_window_may_be_an_epoch_or_all():
+    for per_window, versions in ((1, 3), (3, 1)):
+        plan = {"window": None, "epochs": 3, "epochs_per_window": per_window}
+        found = finished(AveragingRule(), plan=plan)
+        assert found.version == versions
+        window = {1: "epoch", 3: "once"}[per_window]
+        assert found.history.params["communication_window"] == window
+
+
+def test_sample_weights_travel_with_their_rows():
+    rows = SeatRows(np.array([[4.0], [8.0]]), np.zeros(2), np.array([3, 1], np.float32))
+    learner = QuadraticLearner(np.array([0.0]), 1.0, 1.0)
+    found = Simulation(
+        Cluster(1, batch_seconds=1.0), Plan(SequentialRule(), 2, 1), [learner], [rows]
+    )
+    found.run()
+    assert found.center == 5.0
+
+
+def test_a_quadratic_needs_neither_tensorflow_nor_spark():
+    code = (
+        "import distkeras_grid.simulation.run, distkeras_grid.simulation.learners, sys;"
+        "heavy = {'tensorflow', 'keras', 'pyspark', 'pyarrow'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# -- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_each_worker_has_a_learner_and_rows():
+    learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
+    rows = SeatRows(np.zeros((1, 1)), np.zeros(1))
+    with pytest.raises(ConfigurationError, match="2 workers, 1 learners and 2 seats"):
+        Simulation(
+            Cluster(2, batch_seconds=1.0), Plan(DownpourRule(), 1, 1), [learner], [rows, rows]
+        )
+
+
+def test_weights_that_are_no_longer_finite_end_the_run():
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(NonFiniteLossError, match="the weights contain NaN or infinity"),
+    ):
+        finished(rate=np.inf)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run():
+    found = build()
+    found.workers[1].rows.features[2] = np.nan
+    with pytest.raises(NonFiniteLossError, match="nan in epoch 1, window 2 of worker 1"):
+        found.run()

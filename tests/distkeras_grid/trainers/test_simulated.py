@@ -1,0 +1,213 @@
+"""``Trainer.simulate``: real models, no cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    LabelError,
+    RefusedError,
+    SchemaError,
+    UnknownArgumentError,
+)
+from distkeras_grid.simulation.cluster import Cluster
+
+pytestmark = pytest.mark.tensorflow
+
+ROWS, WIDTH, CLASSES = 120, 6, 3
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    random = np.random.default_rng(7)
+    x = random.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    y = (x @ random.normal(size=(WIDTH, CLASSES))).argmax(axis=1)
+    return x, y
+
+
+def build(optimizer="sgd", width=WIDTH):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((width,)),
+            keras.layers.Dense(8, activation="tanh"),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def trainer(name, model=None, **arguments):
+    import distkeras_grid
+
+    arguments = {"progress": False, "batch_size": 8, "jit": False, **arguments}
+    return getattr(distkeras_grid, name)(model or build(), **arguments)
+
+
+def simulated(name, data, workers=3, *, model=None, call=None, **arguments):
+    call = {"seed": 5, "cluster": Cluster(workers, batch_seconds=0.25), **(call or {})}
+    return trainer(name, model, **arguments).simulate(data, **call)
+
+
+def weights(model):
+    return np.concatenate([w.ravel() for w in model.get_weights()])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_S1_one_worker_is_fit(arrays, optimizer):
+    expected = build(optimizer)
+    expected.fit(*arrays, batch_size=8, epochs=3, shuffle=False, verbose=0)
+    found = simulated(
+        "SingleTrainer", arrays, 1, model=build(optimizer), num_epoch=3, call={"shuffle": False}
+    )
+    np.testing.assert_array_equal(weights(found.model), weights(expected))
+    assert found.history.training_seconds() == 3 * 15 * 0.25
+    assert sum(record.steps for record in found.history.records) == 3 * 15
+
+
+def test_Q1_workers_that_average_each_step_are_one_with_all_their_batches(arrays):
+    """The rows in turns, so that the batches together are those of ``fit`` with 24 rows."""
+    found = simulated(
+        "AveragingTrainer", arrays, num_epoch=2, communication_window=1, call={"shuffle": False}
+    )
+    order = np.arange(ROWS).reshape(3, 5, 8).swapaxes(0, 1).ravel()
+    expected = build()
+    expected.fit(
+        *(array[order] for array in arrays), batch_size=24, epochs=2, shuffle=False, verbose=0
+    )
+    np.testing.assert_allclose(weights(found.model), weights(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_seed_and_cluster_give_the_same_run(arrays):
+    runs = [
+        simulated("ADAG", arrays, num_epoch=2, model=build("adam"), call={"seed": seed})
+        for seed in (5, 5, 6)
+    ]
+    np.testing.assert_array_equal(weights(runs[0].model), weights(runs[1].model))
+    assert runs[0].history.to_jsonl_text() == runs[1].history.to_jsonl_text()
+    assert (weights(runs[0].model) != weights(runs[2].model)).any()
+
+
+def test_all_rows_are_dealt_and_each_epoch_validated(arrays):
+    found = simulated("DOWNPOUR", arrays, 7, num_epoch=2, call={"validation_data": arrays})
+    assert found.history.samples == 2 * ROWS
+    assert len(found.history.history["val_accuracy"]) == 2
+    loss = found.model.evaluate(*arrays, verbose=0)[0]
+    assert found.history.history["val_loss"][-1] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_history_says_what_was_simulated(arrays):
+    found = simulated("AEASGD", arrays, learning_rate=0.1, worker_optimizer="sgd")
+    params = found.history.params
+    assert params["time"] == "simulated"
+    assert params["trainer"] == "AEASGD"
+    assert params["rule"] == {"name": "elastic", "parameters": {"alpha": pytest.approx(0.3)}}
+    assert params["cluster"]["workers"] == 3
+    assert params["seed"] == 5
+    assert len(found.computing_seconds) == 3
+
+
+def test_a_batch_is_timed_where_the_cluster_does_not_say(arrays):
+    found = simulated("ADAG", arrays, call={"cluster": Cluster(2)})
+    assert found.cluster.batch_seconds > 0
+    steps = sum(record.steps for record in found.history.records)
+    computed = sum(found.computing_seconds)
+    assert computed == pytest.approx(steps * found.cluster.batch_seconds)
+
+
+def test_the_trainer_keeps_what_it_trained_before(arrays):
+    each = trainer("ADAG")
+    each.simulate(arrays, Cluster(2, batch_seconds=1.0))
+    assert each.model is None
+    assert not each.history.records
+
+
+def test_classes_and_samples_have_weights(arrays):
+    x, y = arrays
+    by_class = simulated("ADAG", arrays, call={"class_weight": {1: 3.0}})
+    by_sample = simulated("ADAG", (x, y, np.where(y == 1, 3.0, 1.0)))
+    plain = simulated("ADAG", arrays)
+    np.testing.assert_array_equal(weights(by_class.model), weights(by_sample.model))
+    assert (weights(by_class.model) != weights(plain.model)).any()
+
+
+def test_progress_says_that_the_time_is_simulated(arrays, capsys):
+    simulated("ADAG", arrays, progress=True)
+    shown = capsys.readouterr().err
+    assert "ADAG in simulated time: 120 rows, 3 workers, batch 8 each, 250 ms a batch" in shown
+    assert "simulated time: epoch 1/1 ended after 1.2 s" in shown
+
+
+def test_the_number_of_workers_is_said_once(arrays):
+    with pytest.raises(ConfigurationError, match="3 workers and the trainer num_workers=2"):
+        simulated("ADAG", arrays, num_workers=2)
+    assert simulated("ADAG", arrays, num_workers=3).history.num_updates
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "match"),
+    [
+        (lambda x, y: (x, y[:-1]), DataError, r"lengths: \[120, 119\]"),
+        (lambda x, _: (x,), DataError, r"lengths: \[120\]"),
+        (lambda x, y: (x[:0], y[:0]), DataError, "at least 1"),
+        (lambda x, y: (x.astype(str), y), DataError, "Features are one of uint8"),
+        (lambda x, y: (x[:, :5], y), SchemaError, r"shape \(5,\)"),
+        (lambda x, y: (x, y + 1), LabelError, "from 1 to 3"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(arrays, data, error, match):
+    with pytest.raises(error, match=match):
+        simulated("ADAG", data(*arrays))
+
+
+def test_validation_data_are_named_where_they_do_not_fit(arrays):
+    x, y = arrays
+    with pytest.raises(LabelError, match="validation_data: Labels"):
+        simulated("ADAG", arrays, call={"validation_data": (x, y + 1)})
+
+
+def test_members_that_never_meet_are_not_simulated(arrays):
+    with pytest.raises(ConfigurationError, match="EnsembleTrainer's workers never meet"):
+        simulated("EnsembleTrainer", arrays)
+
+
+def test_unknown_arguments_are_refused(arrays):
+    with pytest.raises(UnknownArgumentError, match="did you mean 'shuffle'"):
+        simulated("ADAG", arrays, call={"shufle": True})
+
+
+def test_a_quorum_and_its_time_are_the_trainers(arrays):
+    cluster = Cluster(4, batch_seconds=1.0, speeds=[1, 1, 1, 0.3])
+    found = simulated("AveragingTrainer", arrays, call={"cluster": cluster}, quorum=0.75)
+    assert {record.worker for record in found.history.late} == {3}
+    with pytest.raises(RefusedError, match=r"after 0\.5 s of simulated time"):
+        simulated("AveragingTrainer", arrays, call={"cluster": cluster}, round_timeout=0.5)
+
+
+@pytest.mark.spark
+def test_a_dataframe_is_collected_and_scaled(spark, arrays):
+    import pyarrow as pa
+
+    from distkeras_grid import Field
+
+    x, y = arrays
+    table = pa.table({"features": pa.array(list(x)), "label": pa.array(y.astype(np.int32))})
+    frame = spark.createDataFrame(table).coalesce(1)
+    field = Field("features", (WIDTH,), dtype="float32", scale=0.5, offset=1.0)
+    runs = [
+        simulated(
+            "ADAG",
+            data,
+            call={"shuffle": False, "validation_data": data, "class_weight": {1: 2.0}},
+            features_col=field,
+        )
+        for data in (frame, (x * np.float32(0.5) + np.float32(1), y))
+    ]
+    np.testing.assert_array_equal(weights(runs[0].model), weights(runs[1].model))
+    assert runs[0].history.history == runs[1].history.history

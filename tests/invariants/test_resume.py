@@ -1,0 +1,162 @@
+"""What is saved and loaded, lost and repeated."""
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.state import Arrival
+from distkeras_grid.rules import AveragingRule, SequentialRule, SynchronousRule, build_rule
+from distkeras_grid.simulation.cluster import Outage
+from distkeras_grid.simulation.server import SimulatedServer
+from tests.contracts.test_rules import built
+from tests.invariants.quadratics import build, descend, held, trained
+
+RULES_BUILT = built()
+ROWS = np.random.default_rng(0).normal(size=(4, 11, 6)).astype(np.float32)
+
+
+def troubled(rule):
+    """Of all kinds of trouble one; partial batches and windows; two epochs, each in its order."""
+    momentum = rule.local_momentum or (0.5 if rule.local_steps.value == "optimizer" else 0.0)
+    return build(
+        rule,
+        ROWS,
+        start=np.ones(6),
+        rate=0.1,
+        momentum=momentum,
+        batch=2,
+        window=2,
+        epochs=2,
+        quorum=0.75 if isinstance(rule, SynchronousRule) else 1.0,
+        dtype=np.float32,
+        shuffle=True,
+        times="exponential",
+        straggler_probability=0.2,
+        latency=0.1,
+        bandwidth=100.0,
+        server_bandwidth=48.0,
+        late={1: 0.7},
+        outages=[Outage(2, at=4.0, seconds=1.5), Outage(0, at=9.0, seconds=0.5)],
+    )
+
+
+@pytest.mark.parametrize("rule", RULES_BUILT)
+def test_R1_save_load_and_continue_is_the_uninterrupted_run(rule, tmp_path):
+    """Bit for bit: center, workers, history, at many places of the run."""
+    whole = troubled(rule)
+    whole.run()
+    saving, moments = troubled(rule), 0
+    while saving.advance():
+        moments += 1
+        if moments % 17 == 5:
+            saving.save(tmp_path / f"{moments}.npz")
+    assert moments > 60
+    for path in tmp_path.iterdir():
+        loaded = troubled(rule)
+        loaded.load(path)
+        loaded.run()
+        assert (loaded.center == whole.center).all(), path.name
+        assert (np.array(held(loaded)) == np.array(held(whole))).all()
+        assert loaded.history.to_jsonl_text() == whole.history.to_jsonl_text()
+        assert (loaded.now, loaded.lost) == (whole.now, whole.lost)
+    assert whole.lost == 2
+    assert whole.history.num_updates >= 3 * 2 * 3
+
+
+@pytest.mark.parametrize("rule", RULES_BUILT)
+def test_R2_a_lost_worker_costs_no_row(rule):
+    """Another attempt goes on from the center with the window that was not folded."""
+    found = trained(
+        rule,
+        ROWS,
+        start=np.ones(6),
+        rate=0.1,
+        batch=2,
+        window=2,
+        epochs=2,
+        momentum=rule.local_momentum,
+        outages=[Outage(2, at=4.5, seconds=1.0), Outage(2, at=9.5, seconds=1.0)],
+    )
+    assert found.lost == 2
+    places = [(r.worker, r.epoch, r.window) for r in found.history.records]
+    assert sorted(places) == [(w, e, k) for w in range(4) for e in (1, 2) for k in range(3)]
+    assert found.history.samples == 2 * 4 * 11
+    assert {record.attempt for record in found.history.select(worker=2)} == {0, 1, 2}
+
+
+def test_R2_an_elastic_worker_comes_back_from_the_center():
+    simulation = build(
+        build_rule("elastic", {"alpha": 0.25}),
+        ROWS,
+        start=np.ones(6),
+        outages=[Outage(1, at=4.5, seconds=1.0)],
+    )
+    while simulation.workers[1].attempt < 1:
+        simulation.advance()
+    assert simulation.now == 5.5
+    assert (simulation.workers[1].before == simulation.center).all()
+
+
+@pytest.mark.parametrize("rule", RULES_BUILT)
+def test_R3_a_repeated_commit_changes_nothing(rule):
+    settings = ServerSettings(
+        run="test",
+        seats=1,
+        rule={"name": rule.name, "parameters": rule.parameters()},
+        trainable_size=6,
+        statistics_size=0,
+        rows=4,
+        epochs=1,
+        bind_host="nowhere",
+        advertised_host="nowhere",
+    )
+    server = SimulatedServer(settings, np.ones(6))
+    session = server.state.join(0, 0)
+    server.ready(session, 4, np.empty(6))
+    arrivals = [
+        Arrival(session, WindowCommit(sequence, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0), 100)
+        for sequence in range(2)
+    ]
+    server.exchange(arrivals[0], ROWS[0][0].astype(float), 1.0)
+    center, version = server.center.vector.copy(), server.state.version
+    (again,) = server.exchange(arrivals[0], ROWS[0][0].astype(float), 2.0)
+    assert (server.center.vector == center).all()
+    assert (server.state.version, server.state.samples_folded) == (version, 2)
+    assert again.message.version == version
+    server.exchange(arrivals[1], ROWS[0][1].astype(float), 3.0)
+    assert server.state.version == version + 1
+
+
+def test_R4_another_run_is_not_loaded(tmp_path):
+    """Its forces and quorums are those of its own number of workers."""
+    path = tmp_path / "saved.npz"
+    build(AveragingRule(), ROWS, start=np.ones(6)).save(path)
+    with pytest.raises(ConfigurationError, match="holds another run"):
+        build(AveragingRule(), ROWS[:3], start=np.ones(6)).load(path)
+
+
+def test_S1_one_worker_alone_is_sequential_sgd():
+    rows = np.random.default_rng(0).normal(size=(1, 23, 4))
+    found = trained(SequentialRule(), rows, start=np.ones(4), rate=0.1, momentum=0.5, window=5)
+    expected = descend(np.ones(4), rows[0], rate=0.1, momentum=0.5)
+    assert (found.center == expected).all()
+
+
+@pytest.mark.parametrize("rule", RULES_BUILT)
+def test_S2_every_epoch_has_all_its_batches(rule):
+    """``E * ceil(D / b)`` steps: partial batches and windows are trained, and travel."""
+    found = trained(
+        rule,
+        ROWS,
+        start=np.ones(6),
+        rate=0.1,
+        batch=3,
+        window=3,
+        epochs=3,
+        momentum=rule.local_momentum,
+    )
+    assert sum(record.steps for record in found.history.records) == 4 * 3 * 4
+    assert found.history.samples == 4 * 3 * 11
+    assert [record.epoch for record in found.history.epoch_records] == [1, 2, 3]
