@@ -93,7 +93,7 @@ def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
             loss = reference.compute_loss(x=features, y=labels, y_pred=reference(features))
         gradients = tape.gradient(loss, reference.trainable_variables)
         sums += np.concatenate([np.asarray(g).ravel() for g in gradients])
-        reference.optimizer.apply(gradients)
+        reference.optimizer.apply(gradients, reference.trainable_variables)
     after = np.empty_like(before)
     blocks = [Block(x[:3], y[:3]), Block(x[3:4], y[3:4])]
     for _ in range(2):  # a second window begins with a new sum

@@ -237,7 +237,7 @@ def test_what_a_run_asks_of_the_network_is_one_way_where_replies_are_empty(frame
     assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
     assert single.limits.network(window_seconds=1.0).bytes_per_second == megabytes * 1e6
     two = prepared("ADAG", frame, num_workers=2)
-    assert f"({megabytes:.3g} MB each way)" in two.notes[0]
+    assert f"({megabytes:.3g} MB each way)" in two.notes[1]
     assert two.limits.network(window_seconds=1.0).bytes_per_second == 4 * megabytes * 1e6
 
 
