@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.saved_run import SavedRun, load
     from distkeras_grid.trainers.single import SingleTrainer
     from distkeras_grid.trainers.staleness import GEM, DynSGD, StalenessADAG
-    from distkeras_grid.trainers.synchronous import AveragingTrainer
+    from distkeras_grid.trainers.synchronous import AveragingTrainer, SynchronousSGD
     from distkeras_grid.webhdfs.download import download, list_directory
     from distkeras_grid.webhdfs.upload import upload
 
@@ -50,6 +50,7 @@ _HOMES = {
     "SavedRun": "trainers.saved_run",
     "SingleTrainer": "trainers.single",
     "StalenessADAG": "trainers.staleness",
+    "SynchronousSGD": "trainers.synchronous",
     "build_session": "spark.session",
     "download": "webhdfs.download",
     "list_directory": "webhdfs.download",
@@ -78,6 +79,7 @@ __all__ = [
     "SavedRun",
     "SingleTrainer",
     "StalenessADAG",
+    "SynchronousSGD",
     "build_session",
     "download",
     "list_directory",

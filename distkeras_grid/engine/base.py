@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -108,6 +108,22 @@ class Engine(Protocol):
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on."""
+        ...
+
+
+class SteppingEngine(Engine, Protocol):
+    """An engine whose optimizer steps by gradients that all workers agree on."""
+
+    def apply(self, gradient: Vector, out: Vector) -> None:
+        """Step by a gradient that all workers agree on, and write the weights into `out`."""
+        ...
+
+    def state_vectors(self, weights: Vector) -> list[Vector]:
+        """Return weights and optimizer state as vectors."""
+        ...
+
+    def load_state(self, parts: Sequence[Vector]) -> None:
+        """Take over what another worker's `state_vectors` told behind its weights."""
         ...
 
 

@@ -64,6 +64,22 @@ class OwnSteps:
             model.optimizer.build(model.trainable_variables)
         self._optimizer = model.optimizer
 
+    @property
+    def rated(self) -> Any:
+        """The optimizer whose learning rate counts."""
+        return self._optimizer
+
+    def state(self) -> list[Any]:
+        """Return the variables that workers share beside the weights: none."""
+        return []
+
+    def apply(self, gradients: Sequence[Any]) -> None:
+        """Step by gradients that all workers agree on: only where the rule has such."""
+        raise ConfigurationError(
+            f"{type(self).__name__} makes its steps in the window, {len(gradients)} gradients came "
+            "in."
+        )
+
     def loaded(self, trainable: Sequence[Any]) -> Sequence[Any]:
         """Return what the variables shall hold for these weights; all are tensors."""
         return trainable
@@ -132,20 +148,52 @@ class GradientSteps(OwnSteps):
 
     def finish(self, out: Vector) -> None:
         """Put the sum where the weights were, and begin a new one."""
-        start = 0
-        for variable in self._optimizer.sums:
-            values = np.asarray(variable).ravel()
-            out[start : start + values.size] = values
-            start += values.size
-            variable.assign(np.zeros(variable.shape, np.float32))
+        _take_sums(self._optimizer, out)
 
     def check_applied(self, before: int, model: Any) -> None:
         """Refuse a step whose gradients never came to the optimizer."""
-        if int(self._optimizer.iterations.numpy()) == before:
-            raise ConfigurationError(
-                f"train_step of {type(model).__name__} applied nothing: this rule sends the "
-                "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
-            )
+        _check_applied(self._optimizer, before, model)
+
+
+class MeanGradientSteps(OwnSteps):
+    """No step in the window; the model's own optimizer steps by the gradient that all agree on.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled. While a window runs, its optimizer only sums what it is given.
+    """
+
+    def __init__(self, model: Any) -> None:
+        import keras
+
+        self.own = model.optimizer
+        if not self.own.built:
+            self.own.build(model.trainable_variables)
+        model.optimizer = _sum_alone().from_config(keras.optimizers.SGD(0.0).get_config())
+        super().__init__(model)
+        self._variables = model.trainable_variables
+
+    @property
+    def rated(self) -> Any:
+        """The optimizer whose learning rate counts."""
+        return self.own
+
+    def finish(self, out: Vector) -> None:
+        """Put the sum where the weights were, and begin a new one."""
+        _take_sums(self._optimizer, out)
+
+    def check_applied(self, before: int, model: Any) -> None:
+        """Refuse a step whose gradients never came to the optimizer."""
+        _check_applied(self._optimizer, before, model)
+
+    def state(self) -> list[Any]:
+        """Return the variables that workers share beside the weights."""
+        return list(self.own.variables)
+
+    def apply(self, gradients: Sequence[Any]) -> None:
+        """Step by gradients of the shapes of the trainable variables."""
+        self.own.apply(gradients, self._variables)
 
 
 def install(model: Any, kind: LocalSteps, momentum: float) -> OwnSteps:
@@ -164,16 +212,33 @@ def install(model: Any, kind: LocalSteps, momentum: float) -> OwnSteps:
         return LookAheadSteps(model, momentum)
     if kind is LocalSteps.GRADIENT:
         return GradientSteps(model)
+    if kind is LocalSteps.NONE:
+        return MeanGradientSteps(model)
     return OwnSteps(model)
 
 
+def _take_sums(optimizer: Any, out: Vector) -> None:
+    start = 0
+    for variable in optimizer.sums:
+        values = np.asarray(variable).ravel()
+        out[start : start + values.size] = values
+        start += values.size
+        variable.assign(np.zeros(variable.shape, np.float32))
+
+
+def _check_applied(optimizer: Any, before: int, model: Any) -> None:
+    if int(optimizer.iterations.numpy()) == before:
+        raise ConfigurationError(
+            f"train_step of {type(model).__name__} applied nothing: this rule sends the "
+            "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
+        )
+
+
 def _summing_sgd() -> Any:
-    """Return the class; Keras is not imported before it is needed."""
+    """Return SGD that adds up what it is given; Keras is not imported before it is needed."""
     import keras
 
     class SummingSGD(keras.optimizers.SGD):  # type: ignore[misc]
-        """SGD that adds up what it is given."""
-
         def build(self, variables: Any) -> None:
             if self.built:
                 return
@@ -185,3 +250,13 @@ def _summing_sgd() -> Any:
             super().update_step(gradient, variable, learning_rate)
 
     return SummingSGD
+
+
+def _sum_alone() -> Any:
+    """Return the same without its steps."""
+
+    class GradientSum(_summing_sgd()):  # type: ignore[misc]
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:  # noqa: ARG002
+            self.assign_add(self.sums[self._get_variable_index(variable)], gradient)
+
+    return GradientSum

@@ -89,6 +89,7 @@ class TensorFlowEngine:
         self._functions: dict[Signature, _WindowFunctions] = {}
         self._kind = (local_steps, momentum)
         self._steps = install(model, *self._kind)
+        self._apply: Callable[..., Any] | None = None
 
     def weights(self) -> Vector:
         """Return a copy of the model's weights as a flat vector."""
@@ -141,6 +142,45 @@ class TensorFlowEngine:
             metrics=values,
         )
 
+    def apply(self, gradient: Vector, out: Vector) -> None:
+        """Step by a gradient that all workers agree on.
+
+        Parameters
+        ----------
+        gradient : ndarray
+            ``[gradient | statistics]``, shape ``(layout.size,)``, ``float32``.
+        out : ndarray
+            Gets the weights; may be `gradient`.
+        """
+        import tensorflow as tf
+
+        if self._apply is None:
+            flat = tf.TensorSpec((self.layout.size,), tf.float32)
+            self._apply = tf.function(self._step, input_signature=[flat], autograph=False)
+        np.copyto(out, np.asarray(memoryview(self._apply(_to_tensor(gradient)))))
+
+    def state_vectors(self, weights: Vector) -> list[Vector]:
+        """Return weights and optimizer state as vectors of the weights' size; bits are kept.
+
+        Parameters
+        ----------
+        weights : ndarray
+            What `apply` gave last.
+        """
+        values = [np.asarray(variable).tobytes() for variable in self._steps.state()]
+        data = b"".join(values)
+        data += bytes(-len(data) % weights.nbytes)
+        return [weights, *np.frombuffer(data, np.float32).reshape(-1, weights.size)]
+
+    def load_state(self, parts: Sequence[Vector]) -> None:
+        """Take over the optimizer state of another worker, from `state_vectors` without weights."""
+        data, start = b"".join(part.tobytes() for part in parts), 0
+        for variable in self._steps.state():
+            value = np.asarray(variable)
+            part = np.frombuffer(data, value.dtype, value.size, start)
+            variable.assign(part.reshape(value.shape))
+            start += value.nbytes
+
     def warm_up(self, block: Block) -> float:
         """Compile what windows of such blocks need, and leave the state as it was.
 
@@ -166,6 +206,8 @@ class TensorFlowEngine:
         iterations = int(self.model.optimizer.iterations.numpy())
         self.run(before, [block, last], after)
         self._steps.check_applied(iterations, self.model)
+        if self._steps.state():
+            self.apply(after, after)
         clock = time.perf_counter()
         self.run(before, [block], after)
         seconds = time.perf_counter() - clock
@@ -188,13 +230,14 @@ class TensorFlowEngine:
         """
         import keras
 
-        if not isinstance(self.model.optimizer.learning_rate, keras.Variable):
+        optimizer = self._steps.rated
+        if not isinstance(optimizer.learning_rate, keras.Variable):
             raise ConfigurationError(
                 "the optimizer's learning rate follows a schedule, which counts the worker's own "
                 "steps; give it a number to change it during the run. "
                 f"Received: learning_rate={value!r}"
             )
-        self.model.optimizer.learning_rate = value
+        optimizer.learning_rate = value
 
     def set_seed(self, seed: Sequence[int]) -> None:
         """Seed the model's random generators (dropout, noise, augmentation).
@@ -216,15 +259,16 @@ class TensorFlowEngine:
         model : keras.Model
             Its weights, optimizer state and random generators are copied.
         """
-        install(model, *self._kind)
-        mine = [*self.model.variables, *self.model.optimizer.variables]
-        theirs = [*model.variables, *model.optimizer.variables]
+        steps = install(model, *self._kind)
+        mine = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
+        theirs = [*model.variables, *model.optimizer.variables, *steps.state()]
         for variable, other in zip(mine, theirs, strict=True):
             variable.assign(other)
 
     def _state(self) -> list[Any]:
         metrics = [v for metric in self.model.metrics for v in metric.variables]
-        return [*self.model.variables, *self.model.optimizer.variables, *metrics]
+        shared = self._steps.state()
+        return [*self.model.variables, *self.model.optimizer.variables, *shared, *metrics]
 
     def _function(self, block: Block) -> Callable[..., Any]:
         signature = tuple((array.dtype.name, array.shape[2:]) for array in block.arrays)
@@ -303,17 +347,26 @@ class TensorFlowEngine:
         held = [*trainable, *(variable.value for variable in self._variables[cut:])]
         return tf.concat([tf.reshape(value, [-1]) for value in held], 0), logs
 
-    def _assign(self, flat: Any) -> None:
+    def _step(self, flat: Any) -> Any:
+        """Step by a flat gradient and take statistics over; the body of a compiled function."""
         import tensorflow as tf
 
-        parts = [
-            tf.reshape(part, variable.shape)
-            for variable, part in zip(
-                self.layout.variables,
-                tf.split(flat, [variable.size for variable in self.layout.variables]),
-                strict=True,
-            )
-        ]
+        parts = self._parts(flat)
+        cut = len(self.layout.trainable)
+        self._steps.apply(parts[:cut])
+        for variable, value in zip(self._variables[cut:], parts[cut:], strict=True):
+            variable.assign(value)
+        return tf.concat([tf.reshape(variable.value, [-1]) for variable in self._variables], 0)
+
+    def _parts(self, flat: Any) -> list[Any]:
+        import tensorflow as tf
+
+        sizes = [variable.size for variable in self.layout.variables]
+        parts = zip(self.layout.variables, tf.split(flat, sizes), strict=True)
+        return [tf.reshape(part, variable.shape) for variable, part in parts]
+
+    def _assign(self, flat: Any) -> None:
+        parts = self._parts(flat)
         cut = len(self.layout.trainable)
         values = [*self._steps.loaded(parts[:cut]), *parts[cut:]]
         for variable, value in zip(self._variables, values, strict=True):

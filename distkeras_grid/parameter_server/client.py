@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -28,8 +28,11 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchState,
+    FetchStep,
     Finish,
     Goodbye,
+    HandOver,
     Message,
     Poll,
     Proof,
@@ -37,6 +40,8 @@ from distkeras_grid.parameter_server.messages import (
     Refused,
     Side,
     Start,
+    StatePart,
+    Step,
     Update,
     Waiting,
     WindowCommit,
@@ -48,6 +53,7 @@ from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, c
 from distkeras_grid.weights import Vector, empty_vector
 
 _Answer = TypeVar("_Answer", bound=Message)
+_Result = TypeVar("_Result")
 #: Seconds allowed for a new connection after one that broke between two windows.
 _RECONNECT_SECONDS = 10.0
 #: Characters of a failure's message; a frame's JSON ends at 64 KiB.
@@ -291,13 +297,47 @@ class WorkerClient:
                     f"Vectors here are contiguous float32 of shape {self.vector.shape},"
                     f" {vector.dtype} of shape {vector.shape} came in."
                 )
-        try:
-            return self._exchange(commit, payload, reply)
-        except ServerUnreachableError:
-            self.close()
-            self._open(_RECONNECT_SECONDS)
-            self.ready(self._rows, _RECONNECT_SECONDS)
-            return self._exchange(commit, payload, reply)
+        return self._again(lambda: self._exchange(commit, payload, reply))
+
+    def fetch_step(self, version: int, out: Vector) -> Step:
+        """Fetch the step that follows a version of the weights.
+
+        Parameters
+        ----------
+        version : int
+            That this worker is at.
+        out : ndarray
+            Receives the mean gradient, and the statistics behind it; shape ``(size,)``.
+
+        Raises
+        ------
+        RefusedError
+            If the server keeps no such step.
+        """
+
+        def ask() -> Step:
+            self._session.channel.connection.vector = out
+            return self._session.ask(FetchStep(version), Step)
+
+        return self._again(ask)
+
+    def fetch_state(self, parts: int) -> list[Vector]:
+        """Fetch the optimizer state that `hand_over` told, as so many vectors."""
+        found = []
+        for part in range(1, parts + 1):
+            found.append(empty_vector(self.vector.size))
+            self._session.channel.connection.vector = found[-1]
+            self._session.ask(FetchState(part), StatePart)
+        return found
+
+    def hand_over(self, version: int, parts: Sequence[Vector]) -> None:
+        """Tell the weights of a version, and the optimizer state, as vectors."""
+
+        def tell() -> None:
+            for number, part in enumerate(parts):
+                self._session.ask(HandOver(version, number, len(parts)), Done, part)
+
+        self._again(tell)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
@@ -334,6 +374,16 @@ class WorkerClient:
     def _open(self, seconds: float) -> None:
         self._session = self._join(seconds)
         self._session.channel.connection.vector = self.vector
+
+    def _again(self, ask: Callable[[], _Result]) -> _Result:
+        """Ask, and if the connection breaks, once more on a new one."""
+        try:
+            return ask()
+        except ServerUnreachableError:
+            self.close()
+            self._open(_RECONNECT_SECONDS)
+            self.ready(self._rows, _RECONNECT_SECONDS)
+            return ask()
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         self._session.channel.connection.vector = reply

@@ -22,8 +22,11 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchState,
+    FetchStep,
     Finish,
     Goodbye,
+    HandOver,
     Message,
     Poll,
     Proof,
@@ -31,6 +34,8 @@ from distkeras_grid.parameter_server.messages import (
     Refused,
     Side,
     Start,
+    StatePart,
+    Step,
     Update,
     Waiting,
     WindowCommit,
@@ -48,7 +53,17 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "worker welcome": {WorkerWelcome: "joined", Goodbye: "closed"},
     "joined": {Ready: "starting", Fail: "leaving"},
     "starting": {Waiting: "starting", Start: "running", Goodbye: "closed"},
-    "running": {WindowCommit: "exchanging", Finish: "leaving", Fail: "leaving"},
+    "running": {
+        WindowCommit: "exchanging",
+        FetchStep: "stepping",
+        FetchState: "taking over",
+        HandOver: "handing over",
+        Finish: "leaving",
+        Fail: "leaving",
+    },
+    "stepping": {Step: "running", Refused: "running", Goodbye: "closed"},
+    "taking over": {StatePart: "running", Refused: "running", Goodbye: "closed"},
+    "handing over": {Done: "running", Refused: "running", Goodbye: "closed"},
     "exchanging": {
         Waiting: "exchanging",
         Exchanged: "running",
@@ -66,7 +81,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "closed": {},
 }
 #: Whose vectors are compressed, where a run asks for it.
-_COMPRESSED = (WindowCommit, Exchanged)
+_COMPRESSED = (WindowCommit, Exchanged, Step)
 _BEFORE_AUTHENTICATION = frozenset(
     state for state in TRANSITIONS if state.split()[-1] in ("hello", "challenge", "proof")
 )

@@ -11,15 +11,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from distkeras_grid.errors import ParameterServerError, RefusedError
 from distkeras_grid.parameter_server.center import Center, is_finite
-from distkeras_grid.parameter_server.messages import Exchanged, Ready, Start, Update
+from distkeras_grid.parameter_server.messages import (
+    Exchanged,
+    HandOver,
+    Ready,
+    Start,
+    StatePart,
+    Step,
+    Update,
+)
+from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule
 from distkeras_grid.weights import Vector
+
+#: So long the driver's question for a snapshot waits for the worker that has its weights.
+HAND_OVER_SECONDS = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +80,10 @@ class Coordinator:
         self._snapshots: dict[int, Vector] = {}
         self._starting: list[Pending] = []
         self._round: dict[int, Pending] = {}
+        self._replay = Replay() if self._rule.steps_on_workers else None
+        # Versions that seats are at, and versions of snapshots that wait for a worker's weights.
+        self._at: dict[int, int] = {}
+        self._awaited: dict[int, int] = {}
         self._changed = threading.Condition()
 
     @property
@@ -127,7 +145,7 @@ class Coordinator:
         with self._changed:
             pending = Pending(arrival.session, vector, arrival)
             if not self._state.admit(arrival, finite):
-                pending.answer = self._state.repeat(arrival.session)
+                pending.answer = self._telling(self._state.repeat(arrival.session))
                 self._center.repeat(vector, arrival.session.seat)
             elif isinstance(self._rule, AsynchronousRule):
                 self._center.fold(vector, self._state.info(arrival))
@@ -220,6 +238,55 @@ class Coordinator:
             self._state.command(stop, learning_rate)
             self._open_gate()
 
+    def fetch_step(self, session: Session, version: int, vector: Vector) -> Step:
+        """Give a worker the step that follows its version; the gradient comes into `vector`.
+
+        Raises
+        ------
+        RefusedError
+            If the run keeps no such step.
+        """
+        with self._changed:
+            step = self._replaying().step(version)
+            self._at[session.seat] = version
+            np.copyto(vector, step.gradient)
+            return Step(step.learning_rate)
+
+    def fetch_state(self, part: int, vector: Vector) -> StatePart:
+        """Give a worker a part of the optimizer state, from 1; it comes into `vector`.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such part.
+        """
+        with self._changed:
+            parts = self._replaying().parts
+            if not 1 <= part <= len(parts):
+                raise RefusedError(f"The state has parts 1 to {len(parts)}, part {part} came in.")
+            np.copyto(vector, parts[part - 1])
+            return StatePart()
+
+    def hand_over(self, session: Session, message: HandOver, vector: Vector) -> None:
+        """Take a part of the weights and the optimizer state that a worker is at.
+
+        Raises
+        ------
+        RefusedError
+            If the run's workers keep none.
+        """
+        with self._changed:
+            replay = self._replaying()
+            place = (session.seat, message.version, message.part, message.parts)
+            if not replay.receive(*place, vector):
+                return
+            np.copyto(self._center.vector, replay.weights)
+            for snapshot in [s for s, due in self._awaited.items() if due <= replay.version]:
+                del self._awaited[snapshot]
+                self._snapshots[snapshot] = self._center.vector.copy()
+            self._forget_steps()
+            self._changed.notify_all()
+
     def fetch_center(self, snapshot: int | None, seat: int) -> tuple[Vector, int]:
         """Return a copy of a seat's center, or a snapshot of the one of all, and the version now.
 
@@ -237,6 +304,8 @@ class Coordinator:
         with self._changed:
             if snapshot is None:
                 return self._center.of(seat).copy(), self._state.version
+            if snapshot in self._awaited:
+                self._changed.wait_for(lambda: snapshot in self._snapshots, HAND_OVER_SECONDS)
             if snapshot not in self._snapshots:
                 raise RefusedError(
                     f"There is no snapshot {snapshot}: it is not due yet, was fetched before or"
@@ -251,7 +320,12 @@ class Coordinator:
         for entry in going:
             self._starting.remove(entry)
             self._center.greet(entry.session.seat, entry.vector)
-            entry.answer = self._state.start(entry.session)
+            answer = self._state.start(entry.session)
+            if self._replay is not None:
+                version, parts = self._replay.version, len(self._replay.parts)
+                answer = replace(answer, version=version, state_parts=parts)
+                self._at[entry.session.seat] = version
+            entry.answer = answer
         self._changed.notify_all()
 
     def _join_round(self, pending: Pending) -> None:
@@ -272,24 +346,55 @@ class Coordinator:
             [entry.vector for entry in entries],
             [self._state.info(entry.arrival) for entry in entries if entry.arrival],
         )
+        if self._replay is not None:
+            step = KeptStep(entries[0].vector.copy(), self._state.learning_rate)
+            self._replay.add(self._state.version, step)
         self._count(entries)
+        self._ask_for_state(entries[0])
         self._changed.notify_all()
 
     def _count(self, entries: list[Pending]) -> None:
         arrivals = [entry.arrival for entry in entries if entry.arrival]
         replies, due = self._state.fold(arrivals, time.time())
         for entry, reply in zip(entries, replies, strict=True):
-            entry.answer = reply
+            entry.answer = self._telling(reply)
         self._snap(due)
 
     def _drop_late(self, pending: Pending, arrival: Arrival) -> None:
-        pending.answer, due = self._state.drop(arrival, time.time())
+        answer, due = self._state.drop(arrival, time.time())
+        pending.answer = self._telling(answer)
         self._center.repeat(pending.vector, pending.session.seat)
         self._snap(due)
 
     def _snap(self, due: Iterable[int]) -> None:
         for snapshot in due:
-            self._snapshots[snapshot] = self._center.vector.copy()
+            if self._replay is None or self._replay.version == self._state.version:
+                self._snapshots[snapshot] = self._center.vector.copy()
+            else:
+                self._awaited[snapshot] = self._state.version
+
+    def _replaying(self) -> Replay:
+        if self._replay is None:
+            raise RefusedError(f"Workers of the rule {self._rule.name!r} make no steps.")
+        return self._replay
+
+    def _telling(self, reply: Exchanged) -> Exchanged:
+        version = 0 if self._replay is None else self._replay.version
+        return replace(reply, state_version=version)
+
+    def _ask_for_state(self, first: Pending) -> None:
+        """Ask one worker of a round to hand over where it is, if that is due."""
+        if self._replay is None or not isinstance(first.answer, Exchanged):
+            return
+        behind = self._state.version - self._replay.version
+        if behind >= KEPT_STEPS or self._awaited:
+            first.answer = replace(first.answer, state_wanted=True)
+        self._forget_steps()
+
+    def _forget_steps(self) -> None:
+        # Who was told that a round has closed still asks for the step that it made.
+        running = self._state.running()
+        self._replaying().forget(at for seat, at in self._at.items() if seat in running)
 
     def _drop(self, seat: int, only: Session | None = None) -> None:
         """Forget what a seat's older connections, or the one of `only`, have pending."""

@@ -44,7 +44,7 @@ class EventLog:
     def window(self, worker: int, attempt: int, commit: WindowCommit, **folded: Any) -> None:
         """Note a folded window: the commit's own words and what the fold adds to them."""
         told = asdict(commit)
-        del told["sequence"]
+        del told["sequence"], told["version"]
         self._add("window", worker=worker, attempt=attempt, **told, **folded)
 
     def late(

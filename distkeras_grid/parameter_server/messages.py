@@ -153,6 +153,8 @@ class Start(Message):
     """All seats are ready; the center follows.
 
     `next_sequence` and `samples_folded` tell a later attempt what of this seat is in the center.
+    Where workers make the steps, the center is of `version` and the steps up to `newest` are to be
+    made; the optimizer's state of `version` comes in `state_parts` vectors.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -160,6 +162,8 @@ class Start(Message):
     next_sequence: int
     samples_folded: int
     version: int
+    newest: int
+    state_parts: int
     learning_rate: float | None
     stop: bool
 
@@ -172,6 +176,8 @@ class WindowCommit(Message):
     ----------
     sequence : int
         Counts the seat's commits over all attempts; the first is `Start.next_sequence`.
+    version : int
+        Of the center that the window started from.
     epoch, window : int
         Where in the seat's rows the window lies.
     steps, samples : int
@@ -187,6 +193,7 @@ class WindowCommit(Message):
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[Carries] = Carries.VECTOR
     sequence: int
+    version: int
     epoch: int
     window: int
     steps: int
@@ -211,6 +218,10 @@ class Exchanged(Message):
         The driver asks the worker to finish.
     learning_rate : float or None
         The rate to go on with, if the driver has set one.
+    state_version : int
+        Where workers make the steps: of the weights and the optimizer state that the server has.
+    state_wanted : bool
+        Whether it asks this worker for newer ones.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -219,6 +230,52 @@ class Exchanged(Message):
     staleness: int
     stop: bool
     learning_rate: float | None
+    state_version: int = 0
+    state_wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStep(Message):
+    """The worker has the weights of `version` and asks for the step that follows."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Message):
+    """The mean gradient of a round follows, for an optimizer of this learning rate."""
+
+    sender: ClassVar[Side] = Side.SERVER
+    carries: ClassVar[Carries] = Carries.VECTOR
+    learning_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver(Message):
+    """The worker tells weights (part 0) and optimizer state of a version, one vector a part."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+    carries: ClassVar[Carries] = Carries.VECTOR
+    version: int
+    part: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchState(Message):
+    """The worker asks for a part of the optimizer state, from 1."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart(Message):
+    """That part follows."""
+
+    sender: ClassVar[Side] = Side.SERVER
+    carries: ClassVar[Carries] = Carries.VECTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +425,11 @@ MESSAGES: tuple[type[Message], ...] = (
     Center,
     Refused,
     Goodbye,
+    FetchStep,
+    Step,
+    HandOver,
+    FetchState,
+    StatePart,
 )
 
 

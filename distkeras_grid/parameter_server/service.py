@@ -26,8 +26,11 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchState,
+    FetchStep,
     Finish,
     Goodbye,
+    HandOver,
     Message,
     Poll,
     Proof,
@@ -199,12 +202,35 @@ class Service:
                 channel.send(Refused(str(error)))
                 return True
             return self._settle(channel, pending)
+        if isinstance(message, FetchStep | FetchState | HandOver) and vector is not None:
+            return self._replay(channel, session, message, vector)
         if isinstance(message, Fail):
             self._coordinator.fail(session, message.error, message.message)
         if isinstance(message, Finish):
             self._coordinator.finish(session)
         channel.send(Done())
         return False
+
+    def _replay(
+        self,
+        channel: Channel,
+        session: Session,
+        message: FetchStep | FetchState | HandOver,
+        vector: Vector,
+    ) -> bool:
+        """Serve a worker that makes the steps itself."""
+        try:
+            if isinstance(message, FetchStep):
+                step = self._coordinator.fetch_step(session, message.version, vector)
+                channel.send(step, vector)
+            elif isinstance(message, FetchState):
+                channel.send(self._coordinator.fetch_state(message.part, vector), vector)
+            else:
+                self._coordinator.hand_over(session, message, vector)
+                channel.send(Done())
+        except RefusedError as error:
+            channel.send(Refused(str(error)))
+        return True
 
     def _settle(self, channel: Channel, pending: Pending) -> bool:
         """Wait for the answer and send it; meanwhile each side hears that the other lives."""

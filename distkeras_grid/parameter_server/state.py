@@ -111,7 +111,7 @@ class ServerState:
         rule = settings.build_rule()
         scalar = 2 if settings.compression else 4
         self._separate = rule.separate
-        self._reply_bytes = 0 if rule.empty_reply else scalar * settings.size
+        self._reply_bytes = scalar * settings.size if rule.answers else 0
         self._seats = [_Seat() for _ in range(settings.seats)]
         self._epochs_ended = 0
         self._ended = False
@@ -193,7 +193,13 @@ class ServerState:
         seat.status = "running"
         seat.base_version = self.version
         return Start(
-            seat.next_sequence, seat.samples_folded, self.version, self.learning_rate, self.stop
+            next_sequence=seat.next_sequence,
+            samples_folded=seat.samples_folded,
+            version=self.version,
+            newest=self.version,
+            state_parts=0,
+            learning_rate=self.learning_rate,
+            stop=self.stop,
         )
 
     def finish(self, session: Session, now: float) -> range:
@@ -349,7 +355,7 @@ class ServerState:
 
     def is_late(self, arrival: Arrival) -> bool:
         """Whether the round of a synchronous commit has closed without it."""
-        return self.info(arrival).staleness > 0
+        return arrival.commit.version < self.version
 
     def drop(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
         """Count a commit that came after its round; its samples are passed, not folded.
@@ -383,6 +389,10 @@ class ServerState:
         """Answer a commit that was folded before; nothing is counted again."""
         self._seats[session.seat].base_version = self.version
         return self._reply(0)
+
+    def running(self) -> list[int]:
+        """Return the seats that are at work."""
+        return [number for number, seat in enumerate(self._seats) if seat.status == "running"]
 
     def _reply(self, staleness: int) -> Exchanged:
         return Exchanged(self.version, staleness, self.stop, self.learning_rate)

@@ -23,7 +23,7 @@ from distkeras_grid.rules.energy import EnergyMatchingRule
 from distkeras_grid.rules.sequential import MemberRule, SequentialRule
 from distkeras_grid.rules.staleness import DistanceRule, DynamicRateRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
-from distkeras_grid.rules.synchronous import AveragingRule
+from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
 
 __all__ = [
     "RULES",
@@ -40,6 +40,7 @@ __all__ = [
     "ElasticRule",
     "EnergyMatchingRule",
     "LocalSteps",
+    "MeanGradientRule",
     "MemberRule",
     "Memory",
     "Rule",
@@ -65,6 +66,7 @@ RULES: dict[str, type[Rule]] = {
         ElasticMomentumRule,
         ElasticRoundRule,
         AveragingRule,
+        MeanGradientRule,
     )
 }
 

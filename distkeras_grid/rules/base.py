@@ -37,11 +37,14 @@ class LocalSteps(Enum):
         SGD with Nesterov's momentum: the model holds ``x + momentum v``, ``after`` holds ``x``.
     GRADIENT
         Steps of plain SGD; ``after`` holds the sum of the gradients.
+    NONE
+        No step: ``after`` holds the sum of the gradients at the weights of the start.
     """
 
     OPTIMIZER = "optimizer"
     LOOK_AHEAD = "look-ahead"
     GRADIENT = "gradient"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,9 @@ class Rule(ABC):
     plain_sgd: ClassVar[bool] = False
     #: The worker goes on without the server's vector, so the reply carries none.
     empty_reply: ClassVar[bool] = False
+    #: Rounds make gradients, by which each worker's own optimizer steps: all hold the same weights
+    #: and the same optimizer state, and the server learns both from one of them now and then.
+    steps_on_workers: ClassVar[bool] = False
     #: Commits are changes or gradients, whose last digits may be lost; weights must keep theirs.
     sends_changes: ClassVar[bool] = False
     #: Each seat has a center of its own, and nobody hears of the others.
@@ -119,6 +125,11 @@ class Rule(ABC):
     def local_momentum(self) -> float:
         """Momentum of the look-ahead, where workers take one."""
         return 0.0
+
+    @property
+    def answers(self) -> bool:
+        """Whether a vector comes back for each commit, as its reply or as a step."""
+        return self.steps_on_workers or not self.empty_reply
 
     def vectors_for(self, workers: int) -> int:
         """Return how many vectors the server keeps for a run beside the first center."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import CommitInfo, SynchronousRule
+from distkeras_grid.rules.base import CommitInfo, LocalSteps, SynchronousRule
 from distkeras_grid.weights import Vector
 
 
@@ -68,4 +68,44 @@ class AveragingRule(SynchronousRule):
 
     def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Take the center over."""
+        np.copyto(out, reply)
+
+
+@dataclass(frozen=True)
+class MeanGradientRule(SynchronousRule):
+    """Synchronous SGD: every worker steps by the mean gradient ``sum_i m_i g_i / sum_i m_i``.
+
+    Chen et al., "Revisiting Distributed Synchronous SGD", 2016, without an optimizer on the server:
+    all workers apply the same one to the same gradient, so weights and slots stay equal, whatever
+    the optimizer. A window of k batches is one step with the mean gradient of all of them.
+    """
+
+    name: ClassVar[str] = "mean_gradient"
+    local_steps: ClassVar[LocalSteps] = LocalSteps.NONE
+    sends_changes: ClassVar[bool] = True
+    steps_on_workers: ClassVar[bool] = True
+    empty_reply: ClassVar[bool] = True
+
+    def vectors_for(self, workers: int) -> int:  # noqa: ARG002
+        """Return the steps that are kept, and the state of an optimizer like Adam, old and new."""
+        return 16 + 2 * 3
+
+    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+        """Send the mean gradient of the window."""
+        np.divide(after, steps, out=out)
+
+    def combine(
+        self,
+        center: Vector,  # noqa: ARG002
+        payloads: Sequence[Vector],
+        commits: Sequence[CommitInfo],
+    ) -> None:
+        """Turn all commits into their mean; the center stays until a worker tells it."""
+        mean = np.empty_like(payloads[0])
+        weighted_mean(payloads, [commit.samples for commit in commits], mean)
+        for payload in payloads:
+            np.copyto(payload, mean)
+
+    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
+        """Take the mean gradient; the worker's optimizer makes weights of it."""
         np.copyto(out, reply)

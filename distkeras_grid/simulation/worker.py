@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import Vector
 
 # What is saved as it is.
-_NUMBERS = ("attempt", "stop", "next_window", "steps", "started", "seconds", "computed")
+_NUMBERS = ("version", "attempt", "stop", "next_window", "steps", "started", "seconds", "computed")
 
 
 class SimulatedWorker:
@@ -72,7 +72,7 @@ class SimulatedWorker:
         self._window: Window | None = None
         self._after: Vector | None = None
         self.stop = False
-        self.next_window = self.steps = 0
+        self.next_window = self.steps = self.version = 0
         self.started = self.seconds = 0.0
 
     def join(self, session: Session) -> None:
@@ -88,13 +88,14 @@ class SimulatedWorker:
         np.copyto(self.before, center)
         self._learner.renew(self.steps)
         self.stop, self.next_window = message.stop, message.next_sequence
+        self.version = message.version
         self._windows = self._plan.windows(len(self.rows), self._number, self.next_window)
 
     def take(self, message: Exchanged, reply: Vector) -> None:
         """Take the rule's reply to a commit over."""
         if self._after is not None:
             adopt_vector(self._plan.rule, self._cut, self._after, reply, self.before)
-        self._after, self.stop = None, message.stop
+        self._after, self.stop, self.version = None, message.stop, message.version
 
     def begin(self, now: float) -> float | None:
         """Begin a window; return how long it will take, or None if there is none left."""
@@ -128,6 +129,7 @@ class SimulatedWorker:
         self.steps += result.steps
         commit = WindowCommit(
             sequence=window.sequence,
+            version=self.version,
             epoch=window.epoch,
             window=window.window,
             steps=result.steps,

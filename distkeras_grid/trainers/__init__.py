@@ -12,5 +12,6 @@ TRAINERS = (
     "EAMSGD",
     "EASGD",
     "AveragingTrainer",
+    "SynchronousSGD",
     "EnsembleTrainer",
 )

@@ -100,7 +100,7 @@ def announce_run(
     batches = f"batch {batch}"
     if settings.seats > 1:
         batches += f" each, {batch * settings.seats} together"
-    way = "to the driver" if rule.empty_reply else "each way"
+    way = "each way" if rule.answers else "to the driver"
     parameters = "".join(f", {k} {v:g}" for k, v in rule.parameters().items())
     lines = [trainer.introduction] if trainer.introduction else []
     lines += [

@@ -421,7 +421,7 @@ def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
         workers=min(workers, rows),
         window=checked.window.batches or epoch * (trainer.num_epoch if checked.window.once else 1),
         available=link_speed(checked.place.bind_host),
-        empty_reply=checked.rule.empty_reply,
+        empty_reply=not checked.rule.answers,
     )
 
 

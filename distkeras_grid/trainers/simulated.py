@@ -146,6 +146,11 @@ def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan
             f"{trainer.num_workers}: leave num_workers out, or give both the same number."
         )
     rule = rule_of(trainer, workers, model)
+    if rule.steps_on_workers:
+        raise ConfigurationError(
+            f"{type(trainer).__name__}'s optimizer states are not simulated; AveragingTrainer with "
+            "communication_window=1 and plain SGD makes the same steps."
+        )
     if rule.separate:
         raise ConfigurationError(
             f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Unpack
 
 import keras
 
-from distkeras_grid.rules import AveragingRule, Rule
+from distkeras_grid.rules import AveragingRule, MeanGradientRule, Rule
 from distkeras_grid.trainers.arguments import checked_quorum
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
@@ -46,6 +46,45 @@ class AveragingTrainer(Trainer):
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""
         return AveragingRule()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"quorum": self.quorum}
+
+
+class SynchronousSGD(Trainer):
+    """Synchronous SGD: all workers step by the mean of their gradients, with any optimizer.
+
+    Chen et al., "Revisiting Distributed Synchronous SGD", 2016; see `MeanGradientRule`. It is
+    ``fit`` with a batch of ``batch_size * num_workers``: rates that suit that batch suit here.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model; its ``train_step`` must give its gradients to its optimizer.
+    quorum : float, default 1.0
+        As in `AveragingTrainer`: Chen et al. take a few workers more than a round waits for.
+    **common
+        As in `Trainer`. The window is one batch; with a longer one a step is made of the mean
+        gradient of all its batches. All workers must run at the same time.
+    """
+
+    default_window: ClassVar[int] = 1
+    synchronous: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        quorum: float = 1.0,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.quorum = checked_quorum(quorum)
+        super().__init__(keras_model, *positional, **common)
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule."""
+        return MeanGradientRule()
 
     def arguments(self) -> dict[str, Any]:
         """Return the extras."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from distkeras_grid.engine.base import Block, Engine, aligned_empty
+from distkeras_grid.engine.base import Block, Engine, SteppingEngine, aligned_empty
 from distkeras_grid.errors import NonFiniteLossError, RefusedError
 from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.messages import Exchanged, WindowCommit
+from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.rules import Rule, adopt_vector, propose_vector
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def train(
     engine: Engine,
     rule: Rule,
     client: WorkerClient,
+    start: Start,
     spool: Spool,
     windows: Iterable[Window],
     class_weight: Mapping[int, float] | None = None,
@@ -48,6 +49,8 @@ def train(
         The worker's side of the algorithm.
     client : WorkerClient
         Connected, and told to start: its vector is the center.
+    start : Start
+        What the server said.
     spool : Spool
         The rows of this seat.
     windows : iterable of Window
@@ -67,9 +70,13 @@ def train(
         reaches the center.
     """
     size = engine.layout.trainable_size
+    steps = None
+    if rule.steps_on_workers:
+        steps = Steps(cast(SteppingEngine, engine), client, start)
     # Aligned memory is handed to TensorFlow without a copy.
     before, after, payload = (aligned_empty(engine.layout.size) for _ in range(3))
     np.copyto(before, client.vector)
+    version = start.version if steps is None else steps.catch_up(start.newest, before)
     samples = 0
     for window in windows:
         started, clock = time.time(), time.perf_counter()
@@ -83,6 +90,7 @@ def train(
         propose_vector(rule, size, before, after, result.steps, payload)
         commit = WindowCommit(
             sequence=window.sequence,
+            version=version,
             epoch=window.epoch,
             window=window.window,
             steps=result.steps,
@@ -94,13 +102,67 @@ def train(
         )
         # The reply lands where the next window starts: for most rules it is that already.
         exchanged = _exchange(client, commit, payload, reply=before)
-        adopt_vector(rule, size, after, before, out=before)
         samples += result.samples
+        if steps is None:
+            version = exchanged.version
+            adopt_vector(rule, size, after, before, out=before)
+            if exchanged.learning_rate is not None:
+                engine.set_learning_rate(exchanged.learning_rate)
+        else:
+            version = steps.catch_up(exchanged.version, before)
+            steps.tell(exchanged, before)
         if exchanged.stop:
             break
-        if exchanged.learning_rate is not None:
-            engine.set_learning_rate(exchanged.learning_rate)
+    if steps is not None:
+        steps.end(before)
     return samples
+
+
+class Steps:
+    """The steps of a worker whose optimizer makes them, by the mean gradients of the rounds.
+
+    Parameters
+    ----------
+    engine : SteppingEngine
+        Has the optimizer.
+    client : WorkerClient
+        Told to start; its vector is the weights of `start.version`.
+    start : Start
+        What the server said.
+    """
+
+    def __init__(self, engine: SteppingEngine, client: WorkerClient, start: Start) -> None:
+        self._engine = engine
+        self._client = client
+        self._version = start.version
+        self._told = start.version
+        if start.state_parts:
+            engine.load_state(client.fetch_state(start.state_parts))
+
+    def catch_up(self, newest: int, weights: Vector) -> int:
+        """Make the steps up to a version; `weights` becomes what they lead to."""
+        while self._version < newest:
+            step = self._client.fetch_step(self._version, weights)
+            if step.learning_rate is not None:
+                self._engine.set_learning_rate(step.learning_rate)
+            self._engine.apply(weights, out=weights)
+            self._version += 1
+        return self._version
+
+    def tell(self, exchanged: Exchanged, weights: Vector) -> None:
+        """Hand over where this worker is, if the server asks for it."""
+        self._told = max(self._told, exchanged.state_version)
+        if exchanged.state_wanted:
+            self._hand_over(weights)
+
+    def end(self, weights: Vector) -> None:
+        """Hand over where this worker is, unless the server knows."""
+        if self._told < self._version:
+            self._hand_over(weights)
+
+    def _hand_over(self, weights: Vector) -> None:
+        self._client.hand_over(self._version, self._engine.state_vectors(weights))
+        self._told = self._version
 
 
 def _exchange(

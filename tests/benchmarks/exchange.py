@@ -47,7 +47,9 @@ def run_client(
         began, count = time.monotonic(), 0
         while time.monotonic() < began + SECONDS:
             now = time.time()
-            client.exchange(WindowCommit(count, 1, count, 1, 1, 0.0, {}, now, 0.0), payload, reply)
+            client.exchange(
+                WindowCommit(count, 0, 1, count, 1, 1, 0.0, {}, now, 0.0), payload, reply
+            )
             count += 1
         ended = time.monotonic()
         client.finish()

@@ -33,13 +33,19 @@ def built():
     return [pytest.param(build_rule(name, PARAMETERS.get(name, {})), id=name) for name in RULES]
 
 
+def simulated():
+    """Those whose workers' optimizers are not part of the rule's state."""
+    return [rule for rule in built() if not rule.values[0].steps_on_workers]
+
+
 def random_vector(seed):
     return np.random.default_rng(seed).normal(size=SIZE).astype(np.float32)
 
 
 def trained(rule, before, change):
     """What `after` holds when the window has changed the weights by `change`."""
-    after = change.copy() if rule.local_steps is LocalSteps.GRADIENT else before + change
+    gradients = rule.local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
+    after = change.copy() if gradients else before + change
     after[TRAINABLE:] = before[TRAINABLE:] + change[TRAINABLE:]
     return after
 
@@ -56,6 +62,8 @@ def exchange(rule, vector, before, after, workers=1):
     else:
         center.combine([payload], [info])
     adopt_vector(rule, TRAINABLE, after, payload, start)
+    if rule.steps_on_workers:  # by SGD with rate 1
+        start[:TRAINABLE] = before[:TRAINABLE] - start[:TRAINABLE]
     return start
 
 

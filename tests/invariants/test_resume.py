@@ -10,10 +10,10 @@ from distkeras_grid.parameter_server.state import Arrival
 from distkeras_grid.rules import AveragingRule, SequentialRule, SynchronousRule, build_rule
 from distkeras_grid.simulation.cluster import Outage
 from distkeras_grid.simulation.server import SimulatedServer
-from tests.contracts.test_rules import built
+from tests.contracts.test_rules import simulated
 from tests.invariants.quadratics import build, descend, held, trained
 
-RULES_BUILT = built()
+RULES_BUILT = simulated()
 ROWS = np.random.default_rng(0).normal(size=(4, 11, 6)).astype(np.float32)
 
 
@@ -116,7 +116,7 @@ def test_R3_a_repeated_commit_changes_nothing(rule):
     session = server.state.join(0, 0)
     server.ready(session, 4, np.empty(6))
     arrivals = [
-        Arrival(session, WindowCommit(sequence, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0), 100)
+        Arrival(session, WindowCommit(sequence, 10**9, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0), 100)
         for sequence in range(2)
     ]
     server.exchange(arrivals[0], ROWS[0][0].astype(float), 1.0)

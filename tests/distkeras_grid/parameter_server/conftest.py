@@ -37,6 +37,8 @@ def make_settings(**changes) -> ServerSettings:
 def make_commit(sequence: int = 0, **changes) -> WindowCommit:
     defaults = {
         "sequence": sequence,
+        # Of the latest version, whatever that is.
+        "version": 10**9,
         "epoch": 1,
         "window": sequence,
         "steps": 1,

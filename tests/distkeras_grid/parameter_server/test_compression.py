@@ -9,7 +9,7 @@ from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import Exchanged, Side, Start, WindowCommit
 
 SIZE = 1000
-COMMIT = WindowCommit(0, 1, 0, 1, 1, 0.5, {}, 0.0, 0.0)
+COMMIT = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0.0, 0.0)
 VECTOR = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
 
 
@@ -39,7 +39,7 @@ def test_exchanges_take_half_the_bytes_and_lose_at_most_2_to_the_minus_8(message
 
 def test_what_a_worker_starts_from_keeps_its_digits():
     client, server = pair("starting")
-    data = sent(server, Start(0, 0, 0, None, False))
+    data = sent(server, Start(0, 0, 0, 0, 0, None, False))
     client.receive(data)
     np.testing.assert_array_equal(client.vector, VECTOR)
 

@@ -28,8 +28,8 @@ def examples():
         messages.DriverWelcome(),
         messages.Ready(10, 0.25),
         messages.Waiting(1, 2),
-        messages.Start(0, 0, 0, None, False),
-        messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
+        messages.Start(0, 0, 0, 0, 0, None, False),
+        messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
         messages.Exchanged(1, 0, False, 0.01),
         messages.Finish(),
         messages.Fail("ValueError", "zwölf"),
@@ -43,6 +43,11 @@ def examples():
         messages.Center(9),
         messages.Refused("no"),
         messages.Goodbye("FencedError", "no"),
+        messages.FetchStep(3),
+        messages.Step(0.01),
+        messages.HandOver(4, 0, 3),
+        messages.FetchState(1),
+        messages.StatePart(),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]
@@ -226,7 +231,7 @@ def test_any_pieces_give_the_same_messages(pieces):
     for end in (client, server):
         end.state = "running"
         end.vector = np.zeros(SIZE, np.float32)
-    commit = messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25)
+    commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25)
     data = client.send(commit, VECTOR.nbytes) + VECTOR.tobytes()
     got = []
     while data:
@@ -247,6 +252,6 @@ def test_too_long_a_message_is_not_sent():
 def test_a_vector_of_another_size_is_not_sent():
     connection = Connection(Side.CLIENT, SIZE)
     connection.state = "running"
-    commit = messages.WindowCommit(0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
+    commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
     with pytest.raises(LocalProtocolError, match="12 bytes, 8 were to be sent"):
         connection.send(commit, 8)

@@ -28,8 +28,8 @@ def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, qu
     )
 
 
-def arrive(session, sequence, samples=1, steps=1, loss=0.5):
-    commit = WindowCommit(sequence, 1, sequence, steps, samples, loss, {}, 0.0, 0.0)
+def arrive(session, sequence, samples=1, steps=1, loss=0.5, version=0):
+    commit = WindowCommit(sequence, version, 1, sequence, steps, samples, loss, {}, 0.0, 0.0)
     return Arrival(session, commit, 100)
 
 
@@ -292,7 +292,7 @@ def test_what_comes_after_its_round_is_dropped_counted_and_told():
     assert state.update(0).seats[2].samples_folded == 0
     late = kinds(state, "late")
     assert [(event["worker"], event["samples"], event["version"]) for event in late] == [(2, 10, 1)]
-    assert not state.is_late(arrive(sessions[2], 1)), "it goes on from the center it was told"
+    assert not state.is_late(arrive(sessions[2], 1, version=reply.version)), "from what it was told"
     assert [event["samples"] for event in kinds(state, "epoch")] == [20]
 
 

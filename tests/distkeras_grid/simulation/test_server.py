@@ -9,7 +9,7 @@ from distkeras_grid.parameter_server.coordinator import Coordinator
 from distkeras_grid.parameter_server.messages import Ready
 from distkeras_grid.simulation import run
 from distkeras_grid.simulation.server import SimulatedServer
-from tests.contracts.test_rules import built
+from tests.contracts.test_rules import simulated
 from tests.invariants.test_resume import troubled
 
 
@@ -51,7 +51,7 @@ class Beside(SimulatedServer):
         return answers
 
 
-@pytest.mark.parametrize("rule", built())
+@pytest.mark.parametrize("rule", simulated())
 def test_both_answer_alike(rule, monkeypatch):
     """Late, lost and slow workers, a quorum where there are rounds."""
     monkeypatch.setattr(run, "SimulatedServer", Beside)

@@ -199,6 +199,30 @@ def test_a_quorum_drops_what_comes_late_and_counts_it(frame):
     assert History.from_jsonl_text(history.to_jsonl_text()).late == history.late
 
 
+def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arrays):
+    """Adam: slots included; two workers with batches of 8 make the steps of one with 16."""
+    from distkeras_grid.engine.keras_model import get_flat_weights
+
+    x, y = arrays
+    expected = build("adam")
+    for _ in range(2):
+        for start in range(0, ROWS // 2, 8):
+            rows = np.r_[start : min(start + 8, 100), 100 + start : min(108 + start, 200)]
+            expected.train_on_batch(x[rows], y[rows])
+    trainer = trained(
+        "SynchronousSGD",
+        build("adam"),
+        ordered,
+        batch_size=8,
+        num_epoch=2,
+        train={"shuffle": False, "validation_data": ordered},
+    )
+    found = get_flat_weights(trainer.model)
+    np.testing.assert_allclose(found, get_flat_weights(expected), rtol=0, atol=2e-5)
+    assert len(trainer.history.history["val_loss"]) == 2
+    assert trainer.history.samples == 2 * ROWS
+
+
 def test_one_shot_averaging_exchanges_once(ordered, arrays):
     """Zinkevich: the mean of workers that never met; with one, fit itself."""
     expected = build()

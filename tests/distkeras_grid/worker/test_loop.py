@@ -116,7 +116,7 @@ class Server:
         client = self.worker(attempt)
         start = client.ready(ROWS, timeout=5)
         plan = plan or planned(start.next_sequence)
-        return train(engine, self.rule, client, spool, plan, class_weight)
+        return train(engine, self.rule, client, start, spool, plan, class_weight)
 
     def window_events(self):
         return [event for event in self.driver.poll(5).events if event["kind"] == "window"]
@@ -159,10 +159,10 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     server = Server(stack)
     engine = CountingEngine()
     client = server.worker(attempt=1)
-    client.ready(ROWS, timeout=5)
+    start = client.ready(ROWS, timeout=5)
     server.worker(attempt=2)
     with pytest.raises(FencedError, match="taken over"):
-        train(engine, server.rule, client, spool, planned())
+        train(engine, server.rule, client, start, spool, planned())
     assert engine.windows == 1
     assert not server.window_events()
 
@@ -170,19 +170,19 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
 def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
     server = Server(stack)
     client = server.worker()
-    client.ready(ROWS, timeout=5)
+    start = client.ready(ROWS, timeout=5)
     server.driver.command(stop=True)
     engine = CountingEngine()
-    assert train(engine, server.rule, client, spool, planned()) == 4
+    assert train(engine, server.rule, client, start, spool, planned()) == 4
     assert engine.windows == 1
 
 
 def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
     server = Server(stack)
     client = server.worker()
-    client.ready(ROWS, timeout=5)
+    start = client.ready(ROWS, timeout=5)
     server.driver.command(learning_rate=10.0)
-    train(CountingEngine(), server.rule, client, spool, [*planned()][:2])
+    train(CountingEngine(), server.rule, client, start, spool, [*planned()][:2])
     assert sorted(server.driver.center()) == [1, 1, 1, 1, 10, 10, 10]
 
 

@@ -1,0 +1,185 @@
+"""Workers whose own optimizers step by the rounds' mean gradients: real engines, real server."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distkeras_grid.feeding.batches import windows
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.spool import Spool
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.service import Service
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.rules import LocalSteps, MeanGradientRule
+from distkeras_grid.worker.loop import train
+
+pytestmark = pytest.mark.tensorflow
+
+ROWS, BATCH, EPOCHS, WIDTH = 80, 4, 2, 5
+SEAT_ROWS = ROWS // 2
+FIELD = Field("x", (WIDTH,), dtype="float32")
+
+
+def data():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int64)
+
+
+def build(optimizer):
+    import keras
+
+    keras.utils.set_random_seed(2)
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(6, "tanh"), keras.layers.Dense(2)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.get(optimizer), loss=loss)
+    return model
+
+
+def engine(optimizer):
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(build(optimizer), local_steps=LocalSteps.NONE)
+
+
+class Run:
+    """A server and its two workers, each with half of the rows."""
+
+    def __init__(self, stack, tmp_path, optimizer, quorum=1.0):
+        self.optimizer, self._stack, self._path = optimizer, stack, tmp_path
+        layout = engine(optimizer).layout
+        self.size, self.key = layout.size, new_key()
+        settings = ServerSettings(
+            run="test",
+            seats=2,
+            rule={"name": "mean_gradient", "parameters": {}},
+            trainable_size=layout.trainable_size,
+            statistics_size=0,
+            rows=ROWS,
+            epochs=EPOCHS,
+            bind_host="127.0.0.1",
+            advertised_host="127.0.0.1",
+            snapshots_per_epoch=1,
+            quorum=quorum,
+            round_timeout=20.0,
+        )
+        center = engine(optimizer).weights()
+        self._service = Service(settings, center, self.key)
+        stack.callback(self._service.close)
+        self.driver = DriverClient.connect(self._service.address, self.key, "test", self.size, 5)
+        stack.callback(self.driver.close)
+        self.engines = {}
+
+    def seat(self, number, attempt=0, most=None):
+        """Train a seat's windows, or the first few of them, after which it is lost."""
+        x, y = data()
+        spool = self._stack.enter_context(Spool(FIELD, self._path))
+        rows = np.arange(number, ROWS, 2)
+        features = pa.array(list(x[rows]), pa.list_(pa.float32()))
+        columns = {"row": pa.array(rows), "features": features, "label": pa.array(y[rows])}
+        spool.append(pa.record_batch(columns))
+        spool.seal()
+        address = self._service.address
+        client = WorkerClient.connect(address, self.key, "test", number, attempt, self.size, 5)
+        with client:
+            start = client.ready(SEAT_ROWS, 20)
+            plan = windows(
+                SEAT_ROWS,
+                BATCH,
+                1,
+                EPOCHS,
+                seed=0,
+                seat=number,
+                shuffle=False,
+                start_sequence=start.next_sequence,
+            )
+            chosen = list(plan)[:most]
+            own = self.engines[number] = engine(self.optimizer)
+            train(own, MeanGradientRule(), client, start, spool, chosen)
+            if most is None:
+                client.finish()
+
+
+def both(*calls):
+    """Run calls at once; raise what one of them raised."""
+    errors = []
+
+    def guarded(call):
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as opened:
+        yield opened
+
+
+def fitted(optimizer, epochs=EPOCHS):
+    """One model, trained on both seats' batches together."""
+    from distkeras_grid.engine.keras_model import get_flat_weights
+
+    x, y = data()
+    model = build(optimizer)
+    for _ in range(epochs):
+        for start in range(0, SEAT_ROWS, BATCH):
+            rows = [np.arange(seat, ROWS, 2)[start : start + BATCH] for seat in (0, 1)]
+            model.train_on_batch(x[np.concatenate(rows)], y[np.concatenate(rows)])
+    return get_flat_weights(model)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
+def test_Q5_two_workers_are_one_model_with_twice_the_batch(stack, tmp_path, optimizer):
+    run = Run(stack, tmp_path, optimizer)
+    both(lambda: run.seat(0), lambda: run.seat(1))
+    np.testing.assert_allclose(run.driver.center(), fitted(optimizer), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(run.driver.center(1), fitted(optimizer, 1), rtol=0, atol=2e-5)
+    first, second = (
+        [np.asarray(v) for v in run.engines[seat]._steps.own.variables] for seat in (0, 1)
+    )
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("most", [1, 7, 19])
+def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(stack, tmp_path, most):
+    whole = Run(stack, tmp_path, "adam")
+    both(lambda: whole.seat(0), lambda: whole.seat(1))
+    broken = Run(stack, tmp_path, "adam")
+
+    def twice():
+        broken.seat(1, attempt=0, most=most)
+        broken.seat(1, attempt=1)
+
+    both(lambda: broken.seat(0), twice)
+    np.testing.assert_array_equal(broken.driver.center(), whole.driver.center())
+
+
+def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path):
+    run = Run(stack, tmp_path, "adam", quorum=0.5)
+    both(lambda: run.seat(0), lambda: run.seat(1))
+    update = run.driver.poll(5)
+    late = [event for event in update.events if event["kind"] == "late"]
+    folded = [event for event in update.events if event["kind"] == "window"]
+    assert len(folded) + len(late) <= 2 * EPOCHS * SEAT_ROWS // BATCH
+    assert {seat.status for seat in update.seats} == {"finished"}
+    assert np.isfinite(run.driver.center()).all()
