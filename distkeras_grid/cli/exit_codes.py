@@ -132,6 +132,10 @@ def _error_of_spark(error: Exception) -> GridError | None:
         return None
     session = SparkSession.getActiveSession()
     if session is None:
-        return ClusterError(f"Spark does not start: {spark_reason(error)}")
+        reason = spark_reason(error)
+        # YARN's filter comes while the page's handlers are attached: a race in Spark 4.3.
+        met = "ConcurrentModificationException" in reason
+        advice = " Run it again, or with --conf spark.ui.enabled=false." if met else ""
+        return ClusterError(f"Spark does not start: {reason}{advice}")
     context = session.sparkContext
     return job_error(str(context.appName), spark_reason(error), str(context.master))
