@@ -122,8 +122,8 @@ class SteppingEngine(Engine, Protocol):
         """Return weights and optimizer state as vectors."""
         ...
 
-    def load_state(self, parts: Sequence[Vector]) -> None:
-        """Take over what another worker's `state_vectors` told behind its weights."""
+    def take_over(self, weights: Vector, parts: Sequence[Vector]) -> None:
+        """Go on from another worker's `state_vectors`: its weights, and the parts behind them."""
         ...
 
 

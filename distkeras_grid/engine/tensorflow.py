@@ -172,8 +172,21 @@ class TensorFlowEngine:
         data += bytes(-len(data) % weights.nbytes)
         return [weights, *np.frombuffer(data, np.float32).reshape(-1, weights.size)]
 
-    def load_state(self, parts: Sequence[Vector]) -> None:
-        """Take over the optimizer state of another worker, from `state_vectors` without weights."""
+    def take_over(self, weights: Vector, parts: Sequence[Vector]) -> None:
+        """Go on from where another worker is.
+
+        Parameters
+        ----------
+        weights : ndarray
+            Shape ``(layout.size,)``, ``float32``.
+        parts : sequence of ndarray
+            What its `state_vectors` told behind the weights; none: its optimizer has made no step,
+            as this one.
+        """
+        for variable, value in zip(self._variables, self.layout.unflatten(weights), strict=True):
+            variable.assign(value)
+        if not parts:
+            return
         data, start = b"".join(part.tobytes() for part in parts), 0
         for variable in self._steps.state():
             value = np.asarray(variable)

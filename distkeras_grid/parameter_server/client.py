@@ -339,6 +339,12 @@ class WorkerClient:
 
         self._again(tell)
 
+    def rejoin(self) -> Start:
+        """Take the seat anew, as if this worker came late; the center comes into `vector`."""
+        self.close()
+        self._open(_RECONNECT_SECONDS)
+        return self.ready(self._rows, _RECONNECT_SECONDS)
+
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
         self._session.ask(Finish(), Done)
@@ -380,9 +386,7 @@ class WorkerClient:
         try:
             return ask()
         except ServerUnreachableError:
-            self.close()
-            self._open(_RECONNECT_SECONDS)
-            self.ready(self._rows, _RECONNECT_SECONDS)
+            self.rejoin()
             return ask()
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:

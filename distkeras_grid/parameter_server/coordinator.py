@@ -8,6 +8,7 @@ connection's own buffer. What cannot be answered at once (the start, a synchrono
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -31,9 +32,6 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule
 from distkeras_grid.weights import Vector
-
-#: So long the driver's question for a snapshot waits for the worker that has its weights.
-HAND_OVER_SECONDS = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -81,8 +79,10 @@ class Coordinator:
         self._starting: list[Pending] = []
         self._round: dict[int, Pending] = {}
         self._replay = Replay() if self._rule.steps_on_workers else None
-        # Versions that seats are at, and versions of snapshots that wait for a worker's weights.
+        # Versions that seats are at, the optimizer state that each was promised at its start, and
+        # versions of snapshots that wait for a worker's weights.
         self._at: dict[int, int] = {}
+        self._promised: dict[int, list[Vector]] = {}
         self._awaited: dict[int, int] = {}
         self._changed = threading.Condition()
 
@@ -201,6 +201,9 @@ class Coordinator:
         """
         with self._changed:
             self._snap(self._state.finish(session, time.time()))
+            if self._state.over:
+                # Who was asked for a snapshot's weights may never tell them.
+                self._snap_awaited(self._state.version)
             self._open_gate()
             self._close_round()
 
@@ -222,9 +225,13 @@ class Coordinator:
             self._drop(session.seat, session)
 
     def update(self, seen: int) -> Update:
-        """Return the run as it is now, with the events after the first `seen`."""
+        """Return the run as it is now, with the events after the first `seen`.
+
+        An epoch's end is told when its snapshot is there.
+        """
         with self._changed:
-            return self._state.update(seen)
+            missing = min(self._awaited, default=math.inf)
+            return self._state.update(seen, missing / max(1, self._settings.snapshots_per_epoch))
 
     def command(self, stop: bool | None, learning_rate: float | None) -> None:
         """Set what the next replies tell the workers.
@@ -244,24 +251,33 @@ class Coordinator:
         Raises
         ------
         RefusedError
-            If the run keeps no such step.
+            If the run keeps no such step, or none any more.
+        FencedError
+            If the seat was taken over.
         """
         with self._changed:
+            self._state.check(session)
             step = self._replaying().step(version)
+            self._promised.pop(session.seat, None)
             self._at[session.seat] = version
             np.copyto(vector, step.gradient)
             return Step(step.learning_rate)
 
-    def fetch_state(self, part: int, vector: Vector) -> StatePart:
+    def fetch_state(self, session: Session, part: int, vector: Vector) -> StatePart:
         """Give a worker a part of the optimizer state, from 1; it comes into `vector`.
+
+        It is the state of the worker's start, though a newer one may have come since.
 
         Raises
         ------
         RefusedError
             If there is no such part.
+        FencedError
+            If the seat was taken over.
         """
         with self._changed:
-            parts = self._replaying().parts
+            self._state.check(session)
+            parts = self._promised.get(session.seat, [])
             if not 1 <= part <= len(parts):
                 raise RefusedError(f"The state has parts 1 to {len(parts)}, part {part} came in.")
             np.copyto(vector, parts[part - 1])
@@ -273,19 +289,25 @@ class Coordinator:
         Raises
         ------
         RefusedError
-            If the run's workers keep none.
+            If the run's workers keep none, the version is yet to come, the weights are not finite,
+            or a part is missing before this one.
+        FencedError
+            If the seat was taken over.
         """
         with self._changed:
+            self._state.check(session)
             replay = self._replaying()
-            place = (session.seat, message.version, message.part, message.parts)
-            if not replay.receive(*place, vector):
-                return
-            np.copyto(self._center.vector, replay.weights)
-            for snapshot in [s for s, due in self._awaited.items() if due <= replay.version]:
-                del self._awaited[snapshot]
-                self._snapshots[snapshot] = self._center.vector.copy()
-            self._forget_steps()
-            self._changed.notify_all()
+            version, part = message.version, message.part
+            if version > self._state.version or (part == 0 and not is_finite(vector)):
+                raise RefusedError(
+                    f"Worker {session.seat} tells weights of version {version}: they must be finite"
+                    f" and of version {self._state.version} at most."
+                )
+            weights = replay.receive(session.seat, version, part, message.parts, vector)
+            if weights is not None:
+                np.copyto(self._center.vector, weights)
+                self._snap_awaited(version)
+                self._forget_steps()
 
     def fetch_center(self, snapshot: int | None, seat: int) -> tuple[Vector, int]:
         """Return a copy of a seat's center, or a snapshot of the one of all, and the version now.
@@ -304,8 +326,6 @@ class Coordinator:
         with self._changed:
             if snapshot is None:
                 return self._center.of(seat).copy(), self._state.version
-            if snapshot in self._awaited:
-                self._changed.wait_for(lambda: snapshot in self._snapshots, HAND_OVER_SECONDS)
             if snapshot not in self._snapshots:
                 raise RefusedError(
                     f"There is no snapshot {snapshot}: it is not due yet, was fetched before or"
@@ -322,9 +342,10 @@ class Coordinator:
             self._center.greet(entry.session.seat, entry.vector)
             answer = self._state.start(entry.session)
             if self._replay is not None:
-                version, parts = self._replay.version, len(self._replay.parts)
-                answer = replace(answer, version=version, state_parts=parts)
+                version, parts = self._replay.version, self._replay.parts
+                answer = replace(answer, version=version, state_parts=len(parts))
                 self._at[entry.session.seat] = version
+                self._promised[entry.session.seat] = parts
             entry.answer = answer
         self._changed.notify_all()
 
@@ -372,6 +393,11 @@ class Coordinator:
                 self._snapshots[snapshot] = self._center.vector.copy()
             else:
                 self._awaited[snapshot] = self._state.version
+
+    def _snap_awaited(self, version: int) -> None:
+        for snapshot in [s for s, due in self._awaited.items() if due <= version]:
+            del self._awaited[snapshot]
+            self._snapshots[snapshot] = self._center.vector.copy()
 
     def _replaying(self) -> Replay:
         if self._replay is None:

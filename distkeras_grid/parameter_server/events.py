@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -26,7 +27,7 @@ class EventLog:
         self._events: list[dict[str, Any]] = []
         self._forgotten = 0
 
-    def after(self, seen: int, most: int) -> list[dict[str, Any]]:
+    def after(self, seen: int, most: int, before_epoch: float = math.inf) -> list[dict[str, Any]]:
         """Forget what was seen and return what follows.
 
         Parameters
@@ -35,11 +36,15 @@ class EventLog:
             Events that the driver has, counted from the start of the run.
         most : int
             Return no more than this.
+        before_epoch : float, default infinity
+            Return nothing from the end of this epoch on.
         """
         forget = max(0, seen - self._forgotten)
         del self._events[:forget]
         self._forgotten += forget
-        return self._events[:most]
+        chosen = self._events[:most]
+        ends = (e["kind"] == "epoch" and e["epoch"] >= before_epoch for e in chosen)
+        return chosen[: next((place for place, end in enumerate(ends) if end), most)]
 
     def window(self, worker: int, attempt: int, commit: WindowCommit, **folded: Any) -> None:
         """Note a folded window: the commit's own words and what the fold adds to them."""

@@ -42,7 +42,8 @@ class Replay:
     version : int
         Of the state.
     parts : list of ndarray
-        The optimizer state, as vectors of the run's size; empty: as the run began.
+        The optimizer state, as vectors of the run's size; empty: as the run began. A newer state is
+        a new list, so who holds the old one may read it to its end.
     """
 
     def __init__(self) -> None:
@@ -68,8 +69,10 @@ class Replay:
             raise RefusedError(f"The step after version {version} is not kept; kept are {known}.")
         return self._steps[version]
 
-    def receive(self, seat: int, version: int, part: int, parts: int, vector: Vector) -> bool:
-        """Take a part of a seat's state; return whether it is complete and newer than what is kept.
+    def receive(
+        self, seat: int, version: int, part: int, parts: int, vector: Vector
+    ) -> Vector | None:
+        """Take a part of a seat's state; return the weights if it is complete and newer.
 
         Parameters
         ----------
@@ -79,19 +82,27 @@ class Replay:
             Which part, from 0, of how many; they come in order, the weights first.
         vector : ndarray
             Copied.
+
+        Raises
+        ------
+        RefusedError
+            If the part is not the one that is due.
         """
-        arriving = self._arriving.setdefault(seat, [])
-        if part == 0:
-            arriving.clear()
+        arriving = [] if part == 0 else self._arriving.pop(seat, [])
+        if not part == len(arriving) < parts:
+            raise RefusedError(
+                f"Of worker {seat}'s state part {len(arriving)} is due, part {part} of {parts} "
+                "came in."
+            )
         arriving.append(vector.copy())
         if len(arriving) < parts:
-            return False
-        del self._arriving[seat]
+            self._arriving[seat] = arriving
+            return None
         if version <= self.version:
-            return False
+            return None
         self.version = version
-        self.weights, *self.parts = arriving
-        return True
+        weights, *self.parts = arriving
+        return weights
 
     def forget(self, needed: Iterable[int]) -> None:
         """Drop the steps that nobody will ask for.

@@ -224,7 +224,8 @@ class Service:
                 step = self._coordinator.fetch_step(session, message.version, vector)
                 channel.send(step, vector)
             elif isinstance(message, FetchState):
-                channel.send(self._coordinator.fetch_state(message.part, vector), vector)
+                part = self._coordinator.fetch_state(session, message.part, vector)
+                channel.send(part, vector)
             else:
                 self._coordinator.hand_over(session, message, vector)
                 channel.send(Done())

@@ -217,8 +217,7 @@ class ServerState:
         """
         self._current(session).status = "finished"
         self._log_worker(session.seat, "finished")
-        finished = sum(seat.status == "finished" for seat in self._seats)
-        if self.stop or finished < self._settings.quorum_of(len(self._seats)):
+        if self.stop or not self.over:
             return range(0)
         # What late workers still have is not waited for.
         self.stop = True
@@ -390,6 +389,22 @@ class ServerState:
         self._seats[session.seat].base_version = self.version
         return self._reply(0)
 
+    def check(self, session: Session) -> None:
+        """Let only the newest connection to a seat go on.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        self._current(session)
+
+    @property
+    def over(self) -> bool:
+        """Whether so many seats have finished that the others are not waited for."""
+        finished = sum(seat.status == "finished" for seat in self._seats)
+        return finished >= self._settings.quorum_of(len(self._seats))
+
     def running(self) -> list[int]:
         """Return the seats that are at work."""
         return [number for number, seat in enumerate(self._seats) if seat.status == "running"]
@@ -414,13 +429,16 @@ class ServerState:
 
     # The driver
 
-    def update(self, seen: int) -> Update:
-        """Return the run as it is now, with events after the first `seen`, which are forgotten."""
+    def update(self, seen: int, before_epoch: float = math.inf) -> Update:
+        """Return the run as it is now, with events after the first `seen`, which are forgotten.
+
+        The end of `before_epoch`, and what came after it, is not told yet.
+        """
         seats = tuple(
             SeatStatus(number, seat.attempt, seat.status, seat.rows, seat.samples_folded)
             for number, seat in enumerate(self._seats)
         )
-        events = tuple(self.events.after(seen, EVENTS_PER_UPDATE))
+        events = tuple(self.events.after(seen, EVENTS_PER_UPDATE, before_epoch))
         return Update(self.version, self.samples_folded, seats, events)
 
     def command(self, stop: bool | None, learning_rate: float | None) -> None:

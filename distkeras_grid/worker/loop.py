@@ -19,6 +19,7 @@ from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.rules import Rule, adopt_vector, propose_vector
+from distkeras_grid.worker.steps import Steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,11 +73,11 @@ def train(
     size = engine.layout.trainable_size
     steps = None
     if rule.steps_on_workers:
-        steps = Steps(cast(SteppingEngine, engine), client, start)
+        steps = Steps(cast(SteppingEngine, engine), client)
     # Aligned memory is handed to TensorFlow without a copy.
     before, after, payload = (aligned_empty(engine.layout.size) for _ in range(3))
     np.copyto(before, client.vector)
-    version = start.version if steps is None else steps.catch_up(start.newest, before)
+    version = start.version if steps is None else steps.begin(start, before)
     samples = 0
     for window in windows:
         started, clock = time.time(), time.perf_counter()
@@ -116,53 +117,6 @@ def train(
     if steps is not None:
         steps.end(before)
     return samples
-
-
-class Steps:
-    """The steps of a worker whose optimizer makes them, by the mean gradients of the rounds.
-
-    Parameters
-    ----------
-    engine : SteppingEngine
-        Has the optimizer.
-    client : WorkerClient
-        Told to start; its vector is the weights of `start.version`.
-    start : Start
-        What the server said.
-    """
-
-    def __init__(self, engine: SteppingEngine, client: WorkerClient, start: Start) -> None:
-        self._engine = engine
-        self._client = client
-        self._version = start.version
-        self._told = start.version
-        if start.state_parts:
-            engine.load_state(client.fetch_state(start.state_parts))
-
-    def catch_up(self, newest: int, weights: Vector) -> int:
-        """Make the steps up to a version; `weights` becomes what they lead to."""
-        while self._version < newest:
-            step = self._client.fetch_step(self._version, weights)
-            if step.learning_rate is not None:
-                self._engine.set_learning_rate(step.learning_rate)
-            self._engine.apply(weights, out=weights)
-            self._version += 1
-        return self._version
-
-    def tell(self, exchanged: Exchanged, weights: Vector) -> None:
-        """Hand over where this worker is, if the server asks for it."""
-        self._told = max(self._told, exchanged.state_version)
-        if exchanged.state_wanted:
-            self._hand_over(weights)
-
-    def end(self, weights: Vector) -> None:
-        """Hand over where this worker is, unless the server knows."""
-        if self._told < self._version:
-            self._hand_over(weights)
-
-    def _hand_over(self, weights: Vector) -> None:
-        self._client.hand_over(self._version, self._engine.state_vectors(weights))
-        self._told = self._version
 
 
 def _exchange(

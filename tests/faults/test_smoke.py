@@ -90,12 +90,13 @@ def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
     assert trainer.history.samples == ROWS * 10
 
 
-def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark, tmp_path):
-    """Plain SGD has no state of its own, so the second attempt repeats the lost windows."""
+@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
+def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark, tmp_path, name):
+    """The second attempt repeats the lost windows, from the weights that the others have."""
 
     def run(folder, callbacks):
         folder.mkdir()
-        trainer = counting_trainer("AveragingTrainer", folder)
+        trainer = counting_trainer(name, folder)
         model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=callbacks)
         assert trainer.history.samples == ROWS * EPOCHS
         return model.get_weights()[0]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from distkeras_grid.errors import NonFiniteLossError
 from distkeras_grid.feeding.batches import windows
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
@@ -18,6 +19,7 @@ from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.steps import Steps
 
 pytestmark = pytest.mark.tensorflow
 
@@ -78,8 +80,12 @@ class Run:
         stack.callback(self.driver.close)
         self.engines = {}
 
-    def seat(self, number, attempt=0, most=None):
-        """Train a seat's windows, or the first few of them, after which it is lost."""
+    def join(self, number, attempt=0):
+        address = self._service.address
+        return WorkerClient.connect(address, self.key, "test", number, attempt, self.size, 5)
+
+    def seat(self, number, attempt=0, most=None, break_before=None):
+        """Train a seat's windows; die before one of them, or lose the connection for a while."""
         x, y = data()
         spool = self._stack.enter_context(Spool(FIELD, self._path))
         rows = np.arange(number, ROWS, 2)
@@ -87,9 +93,7 @@ class Run:
         columns = {"row": pa.array(rows), "features": features, "label": pa.array(y[rows])}
         spool.append(pa.record_batch(columns))
         spool.seal()
-        address = self._service.address
-        client = WorkerClient.connect(address, self.key, "test", number, attempt, self.size, 5)
-        with client:
+        with self.join(number, attempt) as client:
             start = client.ready(SEAT_ROWS, 20)
             plan = windows(
                 SEAT_ROWS,
@@ -101,11 +105,26 @@ class Run:
                 shuffle=False,
                 start_sequence=start.next_sequence,
             )
-            chosen = list(plan)[:most]
             own = self.engines[number] = engine(self.optimizer)
-            train(own, MeanGradientRule(), client, start, spool, chosen)
-            if most is None:
-                client.finish()
+            chosen = troubled(plan, client, most, break_before)
+            try:
+                train(own, MeanGradientRule(), client, start, spool, chosen)
+            except Death:
+                return
+            client.finish()
+
+
+class Death(Exception):
+    """The worker's process is gone."""
+
+
+def troubled(plan, client, most, break_before):
+    for number, window in enumerate(plan):
+        if number == most:
+            raise Death
+        if number == break_before:
+            client.close()
+        yield window
 
 
 def both(*calls):
@@ -160,11 +179,18 @@ def test_Q5_two_workers_are_one_model_with_twice_the_batch(stack, tmp_path, opti
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("most", [1, 7, 19])
-def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(stack, tmp_path, most):
-    whole = Run(stack, tmp_path, "adam")
+#: Steps in an epoch, after which the server asks for weights; it also does so after 16 steps.
+STEPS = SEAT_ROWS // BATCH
+
+
+@pytest.mark.parametrize("most", [0, 7, STEPS, STEPS + 4, 2 * STEPS - 1])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(
+    stack, tmp_path, optimizer, most
+):
+    whole = Run(stack, tmp_path, optimizer)
     both(lambda: whole.seat(0), lambda: whole.seat(1))
-    broken = Run(stack, tmp_path, "adam")
+    broken = Run(stack, tmp_path, optimizer)
 
     def twice():
         broken.seat(1, attempt=0, most=most)
@@ -172,6 +198,61 @@ def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(stack,
 
     both(lambda: broken.seat(0), twice)
     np.testing.assert_array_equal(broken.driver.center(), whole.driver.center())
+    np.testing.assert_array_equal(broken.driver.center(1), whole.driver.center(1))
+
+
+def test_a_worker_that_was_lost_for_a_while_goes_on_where_the_others_are(stack, tmp_path):
+    """With a quorum of one in two the other goes on; the steps between are not kept."""
+    run = Run(stack, tmp_path, "adam", quorum=0.5)
+    over = threading.Event()
+    weights = np.empty(run.size, np.float32)
+
+    def first():
+        run.seat(0)
+        over.set()
+
+    def second():
+        with run.join(1) as client:
+            steps = Steps(engine("adam"), client)
+            assert steps.begin(client.ready(SEAT_ROWS, 20), weights) == 0
+            client.close()
+            assert over.wait(30)
+            assert steps.catch_up(1, weights) == EPOCHS * STEPS
+
+    both(first, second)
+    np.testing.assert_array_equal(weights, run.driver.center())
+
+
+def test_a_connection_that_breaks_changes_nothing(stack, tmp_path):
+    run = Run(stack, tmp_path, "adam")
+    both(lambda: run.seat(0), lambda: run.seat(1, break_before=STEPS + 4))
+    whole = Run(stack, tmp_path, "adam")
+    both(lambda: whole.seat(0), lambda: whole.seat(1))
+    np.testing.assert_array_equal(run.driver.center(), whole.driver.center())
+
+
+def test_weights_that_are_not_finite_do_not_reach_the_server(stack, tmp_path):
+    run = Run(stack, tmp_path, "sgd", quorum=0.5)
+    over = threading.Event()
+    weights = np.empty(run.size, np.float32)
+
+    def first():
+        run.seat(0)
+        over.set()
+
+    def second():
+        with run.join(1) as client:
+            steps = Steps(engine("sgd"), client)
+            steps.begin(client.ready(SEAT_ROWS, 20), weights)
+            assert over.wait(30)
+            assert steps.catch_up(EPOCHS * STEPS, weights) == EPOCHS * STEPS
+            np.testing.assert_array_equal(weights, run.driver.center())
+            weights[3] = np.nan
+            with pytest.raises(NonFiniteLossError, match="worker 1 contain NaN"):
+                steps.hand_over(weights)
+
+    both(first, second)
+    assert np.isfinite(run.driver.center()).all()
 
 
 def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path):
@@ -180,6 +261,7 @@ def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path
     update = run.driver.poll(5)
     late = [event for event in update.events if event["kind"] == "late"]
     folded = [event for event in update.events if event["kind"] == "window"]
+    assert late, "both have started from version 0, and one came second"
     assert len(folded) + len(late) <= 2 * EPOCHS * SEAT_ROWS // BATCH
     assert {seat.status for seat in update.seats} == {"finished"}
     assert np.isfinite(run.driver.center()).all()
