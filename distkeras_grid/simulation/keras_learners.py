@@ -112,6 +112,34 @@ class KerasLearner:
         return self._shared.engine
 
 
+class KerasStepper:
+    """A model's own optimizer, which steps by the mean gradients of the rounds.
+
+    Parameters
+    ----------
+    engine : TensorFlowEngine
+        That of the learners; its windows make no steps.
+    """
+
+    def __init__(self, engine: TensorFlowEngine) -> None:
+        self._engine = engine
+
+    def step(self, gradient: Vector, weights: Vector) -> None:
+        """Move `weights`; see `distkeras_grid.simulation.learners.Stepper`."""
+        self._engine.take_over(weights, [])
+        self._engine.apply(gradient, out=weights)
+
+    def state(self) -> State:
+        """Return the slots, as vectors."""
+        _, *parts = self._engine.state_vectors(self._engine.weights())
+        return {str(number): part for number, part in enumerate(parts)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from those slots."""
+        parts = [state[str(number)] for number in range(len(state))]
+        self._engine.take_over(self._engine.weights(), parts)
+
+
 def keras_learners(
     engine: TensorFlowEngine, workers: int, seed: int | None = None
 ) -> list[KerasLearner]:

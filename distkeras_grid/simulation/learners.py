@@ -32,6 +32,33 @@ class Learner(Engine, Protocol):
         ...
 
 
+class Stepper(Protocol):
+    """The optimizer that all workers have, where each makes the same steps by the same gradients.
+
+    In a simulation it stands once for all of them.
+    """
+
+    def step(self, gradient: Vector, weights: Vector) -> None:
+        """Move `weights` by the mean gradient of a round; statistics are replaced by those of it.
+
+        Parameters
+        ----------
+        gradient : ndarray
+            ``[mean gradient | statistics]``, shape ``(layout.size,)``.
+        weights : ndarray
+            Same shape; changes in place.
+        """
+        ...
+
+    def state(self) -> State:
+        """Return a copy of its slots."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned."""
+        ...
+
+
 class QuadraticLearner:
     """Descends ``f(x) = mean_j (x - a_j)^T H (x - a_j) / 2``: each row of the data is an ``a_j``.
 
@@ -50,7 +77,7 @@ class QuadraticLearner:
         ``mu`` of ``v <- mu v - eta g``, ``x <- x + v``, as Keras' SGD; with steps that look ahead,
         Nesterov's.
     local_steps : LocalSteps, default LocalSteps.OPTIMIZER
-        What a window does.
+        What a window does. Without steps it may be the run's `Stepper`.
 
     Attributes
     ----------
@@ -103,9 +130,20 @@ class QuadraticLearner:
             steps, samples = steps + block.steps, samples + block.samples
             for number, targets in enumerate(block.x):
                 weight = None if block.weight is None else block.weight[number]
-                losses += len(targets) * self._step(x, targets, weight, total)
-        np.copyto(after, total if self._local_steps is LocalSteps.GRADIENT else x)
+                loss, gradient = self._gradient(x, targets, weight)
+                losses += len(targets) * loss
+                np.add(total, gradient, out=total)
+                if self._local_steps is not LocalSteps.NONE:
+                    self.step(gradient, x)
+        gradients = self._local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
+        np.copyto(after, total if gradients else x)
         return WindowResult(steps, samples, losses / samples, {})
+
+    def step(self, gradient: Vector, weights: Vector) -> None:
+        """Move `weights` by a gradient; see `Stepper`."""
+        np.multiply(self._velocity, self._momentum, out=self._velocity)
+        np.subtract(self._velocity, self._rate * gradient, out=self._velocity)
+        np.add(weights, self._velocity, out=weights)
 
     def set_learning_rate(self, value: float) -> None:
         """Set ``eta`` from the next window on."""
@@ -125,21 +163,12 @@ class QuadraticLearner:
         np.copyto(self._velocity, state["velocity"])
         self._rate = self._start.dtype.type(state["rate"])
 
-    def _step(
-        self,
-        x: Vector,
-        targets: NDArray[Any],
-        weight: NDArray[np.float32] | None,
-        total: Vector,
-    ) -> float:
-        """Move `x` by one batch, add its gradient to `total`, and return its loss."""
+    def _gradient(
+        self, x: Vector, targets: NDArray[Any], weight: NDArray[np.float32] | None
+    ) -> tuple[float, Vector]:
+        """Return loss and gradient of a batch."""
         ahead = self._local_steps is LocalSteps.LOOK_AHEAD
         at = x + self._momentum * self._velocity if ahead else x
         distance = at - np.average(targets, axis=0, weights=weight).astype(x.dtype)
-        gradient = self._curvature * distance
         losses = ((at - targets) ** 2 * self._curvature).sum(axis=-1) / 2
-        np.add(total, gradient, out=total)
-        np.multiply(self._velocity, self._momentum, out=self._velocity)
-        np.subtract(self._velocity, self._rate * gradient, out=self._velocity)
-        np.add(x, self._velocity, out=x)
-        return float(np.average(losses, weights=weight))
+        return float(np.average(losses, weights=weight)), self._curvature * distance

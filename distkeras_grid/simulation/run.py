@@ -24,7 +24,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.compression import Bfloat16
-from distkeras_grid.parameter_server.messages import Start
+from distkeras_grid.parameter_server.messages import Exchanged, Start
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.simulation.cluster import Cluster
@@ -35,7 +35,7 @@ from distkeras_grid.simulation.server import Answer, SimulatedServer
 from distkeras_grid.simulation.worker import SimulatedWorker
 
 if TYPE_CHECKING:
-    from distkeras_grid.simulation.learners import Learner
+    from distkeras_grid.simulation.learners import Learner, Stepper
     from distkeras_grid.weights import Vector
 
 #: Gives the metrics of a center on data of its own, with ``val_`` before each name.
@@ -59,6 +59,8 @@ class Simulation:
         Gives the validation of the center at each epoch's end; takes no simulated time.
     params : mapping, optional
         Added to ``history.params``.
+    stepper : Stepper, optional
+        The workers' optimizer, for a rule by which they make the steps of the rounds.
 
     Attributes
     ----------
@@ -72,7 +74,7 @@ class Simulation:
     Raises
     ------
     ConfigurationError
-        If there is not one learner and one seat for each worker.
+        If there is not one learner and one seat for each worker, or a stepper too few or too many.
 
     Examples
     --------
@@ -98,16 +100,24 @@ class Simulation:
         seats: Sequence[SeatRows],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         if not len(learners) == len(seats) == cluster.workers:
             raise ConfigurationError(
                 f"The cluster has {cluster.workers} workers, {len(learners)} learners and "
                 f"{len(seats)} seats came in."
             )
+        if plan.rule.steps_on_workers != (stepper is not None):
+            raise ConfigurationError(
+                f"The rule {plan.rule.name!r} takes "
+                f"{'a' if plan.rule.steps_on_workers else 'no'} stepper, {stepper!r} came in."
+            )
         self._cluster, self._plan, self._evaluate = cluster, plan, evaluate
         self._settings = _settings(plan, learners[0], seats)
         self._needed = self._settings.quorum_of(cluster.workers)
-        self._server = SimulatedServer(self._settings, learners[0].weights())
+        self._server = SimulatedServer(
+            self._settings, learners[0].weights(), stepper, carry=self._round
+        )
         self._workers = [
             SimulatedWorker(number, cluster, plan, learner, rows)
             for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
@@ -303,13 +313,23 @@ class Simulation:
             worker = self._workers[answer.session.seat]
             if isinstance(answer.message, Start):
                 worker.start(answer.message, answer.vector)
-                size = 4 * self._settings.size
+                at = self._down.pass_through(4 * self._settings.size, self.now)
             else:
-                self._round(answer.vector)
-                worker.take(answer.message, answer.vector)
-                size = self._plan.exchange_bytes(self._settings.size)
-                size = 0 if self._plan.rule.empty_reply else size
-            self._later(self._down.pass_through(size, self.now), "reply", answer.session)
+                at = self._reply(worker, answer.message, answer.vector)
+            self._later(at, "reply", answer.session)
+
+    def _reply(self, worker: SimulatedWorker, message: Exchanged, reply: Vector) -> float:
+        """Give a worker what its commit has led to; return when it has it."""
+        rule, missed = self._plan.rule, message.version - worker.version
+        if not rule.steps_on_workers:
+            self._round(reply)
+        worker.take(message, reply)
+        size = self._plan.exchange_bytes(self._settings.size) if rule.answers else 0
+        if not rule.steps_on_workers:
+            return self._down.pass_through(size, self.now)
+        # It asks for each step of the rounds that it has not seen, one after the other.
+        asking = 2 * self._cluster.latency
+        return self._down.pass_through(missed * size, self.now + asking) + (missed - 1) * asking
 
     def _round(self, vector: Vector) -> None:
         """Make a vector of an exchange what is left of it on the other side."""

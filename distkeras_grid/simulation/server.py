@@ -6,9 +6,9 @@ which there are connections and locks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.center import Center, is_finite
@@ -17,7 +17,10 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule
 from distkeras_grid.simulation.saved_state import put_together, take_apart
-from distkeras_grid.weights import Vector
+
+if TYPE_CHECKING:
+    from distkeras_grid.simulation.learners import Stepper
+    from distkeras_grid.weights import Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +58,11 @@ class SimulatedServer:
         The run.
     vector : ndarray
         The initial weights, shape ``(settings.size,)``; changes in place.
+    stepper : Stepper, optional
+        Makes the steps of the workers, where they make them: the center is always where they are,
+        and a late one is given what its own steps would lead to.
+    carry : callable, optional
+        Makes of the mean gradient what the workers receive of it.
 
     Attributes
     ----------
@@ -66,11 +74,18 @@ class SimulatedServer:
         When the first commit of a synchronous round came that is not complete yet [s].
     """
 
-    def __init__(self, settings: ServerSettings, vector: Vector) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        vector: Vector,
+        stepper: Stepper | None = None,
+        carry: Callable[[Vector], None] | None = None,
+    ) -> None:
         rule = settings.build_rule()
         self.state = ServerState(settings)
         self.center = Center(rule, vector, settings.trainable_size, settings.seats)
         self._asynchronous = isinstance(rule, AsynchronousRule)
+        self._stepper, self._carry = stepper, carry
         self.round_opened: float | None = None
         self._starting: list[_Waiting] = []
         self._round: dict[int, _Waiting] = {}
@@ -147,6 +162,7 @@ class SimulatedServer:
         return {
             "state": take_apart(self.state),
             "center": take_apart(self.center),
+            "stepper": None if self._stepper is None else self._stepper.state(),
             "round_opened": self.round_opened,
             "starting": [_saved(entry) for entry in self._starting],
             "round": [_saved(entry) for entry in self._round.values()],
@@ -156,6 +172,8 @@ class SimulatedServer:
         """Go on from what `to_tree` returned."""
         put_together(self.state, tree["state"])
         put_together(self.center, tree["center"])
+        if self._stepper is not None:
+            self._stepper.restore(tree["stepper"])
         self.round_opened = tree["round_opened"]
         self._starting = [_restored(entry) for entry in tree["starting"]]
         waiting = [_restored(entry) for entry in tree["round"]]
@@ -179,6 +197,12 @@ class SimulatedServer:
         arrivals = [entry.arrival for entry in entries if entry.arrival]
         infos = [self.state.info(arrival) for arrival in arrivals]
         self.center.combine([entry.vector for entry in entries], infos)
+        if self._stepper is not None:
+            if self._carry is not None:
+                self._carry(entries[0].vector)
+            self._stepper.step(entries[0].vector, self.center.vector)
+            for entry in entries:
+                self.center.repeat(entry.vector, entry.session.seat)
         replies, _ = self.state.fold(arrivals, now)
         return [
             Answer(entry.session, entry.vector, reply)

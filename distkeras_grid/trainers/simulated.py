@@ -16,7 +16,7 @@ from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import check_fit, output_size
 from distkeras_grid.history import History
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.keras_learners import keras_learners
+from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
@@ -132,6 +132,7 @@ def simulate(
             "num_epoch": trainer.num_epoch,
             "compile": settings.to_json(),
         },
+        stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
     )
     _watch(trainer, simulation)
     set_flat_weights(model, simulation.center)
@@ -146,11 +147,6 @@ def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan
             f"{trainer.num_workers}: leave num_workers out, or give both the same number."
         )
     rule = rule_of(trainer, workers, model)
-    if rule.steps_on_workers:
-        raise ConfigurationError(
-            f"{type(trainer).__name__}'s optimizer states are not simulated; AveragingTrainer with "
-            "communication_window=1 and plain SGD makes the same steps."
-        )
     if rule.separate:
         raise ConfigurationError(
             f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "

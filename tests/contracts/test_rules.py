@@ -33,11 +33,6 @@ def built():
     return [pytest.param(build_rule(name, PARAMETERS.get(name, {})), id=name) for name in RULES]
 
 
-def simulated():
-    """Those whose workers' optimizers are not part of the rule's state."""
-    return [rule for rule in built() if not rule.values[0].steps_on_workers]
-
-
 def random_vector(seed):
     return np.random.default_rng(seed).normal(size=SIZE).astype(np.float32)
 

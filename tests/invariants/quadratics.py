@@ -71,8 +71,17 @@ def build(
             for _ in seats
         ]
     plan = Plan(rule, batch, window, epochs, quorum=quorum, shuffle=shuffle)
+    stepper = None
+    if rule.steps_on_workers:
+        stepper = QuadraticLearner(
+            np.array(start, dtype), curvature, rate, momentum, rule.local_steps
+        )
     simulation = Simulation(
-        Cluster(len(seats), **{"batch_seconds": 1.0, **cluster}), plan, learners, seats
+        Cluster(len(seats), **{"batch_seconds": 1.0, **cluster}),
+        plan,
+        learners,
+        seats,
+        stepper=stepper,
     )
     simulation.learners = learners
     return simulation

@@ -10,16 +10,17 @@ from distkeras_grid.parameter_server.state import Arrival
 from distkeras_grid.rules import AveragingRule, SequentialRule, SynchronousRule, build_rule
 from distkeras_grid.simulation.cluster import Outage
 from distkeras_grid.simulation.server import SimulatedServer
-from tests.contracts.test_rules import simulated
+from tests.contracts.test_rules import built
 from tests.invariants.quadratics import build, descend, held, trained
 
-RULES_BUILT = simulated()
+RULES_BUILT = built()
 ROWS = np.random.default_rng(0).normal(size=(4, 11, 6)).astype(np.float32)
 
 
 def troubled(rule):
     """Of all kinds of trouble one; partial batches and windows; two epochs, each in its order."""
-    momentum = rule.local_momentum or (0.5 if rule.local_steps.value == "optimizer" else 0.0)
+    own = rule.local_steps.value in ("optimizer", "none")
+    momentum = rule.local_momentum or (0.5 if own else 0.0)
     return build(
         rule,
         ROWS,

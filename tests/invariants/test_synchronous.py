@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distkeras_grid.rules import AveragingRule, CommitInfo, ElasticRoundRule
+from distkeras_grid.rules import AveragingRule, CommitInfo, ElasticRoundRule, MeanGradientRule
 from distkeras_grid.simulation.cluster import Outage
 from tests.invariants.quadratics import build, descend, trained
 
@@ -19,19 +19,21 @@ def batches(rows, size):
     ]
 
 
-def test_Q1_workers_are_one_worker_with_all_their_batches():
-    found = trained(AveragingRule(), ROWS, start=np.ones(3), batch=2)
+@pytest.mark.parametrize("rule", [AveragingRule(), MeanGradientRule()])
+def test_Q1_workers_are_one_worker_with_all_their_batches(rule):
+    found = trained(rule, ROWS, start=np.ones(3), batch=2)
     # The rows of one worker, ordered so that its batches of 8 are those of the four together.
     together = ROWS.reshape(4, 3, 2, 3).swapaxes(0, 1).reshape(1, 24, 3)
-    one = trained(AveragingRule(), together, start=np.ones(3), batch=8)
+    one = trained(rule, together, start=np.ones(3), batch=8)
     assert (found.center == descend(np.ones(3), batches(ROWS, 2))).all()
     np.testing.assert_allclose(one.center, found.center, rtol=1e-15)
     assert found.version == one.version == 3
 
 
-def test_Q2_unequal_batches_are_weighted_by_their_samples():
+@pytest.mark.parametrize("rule", [AveragingRule(), MeanGradientRule()])
+def test_Q2_unequal_batches_are_weighted_by_their_samples(rule):
     rows = [ROWS[0][:1], ROWS[1][:3]]
-    found = trained(AveragingRule(), rows, start=np.ones(3), batch=4)
+    found = trained(rule, rows, start=np.ones(3), batch=4)
     np.testing.assert_allclose(found.center, descend(np.ones(3), batches(rows, 4)), rtol=1e-15)
 
 
@@ -42,10 +44,11 @@ def test_Q3_a_quorum_of_all_is_everyone():
 
 
 @pytest.mark.parametrize("gone", [0, 3])
-def test_Q3_without_one_worker_the_rest_is_the_batch(gone):
+@pytest.mark.parametrize("rule", [AveragingRule(), MeanGradientRule()])
+def test_Q3_without_one_worker_the_rest_is_the_batch(rule, gone):
     """Lost before its first window is done, for ever."""
     found = trained(
-        AveragingRule(),
+        rule,
         ROWS,
         start=np.ones(3),
         batch=2,
@@ -57,7 +60,7 @@ def test_Q3_without_one_worker_the_rest_is_the_batch(gone):
     assert {record.worker for record in found.history.records} == {0, 1, 2, 3} - {gone}
 
 
-@pytest.mark.parametrize("rule", [AveragingRule(), ElasticRoundRule(0.25)])
+@pytest.mark.parametrize("rule", [AveragingRule(), ElasticRoundRule(0.25), MeanGradientRule()])
 def test_Q4_a_late_commit_leaves_the_center_as_it_is(rule):
     simulation = build(
         rule,
@@ -89,7 +92,7 @@ def test_Q4_a_late_worker_goes_on_from_the_center():
     assert (simulation.workers[3].before == simulation.center).all()
 
 
-@pytest.mark.parametrize("rule", [AveragingRule(), ElasticRoundRule(0.3)])
+@pytest.mark.parametrize("rule", [AveragingRule(), ElasticRoundRule(0.3), MeanGradientRule()])
 def test_Q6_who_comes_first_does_not_matter(rule):
     """Real numbers, whose sums depend on their order."""
     rows = np.random.default_rng(1).normal(size=(5, 12, 8)).astype(np.float32)

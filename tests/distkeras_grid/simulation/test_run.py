@@ -12,7 +12,7 @@ from distkeras_grid.errors import (
     NonFiniteLossError,
     RefusedError,
 )
-from distkeras_grid.rules import AveragingRule, DownpourRule, SequentialRule
+from distkeras_grid.rules import AveragingRule, DownpourRule, MeanGradientRule, SequentialRule
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -22,14 +22,19 @@ from distkeras_grid.simulation.run import Simulation
 def build(rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=None, **cluster):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
     seats = [SeatRows(np.ones((count, 2)), np.zeros(count)) for count in rows]
-    learners = [QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate) for _ in rows]
-    terms = {"rule": rule or DownpourRule(), "batch_size": 1, "window": window, "shuffle": False}
+    rule = rule or DownpourRule()
+    learners = [
+        QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.local_steps)
+        for _ in rows
+    ]
+    terms = {"rule": rule, "batch_size": 1, "window": window, "shuffle": False}
     return Simulation(
         Cluster(len(rows), **{"batch_seconds": 1.0, **cluster}),
         Plan(**{**terms, **(plan or {})}),
         learners,
         seats,
         evaluate,
+        stepper=learners[0] if rule.steps_on_workers else None,
     )
 
 
@@ -48,6 +53,39 @@ def starts(simulation, worker):
 
 
 # -- time ---------------------------------------------------------------------------------------
+
+
+def test_a_step_is_asked_for_after_its_round():
+    """The commit, the round's end, the question for its step, the step: each takes the latency."""
+    found = finished(MeanGradientRule(), rows=[2], latency=0.25, bandwidth=16.0)
+    # The center comes in 0.5 s and the latency; a commit takes 0.5 s, and a step as long.
+    assert starts(found, 0) == [0.75, 0.75 + 1.0 + 0.75 + 0.75 + 0.5]
+    np.testing.assert_array_equal(found.center, [2.75, 1.75])
+
+
+def test_who_was_late_asks_for_all_steps_since():
+    """Speed 0.3: the other's rounds 1 to 3 close while it computes its first window."""
+    found = finished(
+        MeanGradientRule(),
+        rows=[4, 2],
+        speeds=[1.0, 0.3],
+        latency=0.015625,
+        plan={"quorum": 0.5},
+    )
+    (late, *_) = found.history.late
+    assert (late.worker, late.staleness) == (1, 3)
+    assert found.workers[1].version == 3
+
+
+@pytest.mark.parametrize("rule", [MeanGradientRule(), DownpourRule()])
+def test_a_stepper_is_for_steps_of_the_workers(rule):
+    learner = QuadraticLearner(np.array([8.0]), 1.0, 0.5, local_steps=rule.local_steps)
+    rows = SeatRows(np.ones((1, 1)), np.zeros(1))
+    stepper = None if rule.steps_on_workers else learner
+    with pytest.raises(ConfigurationError, match=r"takes (a|no) stepper"):
+        Simulation(
+            Cluster(1, batch_seconds=1.0), Plan(rule, 1, 1), [learner], [rows], stepper=stepper
+        )
 
 
 def test_a_fast_worker_takes_less_time():

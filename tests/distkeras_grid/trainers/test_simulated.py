@@ -13,7 +13,7 @@ from distkeras_grid.errors import (
     SchemaError,
     UnknownArgumentError,
 )
-from distkeras_grid.simulation.cluster import Cluster
+from distkeras_grid.simulation.cluster import Cluster, Outage
 
 pytestmark = pytest.mark.tensorflow
 
@@ -82,6 +82,30 @@ def test_Q1_workers_that_average_each_step_are_one_with_all_their_batches(arrays
         *(array[order] for array in arrays), batch_size=24, epochs=2, shuffle=False, verbose=0
     )
     np.testing.assert_allclose(weights(found.model), weights(expected), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_Q5_workers_that_step_by_the_mean_gradient_are_fit_with_all_their_batches(
+    arrays, optimizer
+):
+    """Whatever the optimizer, and though one of them is late and another is lost for a while."""
+    trouble = Cluster(
+        3, batch_seconds=0.25, late={1: 0.4}, outages=[Outage(2, at=1.3, seconds=0.8)]
+    )
+    found = simulated(
+        "SynchronousSGD",
+        arrays,
+        num_epoch=2,
+        model=build(optimizer),
+        call={"shuffle": False, "cluster": trouble},
+    )
+    order = np.arange(ROWS).reshape(3, 5, 8).swapaxes(0, 1).ravel()
+    expected = build(optimizer)
+    expected.fit(
+        *(array[order] for array in arrays), batch_size=24, epochs=2, shuffle=False, verbose=0
+    )
+    assert found.lost == 1
+    np.testing.assert_allclose(weights(found.model), weights(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_the_same_seed_and_cluster_give_the_same_run(arrays):
