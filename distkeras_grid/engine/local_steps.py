@@ -1,8 +1,9 @@
 """What a worker's optimizer does in a window, and what of it travels.
 
-Three kinds, of `distkeras_grid.rules.LocalSteps`: the model's own optimizer, plain SGD with the
-momentum of EAMSGD, and plain SGD that keeps the sum of the gradients it is given. All act through
-the model's own ``train_step``: whatever that applies is what counts.
+Four kinds, of `distkeras_grid.rules.LocalSteps`: the model's own optimizer, plain SGD with the
+momentum of EAMSGD, plain SGD that keeps the sum of the gradients it is given, and that sum without
+a step, which the model's own optimizer makes once all workers agree on the gradient. All act
+through the model's own ``train_step``: whatever that applies is what counts.
 """
 
 from __future__ import annotations
@@ -47,6 +48,39 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
     raise ConfigurationError(
         f"{who} makes its steps from plain gradients: give it worker_optimizer="
         f"keras.optimizers.SGD(learning_rate) and nothing more. Received: {received}."
+    )
+
+
+def check_unscaled(optimizer: Any, who: str) -> None:
+    """Refuse an optimizer that scales the loss, where its steps are made outside ``train_step``.
+
+    The loss of a window would not be scaled by it, and the gradient would be divided all the same.
+
+    Parameters
+    ----------
+    optimizer : keras.optimizers.Optimizer
+        The worker's.
+    who : str
+        Whose rule asks for it, for the error.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is a ``LossScaleOptimizer``, or has a ``loss_scale_factor``.
+    """
+    import keras
+
+    factor = getattr(optimizer, "loss_scale_factor", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        received = "LossScaleOptimizer"
+    elif factor:
+        received = f"{type(optimizer).__name__}(loss_scale_factor={factor!r})"
+    else:
+        return
+    raise ConfigurationError(
+        f"{who} steps by the mean gradient of all workers, whose losses are not scaled: give it an "
+        "optimizer without loss scaling, and a model that needs none (policy float32, or "
+        f"mixed_bfloat16 in place of mixed_float16). Received: {received}."
     )
 
 

@@ -189,6 +189,19 @@ def test_only_plain_sgd_makes_plain_gradients(name, options, received):
     check_plain_sgd(keras.optimizers.SGD(0.5, clipnorm=1.0), "GEM")
 
 
+def test_a_scaled_loss_is_refused_where_steps_are_made_outside_of_train_step():
+    import keras
+
+    from distkeras_grid.engine.local_steps import check_unscaled
+
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
+    with pytest.raises(ConfigurationError, match="Received: LossScaleOptimizer"):
+        check_unscaled(wrapped, "SynchronousSGD")
+    with pytest.raises(ConfigurationError, match=r"Received: Adam\(loss_scale_factor=2.0\)"):
+        check_unscaled(keras.optimizers.Adam(loss_scale_factor=2.0), "SynchronousSGD")
+    check_unscaled(keras.optimizers.Adam(clipnorm=1.0), "SynchronousSGD")
+
+
 def test_an_engine_that_is_kept_takes_over_the_next_run_of_its_own_kind():
     import keras
 

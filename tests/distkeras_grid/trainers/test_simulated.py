@@ -190,6 +190,24 @@ def test_a_quorum_and_its_time_are_the_trainers(arrays):
         simulated("AveragingTrainer", arrays, call={"cluster": cluster}, round_timeout=0.5)
 
 
+def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
+    from distkeras_grid import ADAG
+
+    simulated("ADAG", arrays, progress=True)
+    first = capsys.readouterr().err.splitlines()[0]
+    assert ADAG.introduction
+    assert ADAG.introduction in first
+    simulated("DOWNPOUR", arrays, 10, communication_window=5, commit_scale=1, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert "10 workers with a window of 5 lie in the divergent zone" in lines[0]
+    assert "DOWNPOUR in simulated time" in lines[1]
+
+
+def test_what_a_rule_cannot_work_with_is_refused_here_too(arrays):
+    with pytest.raises(ConfigurationError, match="GEM makes its steps from plain gradients"):
+        simulated("GEM", arrays, model=build("adam"))
+
+
 @pytest.mark.spark
 def test_a_dataframe_is_collected_and_scaled(spark, arrays):
     import pyarrow as pa

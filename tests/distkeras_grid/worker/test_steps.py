@@ -78,8 +78,11 @@ class Run:
         stack.callback(self.driver.close)
         self.engines = {}
 
-    def seat(self, number, attempt=0, most=None):
-        """Train a seat's windows, or the first few of them, after which it is lost."""
+    def seat(self, number, attempt=0, most=None, paced=iter):
+        """Train a seat's windows, or the first few of them, after which it is lost.
+
+        `paced` hands the windows on when it likes.
+        """
         x, y = data()
         spool = self._stack.enter_context(Spool(FIELD, self._path))
         rows = np.arange(number, ROWS, 2)
@@ -103,7 +106,7 @@ class Run:
             )
             chosen = list(plan)[:most]
             own = self.engines[number] = engine(self.optimizer)
-            train(own, MeanGradientRule(), client, start, spool, chosen)
+            train(own, MeanGradientRule(), client, start, spool, paced(chosen))
             if most is None:
                 client.finish()
 
@@ -175,11 +178,28 @@ def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(stack,
 
 
 def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path):
+    """The second worker's first window is late by a round, and comes before the run ends."""
     run = Run(stack, tmp_path, "adam", quorum=0.5)
-    both(lambda: run.seat(0), lambda: run.seat(1))
+    folded_once, came_late = threading.Event(), threading.Event()
+
+    def first(windows):
+        for number, window in enumerate(windows):
+            if number == 1:
+                folded_once.set()
+                assert came_late.wait(20)
+            yield window
+
+    def second(windows):
+        assert folded_once.wait(20)
+        for window in windows:
+            yield window
+            came_late.set()
+
+    both(lambda: run.seat(0, paced=first), lambda: run.seat(1, paced=second))
     update = run.driver.poll(5)
     late = [event for event in update.events if event["kind"] == "late"]
     folded = [event for event in update.events if event["kind"] == "window"]
+    assert (late[0]["worker"], late[0]["staleness"], late[0]["version"]) == (1, 1, 1)
     assert len(folded) + len(late) <= 2 * EPOCHS * SEAT_ROWS // BATCH
     assert {seat.status for seat in update.seats} == {"finished"}
     assert np.isfinite(run.driver.center()).all()
