@@ -69,6 +69,7 @@ def describe_run(
         "seed": request.seed,
         "jit": trainer.jit,
         "compression": settings.compression,
+        **policies(trainer, settings.build_rule(), settings.seats),
         "compile": plan["compile_settings"],
         "data": request.data if isinstance(request.data, str) else "DataFrame",
         "rows": settings.rows,
@@ -80,6 +81,30 @@ def describe_run(
             "python": platform.python_version(),
             **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
         },
+    }
+
+
+def policies(trainer: Trainer, rule: Rule, workers: int) -> dict[str, str]:
+    """Return what becomes of what no gradient moves, as the history tells it.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Who trains.
+    rule : Rule
+        The update rule.
+    workers : int
+        How many.
+
+    Returns
+    -------
+    dict
+        ``optimizer_state``: "keep" or "reset", each worker's own, or "same" on all;
+        ``statistics``: those of batch normalization: "average" over the workers, or "own".
+    """
+    return {
+        "optimizer_state": "same" if rule.steps_on_workers else trainer.optimizer_state,
+        "statistics": "own" if rule.separate or workers == 1 else "average",
     }
 
 

@@ -26,7 +26,7 @@ from distkeras_grid.engine.keras_model import (
     model_to_bytes,
     weight_layout,
 )
-from distkeras_grid.engine.local_steps import check_plain_sgd, check_unscaled
+from distkeras_grid.engine.local_steps import check_plain_sgd, check_reset, check_unscaled
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit
@@ -394,6 +394,7 @@ def _plan(
         timeout=trainer.start_timeout,
         gpu_sharing=trainer.gpu_sharing,
         compressed=trainer.compression is not None,
+        optimizer_state=trainer.optimizer_state,
     )
 
 
@@ -471,6 +472,8 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
         check_plain_sgd(model.optimizer, type(trainer).__name__)
     if rule.steps_on_workers:
         check_unscaled(model.optimizer, type(trainer).__name__)
+    if trainer.optimizer_state == "reset":
+        check_reset(rule, model.optimizer, type(trainer).__name__)
     if trainer.compression and not rule.sends_changes:
         raise ConfigurationError(
             f"{type(trainer).__name__} sends weights, which {trainer.compression} would cut to "

@@ -28,7 +28,7 @@ from distkeras_grid.trainers.arguments import (
     checked_seed,
     plain,
 )
-from distkeras_grid.trainers.description import cautions
+from distkeras_grid.trainers.description import cautions, policies
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
 from distkeras_grid.trainers.preparation import check_rule, compiled_copy, rule_of
@@ -133,6 +133,7 @@ def simulate(
             "arguments": plain(trainer.arguments()),
             "num_epoch": trainer.num_epoch,
             "compile": settings.to_json(),
+            **policies(trainer, plan.rule, cluster.workers),
         },
     )
     said = cautions(trainer, plan.rule, model, plan.window, len(rows.features), cluster.workers)
@@ -185,6 +186,7 @@ def _engine(
         jit=trainer.jit,
         local_steps=plan.rule.local_steps,
         momentum=plan.rule.local_momentum,
+        optimizer_state=trainer.optimizer_state,
     )
 
 

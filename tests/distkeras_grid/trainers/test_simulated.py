@@ -203,6 +203,55 @@ def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
     assert "DOWNPOUR in simulated time" in lines[1]
 
 
+@pytest.mark.parametrize("policy", ["keep", "reset"])
+def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, policy):
+    """One worker: the center is its own weights, so only the optimizer tells windows apart."""
+    x, y = arrays
+    expected = build("adam")
+    for start in range(0, ROWS, 24):
+        if policy == "reset":
+            expected.compile("adam", expected.loss)
+        for row in range(start, start + 24, 8):
+            expected.train_on_batch(x[row : row + 8], y[row : row + 8])
+    found = simulated(
+        "AveragingTrainer",
+        arrays,
+        1,
+        model=build("adam"),
+        communication_window=3,
+        optimizer_state=policy,
+        call={"shuffle": False},
+    )
+    np.testing.assert_array_equal(weights(found.model), weights(expected))
+    assert found.history.params["optimizer_state"] == policy
+    assert found.history.params["statistics"] == "own"
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "reason"),
+    [
+        ("SynchronousSGD", "adam", "hold the same optimizer state"),
+        ("SingleTrainer", "adam", "go on from their own weights"),
+        ("EnsembleTrainer", "adam", "go on from their own weights"),
+        ("GEM", "sgd", "trains with plain SGD, which has no state"),
+        ("EAMSGD", "sgd", "any momentum is the rule's own"),
+        ("ADAG", "scheduled", "schedule would begin anew"),
+    ],
+)
+def test_a_reset_is_refused_where_it_makes_no_sense(arrays, name, optimizer, reason):
+    import keras
+
+    if optimizer == "scheduled":
+        optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
+    with pytest.raises(ConfigurationError, match=f"{reason}.*optimizer_state='reset'"):
+        simulated(name, arrays, 1, model=build(optimizer), optimizer_state="reset")
+
+
+def test_an_unknown_policy_is_refused_at_once():
+    with pytest.raises(ConfigurationError, match=r"optimizer_state is 'keep' .* Received: 'mean'"):
+        trainer("ADAG", optimizer_state="mean")
+
+
 def test_what_a_rule_cannot_work_with_is_refused_here_too(arrays):
     with pytest.raises(ConfigurationError, match="GEM makes its steps from plain gradients"):
         simulated("GEM", arrays, model=build("adam"))

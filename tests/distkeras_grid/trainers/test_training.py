@@ -266,6 +266,36 @@ def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arra
     assert trainer.history.samples == 2 * ROWS
 
 
+@pytest.mark.parametrize("policy", ["keep", "reset"])
+def test_the_optimizers_state_is_kept_or_begins_anew_and_the_saved_run_says_so(
+    ordered, arrays, tmp_path, policy
+):
+    x, y = arrays
+    expected = build("adam")
+    for start in range(0, ROWS, 40):
+        if policy == "reset":
+            expected.compile("adam", expected.loss)
+        for row in range(start, start + 40, 8):
+            expected.train_on_batch(x[row : row + 8], y[row : row + 8])
+    trainer = trained(
+        "AveragingTrainer",
+        build("adam"),
+        ordered,
+        num_workers=1,
+        batch_size=8,
+        communication_window=5,
+        optimizer_state=policy,
+        jit=False,
+        train={"shuffle": False},
+    )
+    np.testing.assert_array_equal(weights(trainer.model), weights(expected))
+    uri = str(tmp_path / "run")
+    trainer.save(uri)
+    saved = load(uri)
+    for told in (saved.history.params, saved.run):
+        assert (told["optimizer_state"], told["statistics"]) == (policy, "own")
+
+
 def test_one_shot_averaging_exchanges_once(ordered, arrays):
     """Zinkevich: the mean of workers that never met; with one, fit itself."""
     expected = build()
