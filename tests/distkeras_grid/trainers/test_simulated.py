@@ -247,6 +247,33 @@ def test_a_reset_is_refused_where_it_makes_no_sense(arrays, name, optimizer, rea
         simulated(name, arrays, 1, model=build(optimizer), optimizer_state="reset")
 
 
+@pytest.mark.parametrize("name", ["ADAG", "AveragingTrainer", "AEASGD"])
+def test_frozen_weights_do_not_travel_and_stay_as_they_are(arrays, name):
+    """Normalization in a frozen net keeps its statistics; one that trains sends them."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    normalized = keras.layers.BatchNormalization
+    base = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(50, "tanh"), normalized()], name="base"
+    )
+    base.trainable = False
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), base, normalized(), keras.layers.Dense(CLASSES, "softmax")]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    before = model.evaluate(*arrays, verbose=0)
+    found = simulated(name, arrays, 2, model=model, num_epoch=6, communication_window=2)
+    changing = 2 * 50 + 2 * 50 + 51 * CLASSES
+    for record in found.history.records:
+        assert 0 < record.bytes_up - 4 * changing < 600
+        assert 0 < record.bytes_down - 4 * changing < 600
+    trained = found.model.get_layer("base").variables
+    for mine, given in zip(trained, base.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(given))
+    assert found.model.evaluate(*arrays, verbose=0) < 0.9 * before
+
+
 def test_an_unknown_policy_is_refused_at_once():
     with pytest.raises(ConfigurationError, match=r"optimizer_state is 'keep' .* Received: 'mean'"):
         trainer("ADAG", optimizer_state="mean")
