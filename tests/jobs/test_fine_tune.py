@@ -138,7 +138,7 @@ def test_the_net_sees_the_pixels_that_it_was_trained_on(job, pixels, least, most
 
     flags = parsed(job, "--net", "MobileNetV2", "--net-set", "alpha=0.35", "--pixels", pixels)
     model = job.build_model(flags, None, FIELD)
-    seen = keras.Model(model.inputs, model.layers[-3].output)
+    seen = keras.Model(model.inputs[0], model.layers[-3].output)
     shown = np.stack([np.zeros((SIDE, SIDE, 1)), np.ones((SIDE, SIDE, 1))]).astype(np.float32)
     found = np.asarray(seen(shown))
     assert found.shape == (2, SIDE, SIDE, 3)
