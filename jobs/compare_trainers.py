@@ -99,6 +99,7 @@ def compare(flags: argparse.Namespace) -> ExitCode:
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dkg-compare-")))
         data = load_data(_data_set(flags, scratch), flags.rows, scratch)
+        stack.callback(data.train.unpersist)
         results = Results(flags.output, conditions(flags, data))
         run_study(cells, data, results, regime, _say)
         outcomes = results.read()

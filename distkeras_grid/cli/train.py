@@ -9,7 +9,8 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.base import Trainer
+
+    # From the feature column to a model.
+    ModelBuilder = Callable[[Storage, Field], keras.Model]
 
 # Arguments of the trainer that have a flag of their own.
 FLAGS = {
@@ -57,8 +61,8 @@ the data tell them.
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
+    """Return the parser of the command line; of a job that builds its own model without --model."""
     parser = argparse.ArgumentParser(
         prog="distkeras-grid train",
         description=DESCRIPTION,
@@ -67,7 +71,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set to train on")
-    add("--model", required=True, help="FILE.keras on any Hadoop path, or module:function")
+    if names_model:
+        add("--model", required=True, help="FILE.keras on any Hadoop path, or module:function")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add("--trainer", default="ADAG", choices=TRAINERS, help="algorithm (default: ADAG)")
     add("--split", help="train on this split of a tile data set (default: all rows)")
@@ -155,8 +160,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: train(flags))
 
 
-def train(flags: argparse.Namespace) -> Trainer:
-    """Train as the flags say, and write the run."""
+def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer:
+    """Train as the flags say, and write the run.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    build : callable, optional
+        Builds the model for the feature column, where the flags name none.
+    """
     import distkeras_grid
     from distkeras_grid.spark.dataframes import resolve_features
     from distkeras_grid.spark.outputs import Output
@@ -171,7 +184,7 @@ def train(flags: argparse.Namespace) -> Trainer:
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
     data, validation = read_data(spark, flags)
     features = resolve_features(data, arguments.get("features_col", "features"))
-    model = load_model(flags.model, storage, features)
+    model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)
     trainer.train(

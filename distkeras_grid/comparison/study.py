@@ -17,7 +17,7 @@ from distkeras_grid.comparison.nets import NETS
 from distkeras_grid.comparison.processes import Side
 from distkeras_grid.comparison.results import Results
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
-from distkeras_grid.errors import ConfigurationError, TrainingError
+from distkeras_grid.errors import ConfigurationError, NonFiniteLossError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.weights import Vector
 
@@ -134,8 +134,8 @@ def check_names(trainers: Sequence[str], models: Sequence[str]) -> list[str]:
 def run_study(cells: Sequence[Cell], data: Data, results: Results, regime: Regime, say: Say) -> int:
     """Measure every cell that has no result yet.
 
-    A training that fails is a result, too: its cell keeps the error. Anything else ends the
-    study, and the next call goes on with that cell.
+    A training that diverges is a result, too: its cell keeps the error. Anything else (a process
+    that died, too little memory) ends the study, and the next call goes on with that cell.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def run_study(cells: Sequence[Cell], data: Data, results: Results, regime: Regim
                 f"epoch 1 {outcome.first_accuracy:.4f} in {outcome.first_seconds:.2f} s, "
                 f"end {outcome.end_accuracy:.4f} in {outcome.end_seconds:.2f} s"
             )
-        except TrainingError as error:
+        except NonFiniteLossError as error:
             outcome = Outcome(cell, error=f"{type(error).__name__}: {error}")
             told = outcome.error
         results.add(outcome)

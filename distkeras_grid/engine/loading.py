@@ -114,6 +114,7 @@ def load_engine(
     jit: bool | Literal["auto"] = "auto",
     local_steps: LocalSteps = LocalSteps.OPTIMIZER,
     momentum: float = 0.0,
+    optimizer_state: Literal["keep", "reset"] = "keep",
 ) -> TensorFlowEngine:
     """Build an engine, or take the compiled one of an earlier run in this process.
 
@@ -126,7 +127,7 @@ def load_engine(
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name. An engine with these is not kept:
         their code may have changed under the same names.
-    scale, offset, block_shape, jit, local_steps, momentum
+    scale, offset, block_shape, jit, local_steps, momentum, optimizer_state
         As in `TensorFlowEngine`.
 
     Returns
@@ -151,6 +152,7 @@ def load_engine(
         jit=jit,
         local_steps=local_steps,
         momentum=momentum,
+        optimizer_state=optimizer_state,
     )
     if objects:
         return build()

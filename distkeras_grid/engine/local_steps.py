@@ -1,8 +1,9 @@
 """What a worker's optimizer does in a window, and what of it travels.
 
-Three kinds, of `distkeras_grid.rules.LocalSteps`: the model's own optimizer, plain SGD with the
-momentum of EAMSGD, and plain SGD that keeps the sum of the gradients it is given. All act through
-the model's own ``train_step``: whatever that applies is what counts.
+Four kinds, of `distkeras_grid.rules.LocalSteps`: the model's own optimizer, plain SGD with the
+momentum of EAMSGD, plain SGD that keeps the sum of the gradients it is given, and that sum without
+a step, which the model's own optimizer makes once all workers agree on the gradient. All act
+through the model's own ``train_step``: whatever that applies is what counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import LocalSteps
+from distkeras_grid.rules import LocalSteps, Rule
 from distkeras_grid.weights import Vector
 
 # What makes SGD other than "w <- w - learning_rate g". Clipping does not: it makes the gradient.
@@ -50,6 +51,72 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
     )
 
 
+def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
+    """Refuse to reset the optimizer's state where that makes no sense.
+
+    Parameters
+    ----------
+    rule : Rule
+        Of the run.
+    optimizer : keras.optimizers.Optimizer
+        The worker's.
+    who : str
+        Whose rule it is, for the error.
+
+    Raises
+    ------
+    ConfigurationError
+        If workers never take the center over, have no state of their own, or follow a schedule.
+    """
+    reason = ""
+    if rule.steps_on_workers:
+        reason = f"{who}'s workers hold the same optimizer state at every step"
+    elif rule.empty_reply:
+        reason = f"{who}'s workers go on from their own weights and never take the center over"
+    elif rule.plain_sgd:
+        reason = f"{who} trains with plain SGD, which has no state; any momentum is the rule's own"
+    elif not _has_own_rate(optimizer):
+        reason = (
+            "the state holds the count of steps, so the learning rate's schedule would begin anew "
+            "in each window; give the optimizer a number"
+        )
+    if reason:
+        raise ConfigurationError(f"{reason}. Received: optimizer_state='reset'; leave it out.")
+
+
+def check_unscaled(optimizer: Any, who: str) -> None:
+    """Refuse an optimizer that scales the loss, where its steps are made outside ``train_step``.
+
+    The loss of a window would not be scaled by it, and the gradient would be divided all the same.
+
+    Parameters
+    ----------
+    optimizer : keras.optimizers.Optimizer
+        The worker's.
+    who : str
+        Whose rule asks for it, for the error.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is a ``LossScaleOptimizer``, or has a ``loss_scale_factor``.
+    """
+    import keras
+
+    factor = getattr(optimizer, "loss_scale_factor", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        received = "LossScaleOptimizer"
+    elif factor:
+        received = f"{type(optimizer).__name__}(loss_scale_factor={factor!r})"
+    else:
+        return
+    raise ConfigurationError(
+        f"{who} steps by the mean gradient of all workers, whose losses are not scaled: give it an "
+        "optimizer without loss scaling, and a model that needs none (policy float32, or "
+        f"mixed_bfloat16 in place of mixed_float16). Received: {received}."
+    )
+
+
 class OwnSteps:
     """Steps of the model's own optimizer: weights travel as they are.
 
@@ -73,6 +140,9 @@ class OwnSteps:
         """Return the variables that workers share beside the weights: none."""
         return []
 
+    def begin(self) -> None:
+        """Get ready for a window; called inside the compiled function."""
+
     def apply(self, gradients: Sequence[Any]) -> None:
         """Step by gradients that all workers agree on: only where the rule has such."""
         raise ConfigurationError(
@@ -93,6 +163,34 @@ class OwnSteps:
 
     def check_applied(self, before: int, model: Any) -> None:
         """Refuse a ``train_step`` that has not used the optimizer; `before` are its iterations."""
+
+
+class RenewedSteps(OwnSteps):
+    """Steps of the model's own optimizer, which is as new at the start of each window.
+
+    The count of steps begins at 0, too: Adam's correction of young averages goes by it, and its
+    first steps would be three times too long without. The learning rate stays, and so does the
+    scale of a ``LossScaleOptimizer``, which follows the loss.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled, without a schedule of the learning rate.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
+        new = type(inner).from_config(inner.get_config())
+        new.build(model.trainable_variables)
+        # Held as variables: Adagrad and others do not begin at zero.
+        pairs = zip(inner.variables, new.variables, strict=True)
+        self._pairs = [(mine, value) for mine, value in pairs if mine is not inner.learning_rate]
+
+    def begin(self) -> None:
+        """Forget what the windows before have left."""
+        for variable, value in self._pairs:
+            variable.assign(value)
 
 
 class LookAheadSteps(OwnSteps):
@@ -196,7 +294,7 @@ class MeanGradientSteps(OwnSteps):
         self.own.apply(gradients, self._variables)
 
 
-def install(model: Any, kind: LocalSteps, momentum: float) -> OwnSteps:
+def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> OwnSteps:
     """Give a model the optimizer of a kind of local steps.
 
     Parameters
@@ -207,6 +305,8 @@ def install(model: Any, kind: LocalSteps, momentum: float) -> OwnSteps:
         Which steps.
     momentum : float
         Of the look-ahead.
+    reset : bool
+        Whether the model's own optimizer begins each window as new.
     """
     if kind is LocalSteps.LOOK_AHEAD:
         return LookAheadSteps(model, momentum)
@@ -214,7 +314,14 @@ def install(model: Any, kind: LocalSteps, momentum: float) -> OwnSteps:
         return GradientSteps(model)
     if kind is LocalSteps.NONE:
         return MeanGradientSteps(model)
-    return OwnSteps(model)
+    return RenewedSteps(model) if reset else OwnSteps(model)
+
+
+def _has_own_rate(optimizer: Any) -> bool:
+    """Return whether the learning rate is a number, and follows no schedule."""
+    import keras
+
+    return isinstance(optimizer.learning_rate, keras.Variable)
 
 
 def _take_sums(optimizer: Any, out: Vector) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -53,6 +54,8 @@ class TensorFlowEngine:
         What the optimizer does in a window, and what `run` returns of it.
     momentum : float, default 0.0
         Of the look-ahead.
+    optimizer_state : {"keep", "reset"}, default "keep"
+        Whether the model's own optimizer goes on from window to window, or begins each as new.
 
     Attributes
     ----------
@@ -77,6 +80,7 @@ class TensorFlowEngine:
         jit: bool | Literal["auto"] = "auto",
         local_steps: LocalSteps = LocalSteps.OPTIMIZER,
         momentum: float = 0.0,
+        optimizer_state: Literal["keep", "reset"] = "keep",
     ) -> None:
         compile_model(model)
         self.model = model
@@ -87,8 +91,10 @@ class TensorFlowEngine:
         self._variables = model_variables(model).all
         self._own_train_step = has_own_train_step(model)
         self._functions: dict[Signature, _WindowFunctions] = {}
-        self._kind = (local_steps, momentum)
-        self._steps = install(model, *self._kind)
+        self._install = partial(
+            install, kind=local_steps, momentum=momentum, reset=optimizer_state == "reset"
+        )
+        self._steps = self._install(model)
         self._apply: Callable[..., Any] | None = None
 
     def weights(self) -> Vector:
@@ -272,7 +278,7 @@ class TensorFlowEngine:
         model : keras.Model
             Its weights, optimizer state and random generators are copied.
         """
-        steps = install(model, *self._kind)
+        steps = self._install(model)
         mine = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
         theirs = [*model.variables, *model.optimizer.variables, *steps.state()]
         for variable, other in zip(mine, theirs, strict=True):
@@ -338,7 +344,7 @@ class TensorFlowEngine:
         import tensorflow as tf
 
         self._assign(flat)
-        self._reset_metrics(first)
+        self._begin(first)
         steps = tf.shape(arrays[0])[0]
 
         def step(index: Any) -> dict[str, Any]:
@@ -385,11 +391,13 @@ class TensorFlowEngine:
         for variable, value in zip(self._variables, values, strict=True):
             variable.assign(value)
 
-    def _reset_metrics(self, first: Any) -> None:
+    def _begin(self, first: Any) -> None:
+        """Forget the window before, with its first block."""
         import tensorflow as tf
 
         def reset() -> Any:
             self.model.reset_metrics()
+            self._steps.begin()
             return tf.constant(True)
 
         tf.cond(first, reset, lambda: tf.constant(False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -68,6 +68,29 @@ def checked_quorum(quorum: Any) -> float:
             f"Received: {quorum!r}."
         )
     return float(quorum)
+
+
+def checked_optimizer_state(policy: Any) -> Literal["keep", "reset"]:
+    """Return what becomes of the workers' optimizer state.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such policy.
+
+    Examples
+    --------
+    >>> checked_optimizer_state("reset")
+    'reset'
+    """
+    if policy == "keep":
+        return "keep"
+    if policy == "reset":
+        return "reset"
+    raise ConfigurationError(
+        "optimizer_state is 'keep' (each worker goes on with its own) or 'reset' (a new optimizer "
+        f"in each window). Received: {policy!r}."
+    )
 
 
 def checked_class_weight(class_weight: Any) -> dict[int, float] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.compression import check_compression
+from distkeras_grid.trainers.arguments import checked_optimizer_state
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
 from distkeras_grid.trainers.progress import ProgressLine
 
@@ -50,6 +51,7 @@ class CommonArguments(TypedDict, total=False):
     allow_plaintext: bool
     gpu_sharing: bool
     compression: Literal["bfloat16"] | None
+    optimizer_state: Literal["keep", "reset"]
     progress: bool
 
 
@@ -101,6 +103,10 @@ class Trainer(ABC):
     compression : "bfloat16", optional
         Send exchanges as bfloat16, half the bytes, for slow links; of trainers that send changes
         or gradients. The center keeps its digits. The last line of a run says whether it paid.
+    optimizer_state : {"keep", "reset"}, default "keep"
+        What becomes of a worker's momentum and other state of its optimizer when it takes the
+        center over: it goes on with it, or begins each window with a new optimizer. The history
+        tells this, and what becomes of batch normalization's statistics, in ``params``.
     progress : bool, default True
         Whether the progress line is shown.
 
@@ -152,6 +158,7 @@ class Trainer(ABC):
         allow_plaintext: bool = False,
         gpu_sharing: bool = False,
         compression: Literal["bfloat16"] | None = None,
+        optimizer_state: Literal["keep", "reset"] = "keep",
         progress: bool = True,
         **unknown: Any,
     ) -> None:
@@ -177,6 +184,7 @@ class Trainer(ABC):
         self.allow_plaintext = allow_plaintext
         self.gpu_sharing = gpu_sharing
         self.compression = check_compression(compression)
+        self.optimizer_state = checked_optimizer_state(optimizer_state)
         self.progress = progress
         self.history = History()
         self.run: dict[str, Any] = {}

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
+from distkeras_grid.spark.seats import largest_seat
 from distkeras_grid.trainers.arguments import plain
 
 if TYPE_CHECKING:
+    import keras
+
     from distkeras_grid.history import History
     from distkeras_grid.parameter_server.settings import ServerSettings
     from distkeras_grid.records import WindowRecord
@@ -65,6 +69,7 @@ def describe_run(
         "seed": request.seed,
         "jit": trainer.jit,
         "compression": settings.compression,
+        **policies(trainer, settings.build_rule(), settings.seats),
         "compile": plan["compile_settings"],
         "data": request.data if isinstance(request.data, str) else "DataFrame",
         "rows": settings.rows,
@@ -77,6 +82,57 @@ def describe_run(
             **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
         },
     }
+
+
+def policies(trainer: Trainer, rule: Rule, workers: int) -> dict[str, str]:
+    """Return what becomes of what no gradient moves, as the history tells it.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Who trains.
+    rule : Rule
+        The update rule.
+    workers : int
+        How many.
+
+    Returns
+    -------
+    dict
+        ``optimizer_state``: "keep" or "reset", each worker's own, or "same" on all;
+        ``statistics``: those of batch normalization: "average" over the workers, or "own".
+    """
+    return {
+        "optimizer_state": "same" if rule.steps_on_workers else trainer.optimizer_state,
+        "statistics": "own" if rule.separate or workers == 1 else "average",
+    }
+
+
+def cautions(
+    trainer: Trainer, rule: Rule, model: keras.Model, window: int | None, rows: int, workers: int
+) -> list[str]:
+    """Return what is said first of all: what a name may hide, and whether the steps are stable.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Who trains.
+    rule : Rule
+        The update rule.
+    model : keras.Model
+        Compiled; the bound of delayed steps is known for plain SGD alone.
+    window : int or None
+        Batches between two exchanges; None for an epoch or more.
+    rows : int
+        Of all workers.
+    workers : int
+        How many.
+    """
+    lines = [trainer.introduction]
+    if type(model.optimizer).__name__ == "SGD":
+        steps = window or -(-largest_seat(rows, workers) // trainer.batch_size)
+        lines.append(stability_warning(rule, steps, workers) or "")
+    return [line for line in lines if line]
 
 
 def announce_run(
@@ -102,8 +158,7 @@ def announce_run(
         batches += f" each, {batch * settings.seats} together"
     way = "each way" if rule.answers else "to the driver"
     parameters = "".join(f", {k} {v:g}" for k, v in rule.parameters().items())
-    lines = [trainer.introduction] if trainer.introduction else []
-    lines += [
+    lines = [
         f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
         f"exchange {window} "
         f"({settings.size * 4 / 1e6:.3g} MB {way}){parameters}"

@@ -26,7 +26,7 @@ from distkeras_grid.engine.keras_model import (
     model_to_bytes,
     weight_layout,
 )
-from distkeras_grid.engine.local_steps import check_plain_sgd
+from distkeras_grid.engine.local_steps import check_plain_sgd, check_reset, check_unscaled
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit
@@ -35,7 +35,6 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.rules import Rule, build_rule
-from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.addresses import ServerPlace, place_server, port_note
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
@@ -61,6 +60,7 @@ from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.defaults import WindowChoice
 from distkeras_grid.trainers.description import (
     announce_run,
+    cautions,
     compression_sentence,
     describe_run,
 )
@@ -237,7 +237,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     )
     held_out = _validation_columns(spark, columns, request)
     model, compile_settings = compiled_copy(trainer)
-    _check_rule(trainer, model)
+    check_rule(trainer, model)
     check_fit(model, columns.features)
     check_plaintext(spark, allowed=trainer.allow_plaintext)
     place = place_server(spark, trainer.master_host, trainer.master_port)
@@ -258,9 +258,6 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     rule = rule_of(trainer, workers, model)
     rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
     window = trainer.choose_window(largest_seat(rows, workers), workers)
-    if type(model.optimizer).__name__ == "SGD":
-        steps = window.batches or -(-largest_seat(rows, workers) // trainer.batch_size)
-        warnings += filter(None, [stability_warning(rule, steps, workers)])
     validation = _collect_validation(held_out, model, summary)
     warnings += settle(
         check_containers(
@@ -330,7 +327,18 @@ def _lay_out(
         ),
         history=history,
         description=description,
-        notes=[*announce_run(trainer, settings, checked.rule, checked.window), *checked.warnings],
+        notes=[
+            *cautions(
+                trainer,
+                checked.rule,
+                checked.model,
+                checked.window.batches,
+                checked.rows,
+                workers,
+            ),
+            *announce_run(trainer, settings, checked.rule, checked.window),
+            *checked.warnings,
+        ],
         began=began,
     )
 
@@ -386,6 +394,7 @@ def _plan(
         timeout=trainer.start_timeout,
         gpu_sharing=trainer.gpu_sharing,
         compressed=trainer.compression is not None,
+        optimizer_state=trainer.optimizer_state,
     )
 
 
@@ -450,11 +459,21 @@ def rule_of(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     return build_rule(rule.name, plain(rule.parameters()))
 
 
-def _check_rule(trainer: Trainer, model: keras.Model) -> None:
-    """Refuse what the rule cannot work with, whatever the number of workers."""
+def check_rule(trainer: Trainer, model: keras.Model) -> None:
+    """Refuse what the rule cannot work with, whatever the number of workers.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the optimizer or the argument.
+    """
     rule = trainer.build_rule(1, type(model.optimizer).__name__)
     if rule.plain_sgd:
         check_plain_sgd(model.optimizer, type(trainer).__name__)
+    if rule.steps_on_workers:
+        check_unscaled(model.optimizer, type(trainer).__name__)
+    if trainer.optimizer_state == "reset":
+        check_reset(rule, model.optimizer, type(trainer).__name__)
     if trainer.compression and not rule.sends_changes:
         raise ConfigurationError(
             f"{type(trainer).__name__} sends weights, which {trainer.compression} would cut to "

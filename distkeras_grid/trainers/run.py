@@ -300,8 +300,25 @@ class Run:
                 return [row.asDict() for row in self._launch.result()]
             except GridError as error:
                 problem = str(error)
-        self._progress.note(f"All is trained, but the workers' job did not end well: {problem}")
+        self._progress.note(ending_note(self._limits, problem))
         return []
+
+
+def ending_note(limits: RunLimits, problem: str) -> str:
+    """Return what is said where the workers' job has not ended with the training.
+
+    Examples
+    --------
+    >>> limits = RunLimits(5, 100, 1, 4, 300.0, None, False, network=dict)
+    >>> ending_note(limits, "it did not end")
+    'All is trained by a quorum of 4 of 5 workers; late ones were left behind: it did not end'
+    """
+    if limits.needed < limits.workers:
+        return (
+            f"All is trained by a quorum of {limits.needed} of {limits.workers} workers; late ones "
+            f"were left behind: {problem}"
+        )
+    return f"All is trained, but the workers' job did not end well: {problem}"
 
 
 def failure_of(event: Mapping[str, Any]) -> GridError:

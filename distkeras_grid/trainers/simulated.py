@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,10 @@ from distkeras_grid.trainers.arguments import (
     checked_seed,
     plain,
 )
+from distkeras_grid.trainers.description import cautions, policies
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
-from distkeras_grid.trainers.preparation import compiled_copy, rule_of
+from distkeras_grid.trainers.preparation import check_rule, compiled_copy, rule_of
 from distkeras_grid.trainers.progress import TRAINING, ProgressLine
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.validation import ValidationData
@@ -111,6 +112,7 @@ def simulate(
     check_backend()
     class_weight = checked_class_weight(class_weight)
     model, settings = compiled_copy(trainer)
+    check_rule(trainer, model)
     rows = _read(trainer, data, model, class_weight)
     with naming("validation_data"):
         held_out = None if validation_data is None else _read(trainer, validation_data, model)
@@ -131,10 +133,12 @@ def simulate(
             "arguments": plain(trainer.arguments()),
             "num_epoch": trainer.num_epoch,
             "compile": settings.to_json(),
+            **policies(trainer, plan.rule, cluster.workers),
         },
         stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
     )
-    _watch(trainer, simulation)
+    said = cautions(trainer, plan.rule, model, plan.window, len(rows.features), cluster.workers)
+    _watch(trainer, simulation, said)
     set_flat_weights(model, simulation.center)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
@@ -178,6 +182,7 @@ def _engine(
         jit=trainer.jit,
         local_steps=plan.rule.local_steps,
         momentum=plan.rule.local_momentum,
+        optimizer_state=trainer.optimizer_state,
     )
 
 
@@ -188,7 +193,7 @@ def _measure(engine: TensorFlowEngine, plan: Plan, seat: SeatRows) -> float:
     return min(engine.warm_up(block) for _ in range(3)) / block.steps
 
 
-def _watch(trainer: Trainer, simulation: Simulation) -> None:
+def _watch(trainer: Trainer, simulation: Simulation, said: Sequence[str]) -> None:
     """Run to the end, showing how far it is in simulated time."""
     params, epochs = simulation.history.params, simulation.history.epoch_records
     window, shown = params["communication_window"], 0
@@ -198,6 +203,8 @@ def _watch(trainer: Trainer, simulation: Simulation) -> None:
             epochs=params["epochs"],
             workers=params["num_workers"],
         )
+        for line in said:
+            progress.note(line)
         progress.note(
             f"{params['trainer']} in simulated time: {params['rows']} rows, "
             f"{params['num_workers']} workers, batch {params['batch_size']} each, "

@@ -11,7 +11,27 @@ from distkeras_grid.trainers.arguments import checked_quorum
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 
-class AveragingTrainer(Trainer):
+class _QuorumTrainer(Trainer):
+    """What trainers share whose rounds wait for a share of the workers."""
+
+    synchronous: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        quorum: float = 1.0,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.quorum = checked_quorum(quorum)
+        super().__init__(keras_model, *positional, **common)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the extras."""
+        return {"quorum": self.quorum}
+
+
+class AveragingTrainer(_QuorumTrainer):
     """Synchronous averaging: all workers train a window, the center becomes their mean.
 
     Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010
@@ -26,33 +46,20 @@ class AveragingTrainer(Trainer):
         Share of the workers, from 0.5, whose results make a round; a desktop grid takes 0.8. What
         comes later is dropped, told by ``history.late``, and its worker goes on from the center.
         When so many have trained all their rows, the run ends.
+        A worker whose Spark task fails ``spark.task.maxFailures`` times still ends the run, for
+        Spark then ends the job of all.
     **common
         As in `Trainer`. The window is 16 batches. All workers must run at the same time.
     """
 
     default_window: ClassVar[int] = 16
-    synchronous: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        quorum: float = 1.0,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.quorum = checked_quorum(quorum)
-        super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""
         return AveragingRule()
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {"quorum": self.quorum}
 
-
-class SynchronousSGD(Trainer):
+class SynchronousSGD(_QuorumTrainer):
     """Synchronous SGD: all workers step by the mean of their gradients, with any optimizer.
 
     Chen et al., "Revisiting Distributed Synchronous SGD", 2016; see `MeanGradientRule`. It is
@@ -70,22 +77,7 @@ class SynchronousSGD(Trainer):
     """
 
     default_window: ClassVar[int] = 1
-    synchronous: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        quorum: float = 1.0,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.quorum = checked_quorum(quorum)
-        super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""
         return MeanGradientRule()
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {"quorum": self.quorum}

@@ -93,6 +93,8 @@ class WorkerPlan:
         Whether several workers may use one GPU.
     compressed : bool
         Whether the vectors of exchanges are compressed.
+    optimizer_state : {"keep", "reset"}
+        Whether the optimizer goes on from window to window.
     """
 
     run: str
@@ -119,6 +121,7 @@ class WorkerPlan:
     timeout: float
     gpu_sharing: bool = False
     compressed: bool = False
+    optimizer_state: Literal["keep", "reset"] = "keep"
 
 
 def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -273,6 +276,7 @@ def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
         jit=plan.jit,
         local_steps=plan.rule.local_steps,
         momentum=plan.rule.local_momentum,
+        optimizer_state=plan.optimizer_state,
     )
     if plan.workers > 1:
         # Workers that drop the same units would lose the benefit of averaging; a single worker

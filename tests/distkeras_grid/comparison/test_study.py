@@ -23,6 +23,7 @@ from distkeras_grid.errors import (
     ConfigurationError,
     NonFiniteLossError,
     PathNotFoundError,
+    TrainingError,
 )
 from distkeras_grid.feeding.schema import Field
 
@@ -122,19 +123,22 @@ def test_a_grid_is_measured_once(data, tmp_path):
     assert "SingleTrainer, 1 worker" in page
 
 
-def test_a_failed_training_is_a_result_and_anything_else_ends_the_study(
-    data, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    "ends", [PathNotFoundError("the data are gone"), TrainingError("the process died, code -9")]
+)
+def test_a_diverged_training_is_a_result_and_anything_else_ends_the_study(
+    data, tmp_path, monkeypatch, ends
 ):
     cells = [Cell("mlp", LOCAL, 16, 1, seed) for seed in (1, 2)]
 
     def fail(cell, *_):
         if cell.seed == 1:
             raise NonFiniteLossError("the loss is NaN")
-        raise PathNotFoundError("the data are gone")
+        raise ends
 
     monkeypatch.setattr(study, "measure", fail)
     results = Results(tmp_path, {})
-    with pytest.raises(PathNotFoundError):
+    with pytest.raises(type(ends)):
         run_study(cells, data, results, Regime(1), lambda _: None)
     assert [outcome.error for outcome in results.read()] == ["NonFiniteLossError: the loss is NaN"]
     assert json.loads((tmp_path / "cells" / cells[0].file_name).read_text())["seed"] == 1

@@ -189,6 +189,81 @@ def test_only_plain_sgd_makes_plain_gradients(name, options, received):
     check_plain_sgd(keras.optimizers.SGD(0.5, clipnorm=1.0), "GEM")
 
 
+def test_a_scaled_loss_is_refused_where_steps_are_made_outside_of_train_step():
+    import keras
+
+    from distkeras_grid.engine.local_steps import check_unscaled
+
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
+    with pytest.raises(ConfigurationError, match="Received: LossScaleOptimizer"):
+        check_unscaled(wrapped, "SynchronousSGD")
+    with pytest.raises(ConfigurationError, match=r"Received: Adam\(loss_scale_factor=2.0\)"):
+        check_unscaled(keras.optimizers.Adam(loss_scale_factor=2.0), "SynchronousSGD")
+    check_unscaled(keras.optimizers.Adam(clipnorm=1.0), "SynchronousSGD")
+
+
+def optimizer_named(name):
+    import keras
+
+    return {
+        "adam": lambda: keras.optimizers.Adam(0.05),
+        "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+        "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+        "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["adam", "momentum", "adagrad", "scaled"])
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_reset_optimizer_begins_each_window_as_new(name, jit):
+    """Against Keras' own training, compiled anew for each window: bit for bit without XLA."""
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    x, y = data(9)
+    worker = TensorFlowEngine(
+        model(optimizer_named(name)), block_shape=(3, BATCH), jit=jit, optimizer_state="reset"
+    )
+    assert worker.jit == jit
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    expected = model(optimizer_named(name))
+    for start in range(0, 9, 3):
+        worker.run(before, [Block(x[start : start + 3], y[start : start + 3])], after)
+        assert int(np.asarray(worker.model.optimizer.iterations)) == 3
+        expected.compile(optimizer_named(name), expected.loss)
+        for batch in zip(x[start : start + 3], y[start : start + 3], strict=True):
+            expected.train_on_batch(*batch)
+        np.testing.assert_allclose(after, flat(expected), rtol=0, atol=1e-6 if jit else 0)
+        np.copyto(before, after)
+    kept = TensorFlowEngine(model(optimizer_named(name)))
+    kept.run(kept.weights(), [Block(x, y)], after)
+    assert np.abs(after - flat(expected)).max() > 1e-3
+
+
+def test_a_window_of_two_blocks_is_reset_once_and_its_slots_begin_at_zero():
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    x, y = data(4)
+    worker = TensorFlowEngine(model(optimizer_named("momentum")), optimizer_state="reset")
+    after = np.empty(worker.layout.size, np.float32)
+    for _ in range(2):
+        worker.run(worker.weights(), [Block(x[:2], y[:2]), Block(x[2:], y[2:])], after)
+    assert int(np.asarray(worker.model.optimizer.iterations)) == 4
+    worker._steps.begin()
+    assert int(np.asarray(worker.model.optimizer.iterations)) == 0
+    assert not any(np.asarray(slot).any() for slot in worker.model.optimizer.momentums)
+
+
+def test_a_new_learning_rate_outlives_the_reset():
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    x, y = data(3)
+    worker = TensorFlowEngine(model(optimizer_named("adam")), optimizer_state="reset")
+    worker.set_learning_rate(0.0)
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    worker.run(before, [Block(x, y)], after)
+    np.testing.assert_array_equal(after, before)
+
+
 def test_an_engine_that_is_kept_takes_over_the_next_run_of_its_own_kind():
     import keras
 

@@ -7,9 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.history import History
-from distkeras_grid.rules import AccumulatedGradientRule, ElasticRule, SequentialRule
+from distkeras_grid.rules import (
+    AccumulatedGradientRule,
+    ElasticRule,
+    MeanGradientRule,
+    MemberRule,
+    SequentialRule,
+)
 from distkeras_grid.trainers.defaults import WindowChoice
-from distkeras_grid.trainers.description import announce_run, compression_sentence
+from distkeras_grid.trainers.description import announce_run, compression_sentence, policies
 
 
 class ADAG:
@@ -37,6 +43,20 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     first, second = announced(ElasticRule(0.45), window=WindowChoice(2, "window 2 instead of 32"))
     assert first.endswith("(1 MB each way), alpha 0.45")
     assert second == "window 2 instead of 32"
+
+
+@pytest.mark.parametrize(
+    ("rule", "workers", "state", "statistics"),
+    [
+        (AccumulatedGradientRule(), 2, "reset", "average"),
+        (AccumulatedGradientRule(), 1, "reset", "own"),
+        (MemberRule(), 2, "reset", "own"),
+        (MeanGradientRule(), 2, "same", "average"),
+    ],
+)
+def test_both_policies_are_told(rule, workers, state, statistics):
+    told = policies(SimpleNamespace(optimizer_state="reset"), rule, workers)
+    assert told == {"optimizer_state": state, "statistics": statistics}
 
 
 @pytest.mark.parametrize(("pause", "share", "word"), [(0.01, "1%", "hardly"), (1.0, "47%", "paid")])

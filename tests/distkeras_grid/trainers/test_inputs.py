@@ -112,6 +112,18 @@ def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
     np.testing.assert_allclose(found, trainer.model.predict(x, verbose=0), atol=1e-6)
 
 
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_synchronous_sgd_refuses_scaled_losses_before_any_work(frame, wrapped):
+    import keras
+
+    optimizer = keras.optimizers.Adam(loss_scale_factor=None if wrapped else 128.0)
+    if wrapped:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    with pytest.raises(ConfigurationError, match="SynchronousSGD steps by the mean gradient"):
+        trained("SynchronousSGD", build(optimizer), frame)
+    assert trained("AveragingTrainer", build(optimizer), frame).history.samples == ROWS
+
+
 def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
     import keras
 

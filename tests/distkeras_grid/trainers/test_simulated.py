@@ -214,6 +214,100 @@ def test_a_quorum_and_its_time_are_the_trainers(arrays):
         simulated("AveragingTrainer", arrays, call={"cluster": cluster}, round_timeout=0.5)
 
 
+def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
+    from distkeras_grid import ADAG
+
+    simulated("ADAG", arrays, progress=True)
+    first = capsys.readouterr().err.splitlines()[0]
+    assert ADAG.introduction
+    assert ADAG.introduction in first
+    simulated("DOWNPOUR", arrays, 10, communication_window=5, commit_scale=1, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert "10 workers with a window of 5 lie in the divergent zone" in lines[0]
+    assert "DOWNPOUR in simulated time" in lines[1]
+
+
+@pytest.mark.parametrize("policy", ["keep", "reset"])
+def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, policy):
+    """One worker: the center is its own weights, so only the optimizer tells windows apart."""
+    x, y = arrays
+    expected = build("adam")
+    for start in range(0, ROWS, 24):
+        if policy == "reset":
+            expected.compile("adam", expected.loss)
+        for row in range(start, start + 24, 8):
+            expected.train_on_batch(x[row : row + 8], y[row : row + 8])
+    found = simulated(
+        "AveragingTrainer",
+        arrays,
+        1,
+        model=build("adam"),
+        communication_window=3,
+        optimizer_state=policy,
+        call={"shuffle": False},
+    )
+    np.testing.assert_array_equal(weights(found.model), weights(expected))
+    assert found.history.params["optimizer_state"] == policy
+    assert found.history.params["statistics"] == "own"
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "reason"),
+    [
+        ("SynchronousSGD", "adam", "hold the same optimizer state"),
+        ("SingleTrainer", "adam", "go on from their own weights"),
+        ("EnsembleTrainer", "adam", "go on from their own weights"),
+        ("GEM", "sgd", "trains with plain SGD, which has no state"),
+        ("EAMSGD", "sgd", "any momentum is the rule's own"),
+        ("ADAG", "scheduled", "schedule would begin anew"),
+    ],
+)
+def test_a_reset_is_refused_where_it_makes_no_sense(arrays, name, optimizer, reason):
+    import keras
+
+    if optimizer == "scheduled":
+        optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
+    with pytest.raises(ConfigurationError, match=f"{reason}.*optimizer_state='reset'"):
+        simulated(name, arrays, 1, model=build(optimizer), optimizer_state="reset")
+
+
+@pytest.mark.parametrize("name", ["ADAG", "AveragingTrainer", "AEASGD"])
+def test_frozen_weights_do_not_travel_and_stay_as_they_are(arrays, name):
+    """Normalization in a frozen net keeps its statistics; one that trains sends them."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    normalized = keras.layers.BatchNormalization
+    base = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(50, "tanh"), normalized()], name="base"
+    )
+    base.trainable = False
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), base, normalized(), keras.layers.Dense(CLASSES, "softmax")]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    before = model.evaluate(*arrays, verbose=0)
+    found = simulated(name, arrays, 2, model=model, num_epoch=6, communication_window=2)
+    changing = 2 * 50 + 2 * 50 + 51 * CLASSES
+    for record in found.history.records:
+        assert 0 < record.bytes_up - 4 * changing < 600
+        assert 0 < record.bytes_down - 4 * changing < 600
+    trained = found.model.get_layer("base").variables
+    for mine, given in zip(trained, base.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(given))
+    assert found.model.evaluate(*arrays, verbose=0) < 0.9 * before
+
+
+def test_an_unknown_policy_is_refused_at_once():
+    with pytest.raises(ConfigurationError, match=r"optimizer_state is 'keep' .* Received: 'mean'"):
+        trainer("ADAG", optimizer_state="mean")
+
+
+def test_what_a_rule_cannot_work_with_is_refused_here_too(arrays):
+    with pytest.raises(ConfigurationError, match="GEM makes its steps from plain gradients"):
+        simulated("GEM", arrays, model=build("adam"))
+
+
 @pytest.mark.spark
 def test_a_dataframe_is_collected_and_scaled(spark, arrays):
     import pyarrow as pa

@@ -189,10 +189,53 @@ def test_weights_are_not_compressed(frame):
         trained("AEASGD", build(), frame, compression="bfloat16")
 
 
-def test_a_quorum_drops_what_comes_late_and_counts_it(frame):
-    trainer = trained("AveragingTrainer", build(), frame, quorum=0.5, batch_size=8, num_epoch=4)
+def slow_where_marked(spark):
+    """Rows in their order, and a model whose batches take ten times as long on the second half."""
+    import keras
+    import pyarrow as pa
+
+    class Pause(keras.layers.Layer):
+        def call(self, x):
+            import time
+
+            import tensorflow as tf
+
+            def pause(rows):
+                time.sleep(0.3 if rows[0, 0] > 50 else 0.03)
+                return rows
+
+            paused = tf.py_function(pause, [x], x.dtype)
+            paused.set_shape(x.shape)
+            return paused
+
+    x = np.random.default_rng(1).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    x[:, 0] = np.repeat([0, 100], ROWS // 2)
+    table = pa.table({"features": pa.array(list(x)), "label": pa.array(np.zeros(ROWS, np.int32))})
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), Pause(), keras.layers.Dense(CLASSES, activation="softmax")]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return spark.createDataFrame(table).coalesce(1), model, {"Pause": Pause}
+
+
+@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
+def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
+    marked, model, objects = slow_where_marked(spark)
+    trainer = trained(
+        name,
+        model,
+        marked,
+        quorum=0.5,
+        batch_size=8,
+        num_epoch=4,
+        communication_window=1,
+        custom_objects=objects,
+        jit=False,
+        train={"shuffle": False},
+    )
     history = trainer.history
-    assert {record.worker for record in history.late} <= {0, 1}
+    assert {record.worker for record in history.late} == {1}
+    assert all(record.staleness >= 1 for record in history.late)
     passed = history.samples + sum(record.samples for record in history.late)
     assert ROWS * 4 // 2 <= passed <= ROWS * 4
     assert len(history.epoch_records) == 4
@@ -221,6 +264,36 @@ def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arra
     np.testing.assert_allclose(found, get_flat_weights(expected), rtol=0, atol=2e-5)
     assert len(trainer.history.history["val_loss"]) == 2
     assert trainer.history.samples == 2 * ROWS
+
+
+@pytest.mark.parametrize("policy", ["keep", "reset"])
+def test_the_optimizers_state_is_kept_or_begins_anew_and_the_saved_run_says_so(
+    ordered, arrays, tmp_path, policy
+):
+    x, y = arrays
+    expected = build("adam")
+    for start in range(0, ROWS, 40):
+        if policy == "reset":
+            expected.compile("adam", expected.loss)
+        for row in range(start, start + 40, 8):
+            expected.train_on_batch(x[row : row + 8], y[row : row + 8])
+    trainer = trained(
+        "AveragingTrainer",
+        build("adam"),
+        ordered,
+        num_workers=1,
+        batch_size=8,
+        communication_window=5,
+        optimizer_state=policy,
+        jit=False,
+        train={"shuffle": False},
+    )
+    np.testing.assert_array_equal(weights(trainer.model), weights(expected))
+    uri = str(tmp_path / "run")
+    trainer.save(uri)
+    saved = load(uri)
+    for told in (saved.history.params, saved.run):
+        assert (told["optimizer_state"], told["statistics"]) == (policy, "own")
 
 
 def test_one_shot_averaging_exchanges_once(ordered, arrays):

@@ -84,8 +84,11 @@ class Run:
         address = self._service.address
         return WorkerClient.connect(address, self.key, "test", number, attempt, self.size, 5)
 
-    def seat(self, number, attempt=0, most=None, break_before=None):
-        """Train a seat's windows; die before one of them, or lose the connection for a while."""
+    def seat(self, number, attempt=0, most=None, break_before=None, paced=iter):
+        """Train a seat's windows; die before one of them, or lose the connection for a while.
+
+        `paced` hands the windows on when it likes.
+        """
         x, y = data()
         spool = self._stack.enter_context(Spool(FIELD, self._path))
         rows = np.arange(number, ROWS, 2)
@@ -106,7 +109,7 @@ class Run:
                 start_sequence=start.next_sequence,
             )
             own = self.engines[number] = engine(self.optimizer)
-            chosen = troubled(plan, client, most, break_before)
+            chosen = troubled(paced(plan), client, most, break_before)
             try:
                 train(own, MeanGradientRule(), client, start, spool, chosen)
             except Death:
@@ -256,12 +259,28 @@ def test_weights_that_are_not_finite_do_not_reach_the_server(stack, tmp_path):
 
 
 def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path):
+    """The second worker's first window is late by a round, and comes before the run ends."""
     run = Run(stack, tmp_path, "adam", quorum=0.5)
-    both(lambda: run.seat(0), lambda: run.seat(1))
+    folded_once, came_late = threading.Event(), threading.Event()
+
+    def first(windows):
+        for number, window in enumerate(windows):
+            if number == 1:
+                folded_once.set()
+                assert came_late.wait(20)
+            yield window
+
+    def second(windows):
+        assert folded_once.wait(20)
+        for window in windows:
+            yield window
+            came_late.set()
+
+    both(lambda: run.seat(0, paced=first), lambda: run.seat(1, paced=second))
     update = run.driver.poll(5)
     late = [event for event in update.events if event["kind"] == "late"]
     folded = [event for event in update.events if event["kind"] == "window"]
-    assert late, "both have started from version 0, and one came second"
+    assert (late[0]["worker"], late[0]["staleness"], late[0]["version"]) == (1, 1, 1)
     assert len(folded) + len(late) <= 2 * EPOCHS * SEAT_ROWS // BATCH
     assert {seat.status for seat in update.seats} == {"finished"}
     assert np.isfinite(run.driver.center()).all()
