@@ -18,7 +18,7 @@ from distkeras_grid.errors import NonFiniteLossError, RefusedError
 from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
-from distkeras_grid.rules import Rule, adopt_vector, propose_vector
+from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +38,7 @@ def train(
     spool: Spool,
     windows: Iterable[Window],
     class_weight: Mapping[int, float] | None = None,
+    accumulator: Accumulator | None = None,
 ) -> int:
     """Train the windows, exchanging after each, until they end or the server says stop.
 
@@ -57,6 +58,8 @@ def train(
         From the first one that is not folded yet.
     class_weight : mapping of int to float, optional
         Weight of the samples of each class, 1 for classes not named.
+    accumulator : Accumulator, optional
+        Holds back what of each commit is not sent yet.
 
     Returns
     -------
@@ -78,7 +81,7 @@ def train(
     np.copyto(before, client.vector)
     version = start.version if steps is None else steps.catch_up(start.newest, before)
     samples = 0
-    for window in windows:
+    for window, last in _with_last(windows):
         started, clock = time.time(), time.perf_counter()
         result = engine.run(before, gather(spool, window, class_weight), after)
         if not math.isfinite(result.loss):
@@ -88,6 +91,8 @@ def train(
                 "data that are not finite or not scaled."
             )
         propose_vector(rule, size, before, after, result.steps, payload)
+        if accumulator is not None:
+            accumulator.compress(payload, window.epoch, flush=last)
         commit = WindowCommit(
             sequence=window.sequence,
             version=version,
@@ -116,6 +121,17 @@ def train(
     if steps is not None:
         steps.end(before)
     return samples
+
+
+def _with_last(windows: Iterable[Window]) -> Iterator[tuple[Window, bool]]:
+    """Yield each window, and whether it is the last one."""
+    waiting: Window | None = None
+    for window in windows:
+        if waiting is not None:
+            yield waiting, False
+        waiting = window
+    if waiting is not None:
+        yield waiting, True
 
 
 class Steps:

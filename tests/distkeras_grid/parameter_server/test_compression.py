@@ -14,8 +14,8 @@ VECTOR = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
 
 
 def pair(state, client=True, server=True):
-    ends = [Connection(Side.CLIENT, SIZE, compressed=client)]
-    ends.append(Connection(Side.SERVER, SIZE, compressed=server))
+    ends = [Connection(Side.CLIENT, SIZE, compression="bfloat16" if client else None)]
+    ends.append(Connection(Side.SERVER, SIZE, compression="bfloat16" if server else None))
     for end in ends:
         end.state, end.vector = state, np.zeros(SIZE, np.float32)
     return ends
