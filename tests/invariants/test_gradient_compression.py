@@ -95,9 +95,9 @@ def test_C3_of_a_large_tensor_about_so_many(sparsity):
     came = row.copy()
     Accumulator(settings, layout, workers=1).compress(row, 1)
     share = np.count_nonzero(row) / number_sent(layout.size, sparsity)
-    # Not 1, for it is a sample that has found them.
     assert FEWEST <= share <= MOST
-    assert share != 1
+    # A sample has found them, and the 3 that it has of 300 were not enough.
+    assert (share == 1) == (sparsity == 0.999)
     # They are the largest ones.
     assert np.abs(came[row != 0]).min() >= np.abs(came[row == 0]).max()
 

@@ -217,6 +217,14 @@ def test_weights_are_not_compressed(frame):
         trained("AEASGD", build(), frame, compression="bfloat16")
 
 
+def test_momentum_is_not_corrected_under_adam(frame):
+    import distkeras_grid
+
+    corrected = distkeras_grid.DeepGradientCompression(momentum=0.9)
+    with pytest.raises(ConfigurationError, match=r"brings the momentum itself.*Received: Adam"):
+        trained("SynchronousSGD", build("adam"), frame, compression=corrected)
+
+
 def test_a_quorum_drops_what_comes_late_and_counts_it(frame):
     trainer = trained("AveragingTrainer", build(), frame, quorum=0.5, batch_size=8, num_epoch=4)
     history = trainer.history
