@@ -123,17 +123,6 @@ def train(
     return samples
 
 
-def _with_last(windows: Iterable[Window]) -> Iterator[tuple[Window, bool]]:
-    """Yield each window, and whether it is the last one."""
-    waiting: Window | None = None
-    for window in windows:
-        if waiting is not None:
-            yield waiting, False
-        waiting = window
-    if waiting is not None:
-        yield waiting, True
-
-
 class Steps:
     """The steps of a worker whose optimizer makes them, by the mean gradients of the rounds.
 
@@ -194,6 +183,17 @@ def _exchange(
         if is_finite(payload):
             raise
         raise NonFiniteLossError(str(refusal)) from refusal
+
+
+def _with_last(windows: Iterable[Window]) -> Iterator[tuple[Window, bool]]:
+    """Yield each window, and whether it is the last one."""
+    waiting: Window | None = None
+    for window in windows:
+        if waiting is not None:
+            yield waiting, False
+        waiting = window
+    if waiting is not None:
+        yield waiting, True
 
 
 def gather(
