@@ -18,13 +18,14 @@ from distkeras_grid.errors import NonFiniteLossError, RefusedError
 from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
-from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
+from distkeras_grid.rules import Rule, adopt_vector, propose_vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.spool import Spool
+    from distkeras_grid.rules import Accumulator
     from distkeras_grid.weights import Vector
 
 Scalar = TypeVar("Scalar", bound=np.generic)
