@@ -179,8 +179,11 @@ class Sparse:
         if sparse_bytes(vector) == 4 * self._size:
             return vector.data.cast("B")
         bits = vector.view(np.uint32)
-        # A vector without any is told by its first number: no bytes would mean no vector.
-        places = np.flatnonzero(bits) if bits.any() else np.zeros(1, np.int64)
+        # NumPy finds places in booleans ten times as fast as in numbers.
+        places = np.flatnonzero(bits != 0)
+        if not places.size:
+            # No bytes would mean no vector: its first number stands for all.
+            places = np.zeros(1, np.int64)
         return np.concatenate([places.astype(np.uint32), bits[places]]).view(np.uint8).data
 
     def place(self, payload: int, vector: Vector) -> memoryview:
