@@ -82,7 +82,7 @@ def train(
     np.copyto(before, client.vector)
     version = start.version if steps is None else steps.catch_up(start.newest, before)
     samples = 0
-    for window, last in _with_last(windows):
+    for window in windows:
         started, clock = time.time(), time.perf_counter()
         result = engine.run(before, gather(spool, window, class_weight), after)
         if not math.isfinite(result.loss):
@@ -93,7 +93,7 @@ def train(
             )
         propose_vector(rule, size, before, after, result.steps, payload)
         if accumulator is not None:
-            accumulator.compress(payload, window.epoch, flush=last)
+            accumulator.compress(payload, window.epoch)
         commit = WindowCommit(
             sequence=window.sequence,
             version=version,
@@ -184,17 +184,6 @@ def _exchange(
         if is_finite(payload):
             raise
         raise NonFiniteLossError(str(refusal)) from refusal
-
-
-def _with_last(windows: Iterable[Window]) -> Iterator[tuple[Window, bool]]:
-    """Yield each window, and whether it is the last one."""
-    waiting: Window | None = None
-    for window in windows:
-        if waiting is not None:
-            yield waiting, False
-        waiting = window
-    if waiting is not None:
-        yield waiting, True
 
 
 def gather(

@@ -60,23 +60,6 @@ def test_a_commit_is_clipped_before_it_is_added(workers, length):
     assert short.tolist() == [1, 0, 0, 0]
 
 
-def test_with_momentum_the_last_commit_is_like_the_others():
-    settings = DeepGradientCompression(momentum=0.5, warm_up_epochs=0)
-    last = np.array([1, 2, 3, 4], np.float32)
-    Accumulator(settings, SQUARE, workers=1).compress(last, 1, flush=True)
-    assert last.tolist() == [0, 0, 0, 4]
-
-
-def test_without_momentum_the_last_commit_holds_nothing_back():
-    keeping = Accumulator(DeepGradientCompression(warm_up_epochs=0), SQUARE, workers=1)
-    first, last = np.array([1, 2, 3, 4], np.float32), np.ones(4, np.float32)
-    keeping.compress(first, 1)
-    keeping.compress(last, 1, flush=True)
-    assert first.tolist() == [0, 0, 0, 4]
-    assert last.tolist() == [2, 3, 4, 1]
-    assert not keeping.residual.any()
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_goes_as_it_is_and_is_not_kept(value):
     keeping = Accumulator(DeepGradientCompression(), SQUARE, workers=1)
