@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.rules.gradient_compression import DeepGradientCompression
     from distkeras_grid.sandbox.cluster import Sandbox
     from distkeras_grid.simulation.cluster import Cluster, Outage
     from distkeras_grid.spark.dataframes import read_tiles
@@ -37,6 +38,7 @@ _HOMES = {
     "AveragingTrainer": "trainers.synchronous",
     "Cluster": "simulation.cluster",
     "DOWNPOUR": "trainers.downpour",
+    "DeepGradientCompression": "rules.gradient_compression",
     "DynSGD": "trainers.staleness",
     "EAMSGD": "trainers.elastic",
     "EASGD": "trainers.elastic",
@@ -69,6 +71,7 @@ __all__ = [
     "AccuracyEvaluator",
     "AveragingTrainer",
     "Cluster",
+    "DeepGradientCompression",
     "DynSGD",
     "EnsembleTrainer",
     "Field",

@@ -17,6 +17,7 @@ from distkeras_grid.errors import (
     StartTimeoutError,
 )
 from distkeras_grid.parameter_server.auth import new_nonce, prove, verify
+from distkeras_grid.parameter_server.compression import WireName, from_changes
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Center,
@@ -76,11 +77,11 @@ class _Session:
         welcome: type[Message],
         deadline: float,
         *,
-        compressed: bool = False,
+        compression: WireName | None = None,
     ) -> Self:
         """Connect, prove the key, have it proven, and be welcomed."""
         until = time.monotonic() + deadline
-        connection = Connection(Side.CLIENT, hello.size, compressed=compressed)
+        connection = Connection(Side.CLIENT, hello.size, compression=compression)
         channel = connect(address, connection, until)
         session = cls(channel, address)
         try:
@@ -160,18 +161,26 @@ class WorkerClient:
     Attributes
     ----------
     vector : ndarray
-        The center, once `ready` has returned: shape ``(size,)``, ``float32``.
+        The center, once `ready` has returned: shape ``(size,)``, ``float32``. Where replies tell
+        changes, what is known of it; the caller leaves it as it is.
     seat : int
         Number of the worker.
     """
 
     def __init__(
-        self, join: Callable[[float], _Session], seat: int, size: int, deadline: float
+        self,
+        join: Callable[[float], _Session],
+        seat: int,
+        size: int,
+        deadline: float,
+        *,
+        told_changes: bool = False,
     ) -> None:
         self.seat = seat
         self.vector = empty_vector(size)
         self._join = join
         self._rows = 0
+        self._told_changes = told_changes
         self._open(deadline)
 
     @classmethod
@@ -185,7 +194,7 @@ class WorkerClient:
         size: int,
         deadline: float,
         *,
-        compressed: bool = False,
+        compression: WireName | None = None,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
 
@@ -205,8 +214,8 @@ class WorkerClient:
             Scalars in the vector.
         deadline : float
             Seconds allowed for all of it.
-        compressed : bool, default False
-            Whether the run compresses its exchanges.
+        compression : str, optional
+            How the vectors of the run's exchanges travel; None as they are.
 
         Raises
         ------
@@ -222,9 +231,11 @@ class WorkerClient:
 
         def join(seconds: float) -> _Session:
             hello = WorkerHello(run, seat, attempt, size, new_nonce())
-            return _Session.open(address, key, hello, WorkerWelcome, seconds, compressed=compressed)
+            return _Session.open(
+                address, key, hello, WorkerWelcome, seconds, compression=compression
+            )
 
-        return cls(join, seat, size, deadline)
+        return cls(join, seat, size, deadline, told_changes=compression == "dgc")
 
     def __enter__(self) -> Self:
         return self
@@ -390,8 +401,13 @@ class WorkerClient:
             return ask()
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
-        self._session.channel.connection.vector = reply
-        return self._session.ask(commit, Exchanged, payload)
+        connection = self._session.channel.connection
+        connection.vector = reply
+        answer = self._session.ask(commit, Exchanged, payload)
+        if self._told_changes and connection.payload_size:
+            # Only now: a reply that was cut short has changed nothing of what is known.
+            from_changes(reply, self.vector)
+        return answer
 
 
 class DriverClient:

@@ -5,22 +5,34 @@ the range of float32 and the first eight bits of its precision: half the bytes, 
 of at most 2^-8. That is little for what a window has changed and much for weights that are to be
 kept, so rules that send changes or gradients may be compressed (`Rule.sends_changes`), and the
 center itself stays float32.
+
+``dgc`` sends of a vector the numbers that are not zero. Workers see to it that these are few
+(`distkeras_grid.rules.gradient_compression`); a reply that is the center is sent as what of it has
+changed since this seat was told last, bit for bit (`to_changes`, `from_changes`). Nothing is lost
+on the way, and a vector that would not become shorter travels as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
+from distkeras_grid.rules.gradient_compression import DeepGradientCompression
 from distkeras_grid.weights import Vector
 
-COMPRESSIONS = ("bfloat16",)
+#: How vectors of exchanges travel, where not as they are.
+WireName: TypeAlias = Literal["bfloat16", "dgc"]
+COMPRESSIONS: tuple[WireName, ...] = ("bfloat16", "dgc")
+#: What a trainer holds of its argument.
+Compression: TypeAlias = Literal["bfloat16"] | DeepGradientCompression
 
 
-def check_compression(name: Any) -> str | None:
+def check_wire(name: Any) -> WireName | None:
     """Return the name of a compression; None stays None.
 
     Raises
@@ -33,7 +45,61 @@ def check_compression(name: Any) -> str | None:
             f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, or None, "
             f"{name!r} came in."
         )
-    return str(name) if name else None
+    return cast("WireName | None", name)
+
+
+def check_compression(value: Any) -> Compression | None:
+    """Return what a user's ``compression`` stands for; None stays None.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is none.
+
+    Examples
+    --------
+    >>> check_compression("dgc") == DeepGradientCompression()
+    True
+    """
+    if isinstance(value, DeepGradientCompression):
+        return value
+    name = check_wire(value)
+    return DeepGradientCompression() if name == "dgc" else name
+
+
+def wire_of(compression: Compression | None) -> WireName | None:
+    """Return how the vectors of exchanges travel."""
+    return "dgc" if isinstance(compression, DeepGradientCompression) else compression
+
+
+class Wire(Protocol):
+    """How vectors travel at one end of a connection."""
+
+    @property
+    def lengths(self) -> str:
+        """Bytes that a vector may have, in words."""
+        ...
+
+    def fits(self, payload: int) -> bool:
+        """Whether a vector may have so many bytes."""
+        ...
+
+    def pack(self, vector: Vector) -> memoryview:
+        """Return the bytes of a vector; valid until the next `pack` or receipt."""
+        ...
+
+    def place(self, payload: int, vector: Vector) -> memoryview:
+        """Return where so many bytes of a vector are received."""
+        ...
+
+    def unpack(self, vector: Vector) -> None:
+        """Fill a vector with what was received."""
+        ...
+
+
+def build_wire(name: WireName, size: int) -> Wire:
+    """Return the form in which vectors of so many scalars travel."""
+    return Bfloat16(size) if name == "bfloat16" else Sparse(size)
 
 
 class Bfloat16:
@@ -54,18 +120,136 @@ class Bfloat16:
     """
 
     def __init__(self, size: int) -> None:
-        self._values = np.empty(size, ml_dtypes.bfloat16)
+        self._size = size
+        self.lengths = f"{2 * size}"
 
-    @property
-    def memory(self) -> memoryview:
-        """The bytes that travel."""
-        return self._values.view(np.uint8).data
+    def fits(self, payload: int) -> bool:
+        """Whether it is two bytes a scalar."""
+        return payload == 2 * self._size
 
     def pack(self, vector: Vector) -> memoryview:
         """Return the bytes of a vector; valid until the next `pack` or receipt."""
         np.copyto(self._values, vector, casting="unsafe")
-        return self.memory
+        return self._values.view(np.uint8).data
+
+    def place(self, payload: int, vector: Vector) -> memoryview:  # noqa: ARG002
+        """Return where the bytes of a vector are received."""
+        return self._values.view(np.uint8).data
 
     def unpack(self, vector: Vector) -> None:
-        """Fill a vector with what `memory` holds."""
+        """Fill a vector with what was packed or received last."""
         np.copyto(vector, self._values)
+
+    @cached_property
+    def _values(self) -> NDArray[Any]:
+        # Made when the first exchange needs it: whoever has no seat costs no memory.
+        return np.empty(self._size, ml_dtypes.bfloat16)
+
+
+class Sparse:
+    """A vector on its way: the places of what is not zero (uint32), then its values (float32).
+
+    The number of bytes says which form it is: that of the whole vector if it is not longer.
+
+    Parameters
+    ----------
+    size : int
+        Scalars in the vector, at most 2^32.
+
+    Examples
+    --------
+    >>> wire, vector = Sparse(9), np.zeros(9, np.float32)
+    >>> vector[7] = 0.1
+    >>> data = wire.pack(vector)
+    >>> data.nbytes, sparse_bytes(vector)
+    (8, 8)
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.lengths = f"{4 * size}, or pairs of 8 in fewer,"
+        self._received = np.empty(0, np.uint32)
+
+    def fits(self, payload: int) -> bool:
+        """Whether it is the whole vector, or pairs that are shorter."""
+        return payload == 4 * self._size or (0 < payload < 4 * self._size and payload % 8 == 0)
+
+    def pack(self, vector: Vector) -> memoryview:
+        """Return the bytes of a vector."""
+        if sparse_bytes(vector) == 4 * self._size:
+            return vector.data.cast("B")
+        bits = vector.view(np.uint32)
+        # NumPy finds places in booleans ten times as fast as in numbers.
+        places = np.flatnonzero(bits != 0)
+        if not places.size:
+            # No bytes would mean no vector: its first number stands for all.
+            places = np.zeros(1, np.int64)
+        return np.concatenate([places.astype(np.uint32), bits[places]]).view(np.uint8).data
+
+    def place(self, payload: int, vector: Vector) -> memoryview:
+        """Return where so many bytes of a vector are received."""
+        if payload == 4 * self._size:
+            self._received = np.empty(0, np.uint32)
+            return vector.data.cast("B")
+        self._received = np.empty(payload // 4, np.uint32)
+        return self._received.view(np.uint8).data
+
+    def unpack(self, vector: Vector) -> None:
+        """Fill a vector with what was received.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If a place is not in the vector, or they are not in order.
+        """
+        if not self._received.size:
+            return
+        places, values = np.split(self._received, 2)
+        if places[-1] >= self._size or not (places[1:] > places[:-1]).all():
+            raise RemoteProtocolError(
+                f"A sparse vector names places in order, below {self._size}; others came in."
+            )
+        vector.fill(0)
+        vector.view(np.uint32)[places] = values
+
+
+def sparse_bytes(vector: Vector) -> int:
+    """Return the bytes by which a vector travels as `Sparse`.
+
+    Examples
+    --------
+    >>> sparse_bytes(np.array([0, 0, 5, 0, 0], np.float32)), sparse_bytes(np.ones(5, np.float32))
+    (8, 20)
+    """
+    pairs = max(1, int(np.count_nonzero(vector.view(np.uint32))))
+    return min(8 * pairs, 4 * vector.size)
+
+
+def to_changes(vector: Vector, known: Vector) -> None:
+    """Turn a vector into what of it the other end does not know; it is known from then on.
+
+    The bits that differ, so that nothing is lost and what is the same is zero.
+
+    Parameters
+    ----------
+    vector, known : ndarray
+        Same shape, ``float32``; both change in place.
+
+    Examples
+    --------
+    >>> sent, told, heard = np.array([1, 2], np.float32), *np.ones((2, 2), np.float32)
+    >>> to_changes(sent, told)
+    >>> from_changes(sent, heard)
+    >>> sent.tolist(), told.tolist(), heard.tolist()
+    ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    """
+    bits, old = vector.view(np.uint32), known.view(np.uint32)
+    np.bitwise_xor(bits, old, out=bits)
+    np.bitwise_xor(old, bits, out=old)
+
+
+def from_changes(vector: Vector, known: Vector) -> None:
+    """Turn changes back into the vector that they lead to; it is known from then on."""
+    bits, old = vector.view(np.uint32), known.view(np.uint32)
+    np.bitwise_xor(bits, old, out=bits)
+    np.copyto(old, bits)

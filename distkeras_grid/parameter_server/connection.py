@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
-from distkeras_grid.parameter_server.compression import Bfloat16
+from distkeras_grid.parameter_server.compression import Wire, WireName, build_wire
 from distkeras_grid.parameter_server.messages import (
     PRE_AUTHENTICATION_LIMIT,
     Carries,
@@ -96,8 +96,8 @@ class Connection:
         Which end this is.
     size : int
         Scalars in every vector of the run.
-    compressed : bool, default False
-        Whether the vectors of exchanges travel as bfloat16.
+    compression : str, optional
+        How the vectors of exchanges travel, one of `COMPRESSIONS`; None as they are.
 
     Attributes
     ----------
@@ -106,8 +106,8 @@ class Connection:
     vector : ndarray or None
         Where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While it is
         None, messages with a vector are refused, so the peer costs no memory.
-    frame_size : int
-        Bytes of the last frame received.
+    frame_size, payload_size : int
+        Bytes of the last frame received, and of the vector in it.
 
     Examples
     --------
@@ -121,15 +121,13 @@ class Connection:
     distkeras_grid.errors.LocalProtocolError: Poll cannot be sent now (driver challenge).
     """
 
-    def __init__(self, side: Side, size: int, *, compressed: bool = False) -> None:
+    def __init__(self, side: Side, size: int, *, compression: WireName | None = None) -> None:
         self.state = "hello"
         self.vector: Vector | None = None
-        self.frame_size = 0
+        self.frame_size = self.payload_size = 0
         self._side = side
         self._size = size
-        self._compressed = compressed
-        # Made when the first exchange needs it: whoever has no seat costs no memory.
-        self._wire: Bfloat16 | None = None
+        self._wire: Wire | None = build_wire(compression, size) if compression else None
         self._fixed = bytearray(frames.HEADER_SIZE)
         self._header: frames.FrameHeader | None = None
         self._message: Message | None = None
@@ -137,7 +135,8 @@ class Connection:
 
     def packed(self, kind: type[Message], vector: Vector) -> memoryview:
         """Return the bytes by which a vector travels with a message of this kind."""
-        return self._packing().pack(vector) if self._packs(kind) else vector.data.cast("B")
+        wire = self._wire_of(kind)
+        return wire.pack(vector) if wire else vector.data.cast("B")
 
     def send(self, message: Message, payload: int = 0) -> bytes:
         """Encode a message and move on to the state that it leads to.
@@ -167,10 +166,7 @@ class Connection:
         if after is None or kind.sender is not self._side:
             raise LocalProtocolError(f"{kind.__name__} cannot be sent now ({self.state}).")
         if not self._fits(kind, payload):
-            raise LocalProtocolError(
-                f"{kind.__name__} carries {kind.carries.value} of {self._vector_bytes(kind)}"
-                f" bytes, {payload} were to be sent."
-            )
+            raise LocalProtocolError(f"{self._what_fits(kind)} bytes, {payload} were to be sent.")
         data = frames.encode(message, payload)
         self.state = after
         return data
@@ -239,24 +235,19 @@ class Connection:
         self._target = target
         self._filled = 0
 
-    def _packs(self, kind: type[Message]) -> bool:
-        return self._compressed and kind in _COMPRESSED
-
-    def _packing(self) -> Bfloat16:
-        if self._wire is None:
-            self._wire = Bfloat16(self._size)
-        return self._wire
-
-    def _vector_bytes(self, kind: type[Message]) -> int:
-        return self._size * (2 if self._packs(kind) else 4)
+    def _wire_of(self, kind: type[Message]) -> Wire | None:
+        return self._wire if kind in _COMPRESSED else None
 
     def _fits(self, kind: type[Message], payload: int) -> bool:
-        allowed = {
-            Carries.NOTHING: (0,),
-            Carries.VECTOR: (self._vector_bytes(kind),),
-            Carries.MAYBE: (0, self._vector_bytes(kind)),
-        }
-        return payload in allowed[kind.carries]
+        if payload == 0 or kind.carries is Carries.NOTHING:
+            return payload == 0 and kind.carries is not Carries.VECTOR
+        wire = self._wire_of(kind)
+        return wire.fits(payload) if wire else payload == 4 * self._size
+
+    def _what_fits(self, kind: type[Message]) -> str:
+        wire = self._wire_of(kind)
+        lengths = wire.lengths if wire else f"{4 * self._size}"
+        return f"{kind.__name__} carries {kind.carries.value} of {lengths}"
 
     def _advance(self) -> Message | None:
         """Take the part of a frame that is complete, and expect the next one."""
@@ -267,8 +258,10 @@ class Connection:
         if self._message is None:
             self._message = frames.decode_message(self._header, self._target)
             if self._header.payload and self.vector is not None:
-                packs = self._packs(self._header.message)
-                self._expect(self._packing().memory if packs else self.vector.data.cast("B"))
+                wire, payload = self._wire_of(self._header.message), self._header.payload
+                self._expect(
+                    wire.place(payload, self.vector) if wire else self.vector.data.cast("B")
+                )
                 return None
         return self._complete(self._header, self._message)
 
@@ -283,17 +276,18 @@ class Connection:
             )
         if not self._fits(header.message, header.payload):
             raise RemoteProtocolError(
-                f"{name} carries {header.message.carries.value} of"
-                f" {self._vector_bytes(header.message)} bytes, {header.payload} are announced."
+                f"{self._what_fits(header.message)} bytes, {header.payload} are announced."
             )
         if header.payload and self.vector is None:
             raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
         return header
 
     def _complete(self, header: frames.FrameHeader, message: Message) -> Message:
+        self.payload_size = header.payload
         self.frame_size = frames.HEADER_SIZE + header.length + header.payload
-        if header.payload and self.vector is not None and self._packs(header.message):
-            self._packing().unpack(self.vector)
+        wire = self._wire_of(header.message)
+        if header.payload and self.vector is not None and wire:
+            wire.unpack(self.vector)
         self.state = TRANSITIONS[self.state][header.message]
         self._header = self._message = None
         self._expect(memoryview(self._fixed))

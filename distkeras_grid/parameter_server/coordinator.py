@@ -18,6 +18,7 @@ import numpy as np
 
 from distkeras_grid.errors import ParameterServerError, RefusedError
 from distkeras_grid.parameter_server.center import Center, is_finite
+from distkeras_grid.parameter_server.compression import sparse_bytes, to_changes
 from distkeras_grid.parameter_server.messages import (
     Exchanged,
     HandOver,
@@ -84,6 +85,9 @@ class Coordinator:
         self._at: dict[int, int] = {}
         self._promised: dict[int, list[Vector]] = {}
         self._awaited: dict[int, int] = {}
+        self._sparse = settings.compression == "dgc"
+        # What seats know of the center, where replies tell only what has changed.
+        self._known: dict[int, Vector] = {}
         self._changed = threading.Condition()
 
     @property
@@ -147,6 +151,7 @@ class Coordinator:
             if not self._state.admit(arrival, finite):
                 pending.answer = self._telling(self._state.repeat(arrival.session))
                 self._center.repeat(vector, arrival.session.seat)
+                self._shorten(pending)
             elif isinstance(self._rule, AsynchronousRule):
                 self._center.fold(vector, self._state.info(arrival))
                 self._count([pending])
@@ -340,6 +345,8 @@ class Coordinator:
         for entry in going:
             self._starting.remove(entry)
             self._center.greet(entry.session.seat, entry.vector)
+            if self._tells_changes:
+                self._known[entry.session.seat] = entry.vector.copy()
             answer = self._state.start(entry.session)
             if self._replay is not None:
                 version, parts = self._replay.version, self._replay.parts
@@ -376,15 +383,28 @@ class Coordinator:
 
     def _count(self, entries: list[Pending]) -> None:
         arrivals = [entry.arrival for entry in entries if entry.arrival]
-        replies, due = self._state.fold(arrivals, time.time())
+        for entry in entries:
+            self._shorten(entry)
+        sizes = [sparse_bytes(entry.vector) for entry in entries] if self._sparse else []
+        replies, due = self._state.fold(arrivals, time.time(), sizes)
         for entry, reply in zip(entries, replies, strict=True):
             entry.answer = self._telling(reply)
         self._snap(due)
+
+    @property
+    def _tells_changes(self) -> bool:
+        return self._sparse and not self._rule.empty_reply
+
+    def _shorten(self, entry: Pending) -> None:
+        """Turn a reply into what its seat does not know, where replies tell that."""
+        if self._tells_changes:
+            to_changes(entry.vector, self._known[entry.session.seat])
 
     def _drop_late(self, pending: Pending, arrival: Arrival) -> None:
         answer, due = self._state.drop(arrival, time.time())
         pending.answer = self._telling(answer)
         self._center.repeat(pending.vector, pending.session.seat)
+        self._shorten(pending)
         self._snap(due)
 
     def _snap(self, due: Iterable[int]) -> None:

@@ -119,7 +119,7 @@ class Service:
     def _serve(self, stream: socket.socket) -> None:
         try:
             connection = Connection(
-                Side.SERVER, self._settings.size, compressed=self._settings.compression is not None
+                Side.SERVER, self._settings.size, compression=self._settings.compression
             )
             with Channel(stream, connection) as channel:
                 self._converse(channel)

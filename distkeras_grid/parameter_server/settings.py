@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.parameter_server.compression import check_compression
+from distkeras_grid.parameter_server.compression import WireName, check_wire
 from distkeras_grid.rules import Rule, build_rule
 
 
@@ -63,7 +63,7 @@ class ServerSettings:
     port: int = 0
     round_timeout: float = 600.0
     quorum: float = 1.0
-    compression: str | None = None
+    compression: WireName | None = None
     snapshots_per_epoch: int = 0
     port_retries: int = 0
 
@@ -80,7 +80,7 @@ class ServerSettings:
                 raise ConfigurationError(
                     f"{name} must not be negative, {getattr(self, name)!r} came in."
                 )
-        check_compression(self.compression)
+        check_wire(self.compression)
         if not 0.5 <= self.quorum <= 1:
             raise ConfigurationError(f"quorum must lie in 0.5..1, {self.quorum!r} came in.")
         if not 0 <= self.port < 65536:

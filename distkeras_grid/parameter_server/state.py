@@ -7,7 +7,7 @@ argument (Unix seconds). The caller serializes the calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distkeras_grid.errors import FencedError, RefusedError
@@ -109,7 +109,7 @@ class ServerState:
         self.events = EventLog()
         self._settings = settings
         rule = settings.build_rule()
-        scalar = 2 if settings.compression else 4
+        scalar = 2 if settings.compression == "bfloat16" else 4
         self._separate = rule.separate
         self._reply_bytes = scalar * settings.size if rule.answers else 0
         self._seats = [_Seat() for _ in range(settings.seats)]
@@ -320,7 +320,9 @@ class ServerState:
             staleness = 0
         return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
-    def fold(self, arrivals: list[Arrival], now: float) -> tuple[list[Exchanged], range]:
+    def fold(
+        self, arrivals: list[Arrival], now: float, reply_bytes: Sequence[int] = ()
+    ) -> tuple[list[Exchanged], range]:
         """Count commits that are folded in one step: one commit, or all of a round.
 
         Parameters
@@ -329,6 +331,8 @@ class ServerState:
             Admitted commits.
         now : float
             Unix seconds.
+        reply_bytes : sequence of int, default ()
+            Of the vector of each reply, where they differ.
 
         Returns
         -------
@@ -341,14 +345,15 @@ class ServerState:
         before = self._count_of(self._settings.snapshots_per_epoch)
         self.version += 1
         replies = []
-        for arrival, info in zip(arrivals, infos, strict=True):
+        sizes = reply_bytes or [self._reply_bytes] * len(arrivals)
+        for arrival, info, size in zip(arrivals, infos, sizes, strict=True):
             seat = self._seats[info.seat]
             seat.next_sequence += 1
             seat.samples_folded += info.samples
             seat.base_version = self.version
             self.samples_folded += info.samples
             reply = self._reply(info.staleness)
-            self._log_window(arrival, reply, now)
+            self._log_window(arrival, reply, size, now)
             replies.append(reply)
         return replies, self._pass(before, now)
 
@@ -460,14 +465,14 @@ class ServerState:
         seat = self._seats[number]
         self.events.worker(number, seat.attempt, status, seat.rows)
 
-    def _log_window(self, arrival: Arrival, reply: Exchanged, now: float) -> None:
+    def _log_window(self, arrival: Arrival, reply: Exchanged, reply_bytes: int, now: float) -> None:
         self.events.window(
             arrival.session.seat,
             arrival.session.attempt,
             arrival.commit,
             staleness=reply.staleness,
             bytes_up=arrival.bytes_up,
-            bytes_down=encoded_size(reply, self._reply_bytes),
+            bytes_down=encoded_size(reply, reply_bytes),
             folded_at=now,
             version=self.version,
         )

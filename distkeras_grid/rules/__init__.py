@@ -20,6 +20,7 @@ from distkeras_grid.rules.base import (
 from distkeras_grid.rules.downpour import AccumulatedGradientRule, DownpourRule
 from distkeras_grid.rules.elastic import ElasticMomentumRule, ElasticRoundRule, ElasticRule
 from distkeras_grid.rules.energy import EnergyMatchingRule
+from distkeras_grid.rules.gradient_compression import Accumulator, DeepGradientCompression
 from distkeras_grid.rules.sequential import MemberRule, SequentialRule
 from distkeras_grid.rules.staleness import DistanceRule, DynamicRateRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
@@ -28,10 +29,12 @@ from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
 __all__ = [
     "RULES",
     "AccumulatedGradientRule",
+    "Accumulator",
     "AdagradRule",
     "AsynchronousRule",
     "AveragingRule",
     "CommitInfo",
+    "DeepGradientCompression",
     "DistanceRule",
     "DownpourRule",
     "DynamicRateRule",

@@ -85,6 +85,8 @@ class Rule(ABC):
     steps_on_workers: ClassVar[bool] = False
     #: Commits are changes or gradients, whose last digits may be lost; weights must keep theirs.
     sends_changes: ClassVar[bool] = False
+    #: The weights move by a multiple of each commit, as SGD's do by a multiple of each gradient.
+    adds_commits: ClassVar[bool] = False
     #: Each seat has a center of its own, and nobody hears of the others.
     separate: ClassVar[bool] = False
     #: Vectors, as long as the trainable part, that the server keeps for all seats together, and

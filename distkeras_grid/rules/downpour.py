@@ -17,6 +17,7 @@ class DeltaRule(AsynchronousRule):
     """``c <- c + commit``; the reply is the new center, and the worker takes it over."""
 
     sends_changes: ClassVar[bool] = True
+    adds_commits: ClassVar[bool] = True
 
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Add the commit; reply with the new center."""

@@ -83,6 +83,7 @@ class MeanGradientRule(SynchronousRule):
     name: ClassVar[str] = "mean_gradient"
     local_steps: ClassVar[LocalSteps] = LocalSteps.NONE
     sends_changes: ClassVar[bool] = True
+    adds_commits: ClassVar[bool] = True
     steps_on_workers: ClassVar[bool] = True
     empty_reply: ClassVar[bool] = True
 

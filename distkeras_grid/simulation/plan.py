@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import Block
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import Window, windows
+from distkeras_grid.parameter_server.compression import WireName
 from distkeras_grid.rules import Rule
 
 
@@ -69,6 +71,11 @@ class Plan:
         Seconds that a synchronous round may stay incomplete.
     compression : str, optional
         How exchanges are compressed; see `distkeras_grid.parameter_server.compression`.
+
+    Raises
+    ------
+    ConfigurationError
+        If exchanges are compressed so that their bytes are not known before they are computed.
     """
 
     rule: Rule
@@ -80,7 +87,15 @@ class Plan:
     shuffle: bool = True
     quorum: float = 1.0
     round_timeout: float = math.inf
-    compression: str | None = None
+    compression: WireName | None = None
+
+    def __post_init__(self) -> None:
+        # A window is computed when its commit arrives, and how long that takes says its size.
+        if self.compression == "dgc":
+            raise ConfigurationError(
+                "compression='dgc' is not simulated, for its bytes depend on what is trained: "
+                "simulate with 'bfloat16' or without, and train with it."
+            )
 
     def exchange_bytes(self, size: int) -> int:
         """Return the bytes by which a vector of so many scalars travels in an exchange."""

@@ -53,13 +53,16 @@ class ModelSize:
     block_bytes : int
         Features between two exchanges of a worker, as they are stored.
     server_vectors : int
-        Vectors that the update rule has the server keep beside the center.
+        Vectors that rule and compression have the server keep beside the center.
+    worker_vectors : int
+        Vectors that the compression has a worker keep.
     """
 
     weights: int = 5_000_000
     optimizer_slots: int = 2
     block_bytes: int = 32 * MB
     server_vectors: int = 0
+    worker_vectors: int = 0
 
     @property
     def vector_mb(self) -> float:
@@ -74,7 +77,7 @@ class ModelSize:
         archive in it, variables, gradients, the vectors before and after a window, the one that
         is sent, the client's own, and what is kept aside while a window is compiled.
         """
-        return 13 + 3 * self.optimizer_slots
+        return 13 + 3 * self.optimizer_slots + self.worker_vectors
 
     @property
     def block_mb(self) -> float:

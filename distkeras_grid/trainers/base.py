@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.feeding.schema import Field
-    from distkeras_grid.rules import Rule
+    from distkeras_grid.rules import DeepGradientCompression, Rule
     from distkeras_grid.simulation.cluster import Cluster
     from distkeras_grid.trainers.preparation import TrainRequest
     from distkeras_grid.trainers.simulated import SimulatedRun
@@ -50,7 +50,7 @@ class CommonArguments(TypedDict, total=False):
     round_timeout: float
     allow_plaintext: bool
     gpu_sharing: bool
-    compression: Literal["bfloat16"] | None
+    compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
     optimizer_state: Literal["keep", "reset"]
     progress: bool
 
@@ -100,9 +100,11 @@ class Trainer(ABC):
         Send weights unencrypted also where Spark's own traffic is told to be encrypted.
     gpu_sharing : bool, default False
         Let several workers use one GPU; each takes of its memory what it needs.
-    compression : "bfloat16", optional
-        Send exchanges as bfloat16, half the bytes, for slow links; of trainers that send changes
-        or gradients. The center keeps its digits. The last line of a run says whether it paid.
+    compression : "bfloat16", "dgc" or DeepGradientCompression, optional
+        For slow links, of trainers that send changes or gradients. "bfloat16" halves the bytes of
+        an exchange; the center keeps its digits. "dgc" sends the largest thousandth of each change
+        and keeps the rest for later, after four epochs in which it sends more. The last line of a
+        run says whether it paid.
     optimizer_state : {"keep", "reset"}, default "keep"
         What becomes of a worker's momentum and other state of its optimizer when it takes the
         center over: it goes on with it, or begins each window with a new optimizer. The history
@@ -157,7 +159,7 @@ class Trainer(ABC):
         round_timeout: float = 600.0,
         allow_plaintext: bool = False,
         gpu_sharing: bool = False,
-        compression: Literal["bfloat16"] | None = None,
+        compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
         optimizer_state: Literal["keep", "reset"] = "keep",
         progress: bool = True,
         **unknown: Any,

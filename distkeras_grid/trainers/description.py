@@ -11,6 +11,7 @@ from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
 from distkeras_grid.spark.seats import largest_seat
 from distkeras_grid.trainers.arguments import plain
+from distkeras_grid.trainers.compressing import describe_compression
 
 if TYPE_CHECKING:
     import keras
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # Share of the workers' time that exchanges took, from which fewer bytes are worth their rounding.
 PAYS_FROM = 0.1
+# Share of the bytes above which they are not fewer.
+SAVES_BELOW = 0.9
 
 
 def describe_run(
@@ -68,7 +71,7 @@ def describe_run(
         "shuffle": request.shuffle,
         "seed": request.seed,
         "jit": trainer.jit,
-        "compression": settings.compression,
+        "compression": describe_compression(trainer.compression),
         **policies(trainer, settings.build_rule(), settings.seats),
         "compile": plan["compile_settings"],
         "data": request.data if isinstance(request.data, str) else "DataFrame",
@@ -186,11 +189,12 @@ def compression_sentence(history: History, size: int) -> str:
     workers = {record.worker for record in history.records}
     waited = sum(_between_windows(history.select(worker=worker)) for worker in workers)
     share = waited / max(computed + waited, 1e-9)
-    verdict = (
-        "so it paid"
-        if share > PAYS_FROM
-        else "so it hardly mattered: leave it out where links are as fast as here"
-    )
+    if moved > SAVES_BELOW * plain:
+        verdict = "and it saved next to nothing: leave it out"
+    elif share > PAYS_FROM:
+        verdict = "so it paid"
+    else:
+        verdict = "so it hardly mattered: leave it out where links are as fast as here"
     return (
         f"compression moved {moved / 1e6:.3g} MB instead of {plain / 1e6:.3g} MB; exchanges took "
         f"{share:.0%} of the workers' time, {verdict}"

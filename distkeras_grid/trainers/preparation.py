@@ -27,11 +27,11 @@ from distkeras_grid.engine.keras_model import (
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import check_plain_sgd, check_reset, check_unscaled
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.rules import Rule, build_rule
@@ -57,6 +57,14 @@ from distkeras_grid.trainers.arguments import (
 )
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
+from distkeras_grid.trainers.compressing import (
+    check_compressible,
+    check_momentum,
+    compression_notes,
+    server_vectors,
+    vector_bytes,
+    worker_vectors,
+)
 from distkeras_grid.trainers.defaults import WindowChoice
 from distkeras_grid.trainers.description import (
     announce_run,
@@ -258,12 +266,19 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     rule = rule_of(trainer, workers, model)
     rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
     window = trainer.choose_window(largest_seat(rows, workers), workers)
+    check_momentum(trainer.compression, rule, window, model.optimizer)
     validation = _collect_validation(held_out, model, summary)
     warnings += settle(
         check_containers(
             setting,
             str(spark.sparkContext.master),
-            _model_size(trainer, model, columns, window, server_vectors=rule.vectors_for(workers)),
+            _model_size(
+                trainer,
+                model,
+                columns,
+                window,
+                server_vectors=server_vectors(trainer.compression, rule, workers),
+            ),
             slots=executor_slots(setting),
             workers=workers,
             validation_bytes=0 if validation is None else validation.features.nbytes,
@@ -337,6 +352,7 @@ def _lay_out(
                 workers,
             ),
             *announce_run(trainer, settings, checked.rule, checked.window),
+            *compression_notes(trainer.compression, trainer.num_epoch),
             *checked.warnings,
         ],
         began=began,
@@ -361,7 +377,7 @@ def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> Ser
         port_retries=place.port_retries,
         round_timeout=trainer.round_timeout,
         quorum=trainer.quorum,
-        compression=trainer.compression,
+        compression=wire_of(trainer.compression),
     )
 
 
@@ -393,7 +409,7 @@ def _plan(
         threads=int(conf.get("spark.task.cpus", "1") or 1),
         timeout=trainer.start_timeout,
         gpu_sharing=trainer.gpu_sharing,
-        compressed=trainer.compression is not None,
+        compression=trainer.compression,
         optimizer_state=trainer.optimizer_state,
     )
 
@@ -411,6 +427,7 @@ def _model_size(
         weights=weights,
         block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.features.nbytes,
         server_vectors=server_vectors,
+        worker_vectors=worker_vectors(trainer.compression),
     )
     optimizer = model.optimizer
     if not optimizer.built:
@@ -425,7 +442,7 @@ def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
     epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
     return partial(
         NetworkNeed,
-        vector_bytes=(2 if trainer.compression else 4) * checked.layout.size,
+        vector_bytes=vector_bytes(trainer.compression, checked.layout.size, workers),
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
         window=checked.window.batches or epoch * (trainer.num_epoch if checked.window.once else 1),
@@ -474,12 +491,7 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
         check_unscaled(model.optimizer, type(trainer).__name__)
     if trainer.optimizer_state == "reset":
         check_reset(rule, model.optimizer, type(trainer).__name__)
-    if trainer.compression and not rule.sends_changes:
-        raise ConfigurationError(
-            f"{type(trainer).__name__} sends weights, which {trainer.compression} would cut to "
-            "three digits: leave compression out, or take a trainer that sends changes (ADAG, "
-            f"DOWNPOUR, DynSGD, GEM). Received: compression={trainer.compression!r}."
-        )
+    check_compressible(trainer.compression, rule, type(trainer).__name__)
 
 
 def _validation_columns(

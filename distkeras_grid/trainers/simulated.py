@@ -15,6 +15,7 @@ from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import check_fit, output_size
 from distkeras_grid.history import History
+from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -165,7 +166,7 @@ def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan
         epochs_per_window=trainer.num_epoch if window.once else 1,
         quorum=trainer.quorum,
         round_timeout=trainer.round_timeout,
-        compression=trainer.compression,
+        compression=wire_of(trainer.compression),
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.spool import Spool
+    from distkeras_grid.rules import Accumulator
     from distkeras_grid.weights import Vector
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -39,6 +40,7 @@ def train(
     spool: Spool,
     windows: Iterable[Window],
     class_weight: Mapping[int, float] | None = None,
+    accumulator: Accumulator | None = None,
 ) -> int:
     """Train the windows, exchanging after each, until they end or the server says stop.
 
@@ -58,6 +60,8 @@ def train(
         From the first one that is not folded yet.
     class_weight : mapping of int to float, optional
         Weight of the samples of each class, 1 for classes not named.
+    accumulator : Accumulator, optional
+        Holds back what of each commit is not sent yet.
 
     Returns
     -------
@@ -89,6 +93,8 @@ def train(
                 "data that are not finite or not scaled."
             )
         propose_vector(rule, size, before, after, result.steps, payload)
+        if accumulator is not None:
+            accumulator.compress(payload, window.epoch)
         commit = WindowCommit(
             sequence=window.sequence,
             version=version,

@@ -17,8 +17,9 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.compression import Compression, wire_of
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.rules import Rule
+from distkeras_grid.rules import Accumulator, DeepGradientCompression, Rule
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +92,8 @@ class WorkerPlan:
         Seconds to wait for the other workers.
     gpu_sharing : bool
         Whether several workers may use one GPU.
-    compressed : bool
-        Whether the vectors of exchanges are compressed.
+    compression : "bfloat16" or DeepGradientCompression, optional
+        How exchanges are compressed.
     optimizer_state : {"keep", "reset"}
         Whether the optimizer goes on from window to window.
     """
@@ -120,7 +121,7 @@ class WorkerPlan:
     threads: int
     timeout: float
     gpu_sharing: bool = False
-    compressed: bool = False
+    compression: Compression | None = None
     optimizer_state: Literal["keep", "reset"] = "keep"
 
 
@@ -157,7 +158,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
         attempt,
         plan.size,
         deadline,
-        compressed=plan.compressed,
+        compression=wire_of(plan.compression),
     )
     clock = time.perf_counter()
     with client, Spool(plan.features) as spool:
@@ -220,7 +221,12 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
         if plan.own_start and client.seat > 0 and start.next_sequence == 0:
             client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
         remaining = _windows(plan, spool.rows, client.seat, start.next_sequence)
-        samples = train(engine, plan.rule, client, start, spool, remaining, plan.class_weight)
+        accumulator = None
+        if isinstance(plan.compression, DeepGradientCompression):
+            accumulator = Accumulator(plan.compression, engine.layout, plan.workers)
+        samples = train(
+            engine, plan.rule, client, start, spool, remaining, plan.class_weight, accumulator
+        )
     return {
         "host": platform.node(),
         "samples": samples,

@@ -8,6 +8,11 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.parameter_server import center as arithmetic
 from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.compression import from_changes, sparse_bytes
+from distkeras_grid.parameter_server.coordinator import Coordinator
+from distkeras_grid.parameter_server.messages import Ready, WindowCommit
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.state import Arrival
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -161,3 +166,56 @@ def test_parameters_out_of_range_are_refused(name, parameters):
 )
 def test_the_vectors_that_the_server_keeps_are_told(name, vectors):
     assert build_rule(name, PARAMETERS.get(name, {})).vectors_for(4) == vectors
+
+
+def sparse_vector(seed):
+    """A commit of few numbers, as deep gradient compression leaves it; statistics are whole."""
+    random, vector = np.random.default_rng(seed), np.zeros(300, np.float32)
+    vector[random.integers(0, 290, 5)] = random.normal(size=5)
+    vector[290:] = random.normal(size=10)
+    return vector
+
+
+def played(rule, compression):
+    """Two seats in turn; what each reply leads to, and its bytes."""
+    settings = ServerSettings(
+        run="test",
+        seats=2,
+        rule={"name": rule.name, "parameters": rule.parameters()},
+        trainable_size=290,
+        statistics_size=10,
+        rows=12,
+        epochs=1,
+        bind_host="127.0.0.1",
+        advertised_host="127.0.0.1",
+        compression=compression,
+    )
+    coordinator = Coordinator(settings, np.random.default_rng(9).normal(size=300).astype("f"))
+    sessions = [coordinator.join(seat, 0) for seat in (0, 1)]
+    known = [np.empty(300, np.float32) for _ in sessions]
+    for session, vector in zip(sessions, known, strict=True):
+        coordinator.ready(session, Ready(6, 0.0), vector)
+    found = []
+    for number in range(12):
+        seat, sequence = number % 2, number // 2
+        vector = sparse_vector(number)
+        commit = WindowCommit(sequence, number, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
+        coordinator.exchange(Arrival(sessions[seat], commit, 0), vector)
+        size = sparse_bytes(vector)
+        if compression:
+            from_changes(vector, known[seat])
+        found.append((vector, size))
+    return found
+
+
+@pytest.mark.parametrize(
+    "rule", [r for r in built() if r.values[0].sends_changes and not r.values[0].empty_reply]
+)
+def test_replies_of_what_has_changed_lead_where_whole_ones_do(rule):
+    for (whole, _), (changed, size) in zip(played(rule, None), played(rule, "dgc"), strict=True):
+        np.testing.assert_array_equal(changed, whole)
+        assert size <= 8 * (10 + 3 * 5)
+
+
+def test_only_rules_that_send_changes_may_have_their_commits_added():
+    assert all(rule.sends_changes for rule in RULES.values() if rule.adds_commits)

@@ -1,12 +1,20 @@
-"""Exchanges as bfloat16, without a socket."""
+"""Exchanges as fewer bytes, without a socket."""
 
 import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from distkeras_grid.parameter_server.compression import Bfloat16, check_compression
+from distkeras_grid.parameter_server.compression import (
+    Bfloat16,
+    check_compression,
+    from_changes,
+    sparse_bytes,
+    to_changes,
+    wire_of,
+)
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Exchanged, Side, Start, WindowCommit
+from distkeras_grid.parameter_server.messages import Exchanged, Side, Start, Step, WindowCommit
+from distkeras_grid.rules import DeepGradientCompression
 
 SIZE = 1000
 COMMIT = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0.0, 0.0)
@@ -14,8 +22,8 @@ VECTOR = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
 
 
 def pair(state, client=True, server=True):
-    ends = [Connection(Side.CLIENT, SIZE, compressed=client)]
-    ends.append(Connection(Side.SERVER, SIZE, compressed=server))
+    ends = [Connection(Side.CLIENT, SIZE, compression="bfloat16" if client else None)]
+    ends.append(Connection(Side.SERVER, SIZE, compression="bfloat16" if server else None))
     for end in ends:
         end.state, end.vector = state, np.zeros(SIZE, np.float32)
     return ends
@@ -70,8 +78,71 @@ def test_a_vector_of_the_other_form_is_not_sent():
         client.send(COMMIT, VECTOR.nbytes)
 
 
+def sparse_ends(state):
+    ends = [Connection(side, SIZE, compression="dgc") for side in (Side.CLIENT, Side.SERVER)]
+    for end in ends:
+        end.state, end.vector = state, np.full(SIZE, 7, np.float32)
+    return ends
+
+
+@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, 0, False, None), Step(None)])
+@pytest.mark.parametrize("numbers", [0, 1, 499])
+def test_few_numbers_travel_as_pairs(message, numbers):
+    states = {WindowCommit: "running", Exchanged: "exchanging", Step: "stepping"}
+    client, server = sparse_ends(states[type(message)])
+    sender, receiver = (client, server) if message is COMMIT else (server, client)
+    vector = np.zeros(SIZE, np.float32)
+    vector[SIZE - numbers :] = VECTOR[SIZE - numbers :]
+    payload = sender.packed(type(message), vector)
+    assert len(payload) == sparse_bytes(vector) == 8 * max(1, numbers)
+    data = sender.send(message, len(payload)) + bytes(payload)
+    assert receiver.receive(data) == [message]
+    assert (receiver.payload_size, receiver.frame_size) == (len(payload), len(data))
+    np.testing.assert_array_equal(receiver.vector, vector)
+
+
+def test_a_vector_that_would_not_be_shorter_travels_as_it_is():
+    client, server = sparse_ends("running")
+    payload = client.packed(WindowCommit, VECTOR)
+    assert len(payload) == sparse_bytes(VECTOR) == VECTOR.nbytes
+    server.receive(client.send(COMMIT, len(payload)) + bytes(payload))
+    np.testing.assert_array_equal(server.vector, VECTOR)
+
+
+@pytest.mark.parametrize("places", [[SIZE], [5, 5], [6, 5], [0, 2**32 - 1]])
+def test_places_that_no_vector_has_are_refused(places):
+    client, server = sparse_ends("running")
+    payload = np.array([*places, *places], np.uint32).tobytes()
+    with pytest.raises(RemoteProtocolError, match="names places in order, below 1000"):
+        server.receive(client.send(COMMIT, len(payload)) + payload)
+
+
+@pytest.mark.parametrize("length", [0, 4, 12, 4 * SIZE - 4, 4 * SIZE + 8])
+def test_lengths_that_no_vector_has_are_not_sent(length):
+    client, _ = sparse_ends("running")
+    with pytest.raises(LocalProtocolError, match=f"4000, or pairs of 8 in fewer, bytes, {length} "):
+        client.send(COMMIT, length)
+
+
+def test_changes_lead_from_what_is_known_to_what_is_so_bit_for_bit():
+    told, heard = VECTOR.copy(), VECTOR.copy()
+    for number in range(3):
+        now = told.copy()
+        now[number::7] += np.float32(1e-7)
+        expected = now.copy()
+        to_changes(now, told)
+        assert np.count_nonzero(now.view(np.uint32)) <= SIZE // 7 + 1
+        from_changes(now, heard)
+        for found in (now, told, heard):
+            np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
 def test_unknown_names_are_refused():
     assert check_compression(None) is None
+    assert check_compression("dgc") == DeepGradientCompression()
+    assert wire_of(DeepGradientCompression(0.5)) == "dgc"
     assert check_compression("bfloat16") == "bfloat16"
-    with pytest.raises(ConfigurationError, match="one of 'bfloat16', or None, 'gzip' came in"):
+    with pytest.raises(
+        ConfigurationError, match="one of 'bfloat16', 'dgc', or None, 'gzip' came in"
+    ):
         check_compression("gzip")

@@ -72,7 +72,8 @@ def test_exchanges_over_both_transports(serve, tools, unix):
     assert (seat.status, seat.samples_folded) == ("finished", 3)
 
 
-def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch):
+@pytest.mark.parametrize("compression", [None, "bfloat16", "dgc"])
+def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch, compression):
     sent = []
     send = Connection.send
 
@@ -82,8 +83,12 @@ def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch):
         return data
 
     monkeypatch.setattr(Connection, "send", count)
-    bench = serve()
-    tools.exchange(bench.started(), tools.commit(0))
+    bench = serve(compression=compression)
+    client = bench.started(compression=compression)
+    payload, reply = np.zeros(bench.settings.size, np.float32), client.vector.copy()
+    payload[3] = 1
+    client.exchange(tools.commit(0), payload, reply)
+    assert reply.tolist() == payload.tolist()
     (event,) = [e for e in bench.driver().poll(5).events if e["kind"] == "window"]
     sizes = dict(sent)
     assert event["bytes_up"] == sizes["WindowCommit"]
@@ -315,6 +320,13 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
     assert_alive(bench, tools, 2)
 
 
+def lose_reply(client):
+    """Break the connection once the reply has come, which nobody reads."""
+    stream = client._session.channel._stream
+    assert stream.recv(1 << 16)
+    stream.shutdown(socket.SHUT_RDWR)
+
+
 def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(serve, tools):
     bench = serve()
     client = bench.started()
@@ -322,13 +334,46 @@ def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(ser
 
     def send_and_break(message, vector=None):
         send(message, vector)
-        tools.wait_until(lambda: bench.driver().poll(5).version == 1)
-        client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+        lose_reply(client)
 
     client._session.channel.send = send_and_break
     answer, value = tools.exchange(client, tools.commit(0))
     assert (answer.version, value) == (1, 1)
     assert_alive(bench, tools, 1)
+
+
+def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, tools, monkeypatch):
+    """Nothing that came from the lost reply is taken for known on the new connection."""
+    bench = serve(compression="dgc", seats=2)
+    pair = both_started(bench, tools, compression="dgc")
+    other, client = pair
+    sent, packed = [], Connection.packed
+
+    def watch(self, kind, vector):
+        data = packed(self, kind, vector)
+        if kind.__name__ == "WindowCommit":
+            sent.append(bytes(data))
+        return data
+
+    monkeypatch.setattr(Connection, "packed", watch)
+    send = client._session.channel.send
+
+    def send_and_break(message, vector=None):
+        send(message, vector)
+        lose_reply(client)
+        other.exchange(tools.commit(1), payload, payload.copy())
+
+    payload, reply = np.zeros(bench.settings.size, np.float32), client.vector.copy()
+    payload[5] = 0.1
+    other.exchange(tools.commit(0), payload, reply.copy())
+    client._session.channel.send = send_and_break
+    client.exchange(tools.commit(0), payload, reply)
+    np.testing.assert_allclose(reply, 3 * payload)
+    client.exchange(tools.commit(1), payload, reply)
+    np.testing.assert_allclose(reply, 4 * payload)
+    np.testing.assert_array_equal(bench.driver().center(), reply)
+    assert len(sent) == 5
+    assert set(sent) == {sent[0]}
 
 
 def test_a_server_that_is_gone_is_an_error(serve, tools):
@@ -346,8 +391,8 @@ def test_a_server_that_is_gone_is_an_error(serve, tools):
 AVERAGING = {"name": "averaging", "parameters": {}}
 
 
-def both_started(bench, tools, rows=(50, 50)):
-    clients = [bench.worker(seat) for seat in range(len(rows))]
+def both_started(bench, tools, rows=(50, 50), **how):
+    clients = [bench.worker(seat, **how) for seat in range(len(rows))]
     pairs = zip(clients, rows, strict=True)
     tools.in_threads(*(lambda c=client, r=count: c.ready(r, 5) for client, count in pairs))
     return clients

@@ -126,6 +126,11 @@ def test_compressed_exchanges_are_shorter_and_lose_digits():
     assert found.history.records[0].bytes_up == finished(rows=[1]).history.records[0].bytes_up - 4
 
 
+def test_exchanges_whose_bytes_depend_on_what_is_trained_are_refused():
+    with pytest.raises(ConfigurationError, match="'dgc' is not simulated"):
+        finished(rows=[3], plan={"compression": "dgc"})
+
+
 def bfloat16(values):
     """Round to 8 significant bits."""
     scale = 2.0 ** (np.floor(np.log2(np.abs(values))) - 7)

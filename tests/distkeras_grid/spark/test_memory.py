@@ -128,3 +128,9 @@ def test_what_a_rule_keeps_on_the_server_is_counted():
     plain, keeping = ModelSize(MB), ModelSize(MB, server_vectors=8)
     assert keeping.driver_mb(4) - plain.driver_mb(4) == pytest.approx(8 * 4)
     assert keeping.worker_mb == plain.worker_mb
+
+
+def test_what_compression_keeps_in_a_worker_is_counted():
+    plain, keeping = ModelSize(MB), ModelSize(MB, worker_vectors=4)
+    assert keeping.worker_mb - plain.worker_mb == pytest.approx(4 * 4)
+    assert keeping.driver_mb(4) == plain.driver_mb(4)

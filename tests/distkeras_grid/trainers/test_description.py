@@ -74,3 +74,14 @@ def test_the_last_line_says_whether_compression_paid(pause, share, word):
     assert sentence.startswith("compression moved 40 MB instead of 80 MB; exchanges took")
     assert share in sentence
     assert word in sentence
+
+
+def test_compression_that_saves_nothing_is_said_to():
+    history = History()
+    window = {
+        **{"worker": 0, "attempt": 0, "epoch": 1, "window": 0, "steps": 1, "samples": 8},
+        **{"loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 1.0, "staleness": 0},
+        **{"bytes_up": 4_000_000, "bytes_down": 3_900_000, "folded_at": 0.0, "version": 1},
+    }
+    history.add_window(window)
+    assert compression_sentence(history, size=1_000_000).endswith("next to nothing: leave it out")

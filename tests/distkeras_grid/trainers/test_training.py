@@ -184,9 +184,46 @@ def test_compressed_exchanges_take_half_the_bytes_and_train_as_well(frame, array
     assert "compression moved" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "momentum", "rate"), [("ADAG", 0.0, 0.2), ("SynchronousSGD", 0.5, 0.1)]
+)
+def test_exchanges_of_the_largest_changes_are_fewer_bytes_and_train_as_well(
+    frame, arrays, capsys, name, momentum, rate
+):
+    import distkeras_grid
+
+    before = build().evaluate(*arrays, verbose=0)[0]
+    compression = distkeras_grid.DeepGradientCompression(0.9, momentum=momentum, warm_up_epochs=0)
+    trainer = getattr(distkeras_grid, name)(
+        build(), "sgd", learning_rate=rate, batch_size=8, num_epoch=4, compression=compression
+    )
+    trainer.train(frame, seed=5)
+    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
+    plain = trained(name, build(), frame, batch_size=8)
+    vector = 4 * trainer.model.count_params()
+    record, other = trainer.history.records[0], plain.history.records[0]
+    # 5 + 3 numbers of the kernels, 11 biases.
+    assert other.bytes_up - record.bytes_up == pytest.approx(vector - 8 * 19, abs=20)
+    assert trainer.run["compression"] == {
+        **{"name": "dgc", "sparsity": 0.9, "momentum": momentum},
+        **{"warm_up_epochs": 0, "clip_norm": None},
+    }
+    told = capsys.readouterr().err
+    assert "compression holds back 90% of each change" in told
+    assert "compression moved" in told
+
+
 def test_weights_are_not_compressed(frame):
     with pytest.raises(ConfigurationError, match="AEASGD sends weights"):
         trained("AEASGD", build(), frame, compression="bfloat16")
+
+
+def test_momentum_is_not_corrected_under_adam(frame):
+    import distkeras_grid
+
+    corrected = distkeras_grid.DeepGradientCompression(momentum=0.9)
+    with pytest.raises(ConfigurationError, match=r"brings the momentum itself.*Received: Adam"):
+        trained("SynchronousSGD", build("adam"), frame, compression=corrected)
 
 
 def slow_where_marked(spark):

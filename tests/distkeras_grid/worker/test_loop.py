@@ -16,14 +16,16 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.rules import build_rule
+from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import gather, sample_weights, train
 
 ROWS, EPOCHS = 7, 3
 FIELD = Field("x", (1,), dtype="float32")
+KERNEL = WeightLayout((Variable("counts", (ROWS, 1)),), ())
 
 
 class CountingEngine:
@@ -85,7 +87,8 @@ def filled(spool, weights=None):
 class Server:
     """A server of one seat, in this process."""
 
-    def __init__(self, stack, rule="downpour", **parameters):
+    def __init__(self, stack, rule="downpour", compression=None, **parameters):
+        self._compression = compression
         self.rule = build_rule(rule, parameters)
         self.key = new_key()
         settings = ServerSettings(
@@ -98,6 +101,7 @@ class Server:
             epochs=EPOCHS,
             bind_host="127.0.0.1",
             advertised_host="127.0.0.1",
+            compression=wire_of(compression),
         )
         self._stack = stack
         self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
@@ -106,8 +110,9 @@ class Server:
         stack.callback(self.driver.close)
 
     def worker(self, attempt=0):
+        wire = wire_of(self._compression)
         client = WorkerClient.connect(
-            self._service.address, self.key, "test", 0, attempt, ROWS, deadline=5
+            self._service.address, self.key, "test", 0, attempt, ROWS, deadline=5, compression=wire
         )
         self._stack.callback(client.close)
         return client
@@ -116,7 +121,8 @@ class Server:
         client = self.worker(attempt)
         start = client.ready(ROWS, timeout=5)
         plan = plan or planned(start.next_sequence)
-        return train(engine, self.rule, client, start, spool, plan, class_weight)
+        kept = Accumulator(self._compression, KERNEL, workers=1) if self._compression else None
+        return train(engine, self.rule, client, start, spool, plan, class_weight, kept)
 
     def window_events(self):
         return [event for event in self.driver.poll(5).events if event["kind"] == "window"]
@@ -131,6 +137,21 @@ def test_every_row_of_every_epoch_reaches_the_center_once(stack, spool, window):
     server = Server(stack)
     assert server.train(CountingEngine(), spool, plan=planned(window=window)) == ROWS * EPOCHS
     np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.8])
+def test_what_is_not_held_back_reaches_the_center_as_so_many_bytes(stack, spool, sparsity):
+    server = Server(stack, compression=DeepGradientCompression(sparsity, warm_up_epochs=0))
+    server.train(CountingEngine(), spool, plan=planned(window=3))
+    center = server.driver.center()
+    assert (center <= EPOCHS).all()
+    assert (center == EPOCHS).all() == (sparsity == 0)
+    whole = Server(stack)
+    whole.train(CountingEngine(), spool, plan=planned(window=3))
+    first, plain = server.window_events()[0], whole.window_events()[0]
+    # Two of 7 numbers are sent.
+    saved = 4 * ROWS - 8 * 2 if sparsity else 0
+    assert plain["bytes_up"] - first["bytes_up"] == pytest.approx(saved, abs=4)
 
 
 def test_each_commit_says_what_its_window_was(stack, spool):

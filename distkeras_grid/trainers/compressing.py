@@ -1,0 +1,131 @@
+"""What compressed exchanges ask of a run, and what they save it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.engine.local_steps import check_plain_sgd
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import DeepGradientCompression
+
+if TYPE_CHECKING:
+    from distkeras_grid.parameter_server.compression import Compression
+    from distkeras_grid.rules import Rule
+    from distkeras_grid.trainers.defaults import WindowChoice
+
+
+def check_compressible(compression: Compression | None, rule: Rule, who: str) -> None:
+    """Refuse to compress what a rule sends, if that is weights.
+
+    Parameters
+    ----------
+    compression : "bfloat16" or DeepGradientCompression, optional
+        The trainer's.
+    rule : Rule
+        Of the run.
+    who : str
+        The trainer, for the error.
+
+    Raises
+    ------
+    ConfigurationError
+        If the rule's commits are neither changes nor gradients.
+    """
+    if compression and not rule.sends_changes:
+        raise ConfigurationError(
+            f"{who} sends weights, of which compression would lose what counts: leave it out, or "
+            "take a trainer that sends changes (ADAG, DOWNPOUR, DynSGD, GEM) or gradients "
+            f"(SynchronousSGD). Received: compression={compression!r}."
+        )
+
+
+def check_momentum(
+    compression: Compression | None, rule: Rule, window: WindowChoice, optimizer: Any
+) -> None:
+    """Refuse to correct a momentum where there is none to be corrected, or two would act.
+
+    Parameters
+    ----------
+    compression, rule
+        As in `check_compressible`.
+    window : WindowChoice
+        Batches between two exchanges.
+    optimizer : keras.optimizers.Optimizer
+        The workers'.
+
+    Raises
+    ------
+    ConfigurationError
+        If momentum correction is asked for, and commits are not single gradients of plain SGD.
+    """
+    if not isinstance(compression, DeepGradientCompression) or not compression.momentum:
+        return
+    single = rule.steps_on_workers or window.batches == 1
+    if not (rule.adds_commits and single):
+        raise ConfigurationError(
+            f"DeepGradientCompression(momentum={compression.momentum:g}) corrects the momentum of "
+            "single gradients: take SynchronousSGD, or ADAG, DOWNPOUR or DynSGD with "
+            "communication_window=1; or momentum=0, which fits every trainer that sends changes. "
+            f"Received: the rule {rule.name!r} with an exchange {window}."
+        )
+    check_plain_sgd(optimizer, "DeepGradientCompression, which brings the momentum itself,")
+
+
+def vector_bytes(compression: Compression | None, size: int, workers: int) -> int:
+    """Return the bytes by which a vector travels each way, those of the longer one.
+
+    With deep gradient compression that is the reply, after the warm-up: it tells what all workers
+    have sent.
+
+    Examples
+    --------
+    >>> vector_bytes("bfloat16", 1000, 4), vector_bytes(DeepGradientCompression(), 100_000, 4)
+    (2000, 3200)
+    """
+    if not isinstance(compression, DeepGradientCompression):
+        return (2 if compression else 4) * size
+    sent = round((1 - compression.sparsity) * size)
+    return min(4 * size, 8 * workers * sent)
+
+
+def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
+    """Return how many vectors the server keeps beside the center: the rule's, and what is known."""
+    tells_changes = isinstance(compression, DeepGradientCompression) and not rule.empty_reply
+    return rule.vectors_for(workers) + (workers if tells_changes else 0)
+
+
+def worker_vectors(compression: Compression | None) -> int:
+    """Return how many vectors a worker keeps for it: residual, velocity and what these cost."""
+    return 4 if isinstance(compression, DeepGradientCompression) else 0
+
+
+def describe_compression(compression: Compression | None) -> Any:
+    """Return a compression as JSON values.
+
+    Examples
+    --------
+    >>> describe_compression("bfloat16")
+    'bfloat16'
+    >>> describe_compression(DeepGradientCompression())["sparsity"]
+    0.999
+    """
+    if isinstance(compression, DeepGradientCompression):
+        return {"name": "dgc", **asdict(compression)}
+    return compression
+
+
+def compression_notes(compression: Compression | None, epochs: int) -> list[str]:
+    """Return what is said before a run of so many epochs.
+
+    Examples
+    --------
+    >>> print(*compression_notes(DeepGradientCompression(), epochs=3))
+    compression holds back 75% of each change in epoch 1 and 98.4375% in epoch 3, for later
+    """
+    if not isinstance(compression, DeepGradientCompression):
+        return []
+    first, last = (f"{100 * compression.sparsity_of(epoch):g}%" for epoch in (1, epochs))
+    then = "" if epochs == 1 else f" and {last} in epoch {epochs}"
+    corrected = f"; momentum {compression.momentum:g}" if compression.momentum else ""
+    return [f"compression holds back {first} of each change in epoch 1{then}, for later{corrected}"]
