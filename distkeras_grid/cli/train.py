@@ -170,7 +170,7 @@ def train(flags: argparse.Namespace) -> Trainer:
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
     data, validation = read_data(spark, flags)
-    features = resolve_features(data, arguments.get("features_col", "features"))
+    (features,) = resolve_features(data, arguments.get("features_col", "features"))
     model = load_model(flags.model, storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)

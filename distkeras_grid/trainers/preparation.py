@@ -29,7 +29,7 @@ from distkeras_grid.engine.keras_model import (
 from distkeras_grid.engine.local_steps import check_plain_sgd
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
-from distkeras_grid.feeding.shapes import check_fit
+from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -232,10 +232,15 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     trainer.check_request(request)
     spark = active_session()
     frame = as_dataframe(spark, request.data)
+    check_one_output(request.class_weight, outputs_of(trainer.keras_model))
     columns = resolve_columns(
-        frame, trainer.features_col, trainer.label_col, request.sample_weight_col
+        frame,
+        trainer.features_col,
+        trainer.label_col,
+        request.sample_weight_col,
+        model=trainer.keras_model,
     )
-    held_out = _validation_columns(spark, columns, request)
+    held_out = _validation_columns(spark, columns, trainer, request)
     model, compile_settings = compiled_copy(trainer)
     _check_rule(trainer, model)
     check_fit(model, columns.features)
@@ -269,7 +274,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
             _model_size(trainer, model, columns, window, server_vectors=rule.vectors_for(workers)),
             slots=executor_slots(setting),
             workers=workers,
-            validation_bytes=0 if validation is None else validation.features.nbytes,
+            validation_bytes=0 if validation is None else validation.feature_bytes,
         )
     )
     return _Checked(
@@ -371,6 +376,7 @@ def _plan(
         compile_settings=checked.compile_settings.to_json(),
         custom_objects=trainer.custom_objects,
         features=checked.columns.features,
+        labels=tuple(label.name for label in checked.columns.labels),
         batch_size=trainer.batch_size,
         window=checked.window.batches,
         epochs_per_window=trainer.num_epoch if checked.window.once else 1,
@@ -400,7 +406,7 @@ def _model_size(
     weights = int(model.count_params())
     size = ModelSize(
         weights=weights,
-        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.features.nbytes,
+        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.row_bytes,
         server_vectors=server_vectors,
     )
     optimizer = model.optimizer
@@ -464,13 +470,18 @@ def _check_rule(trainer: Trainer, model: keras.Model) -> None:
 
 
 def _validation_columns(
-    spark: SparkSession, columns: Columns, request: TrainRequest
+    spark: SparkSession, columns: Columns, trainer: Trainer, request: TrainRequest
 ) -> tuple[DataFrame, Columns] | None:
     if request.validation_data is None:
         return None
     frame = as_dataframe(spark, request.validation_data, "validation_data")
     with naming("validation_data"):
-        return frame, resolve_columns(frame, columns.features, columns.label)
+        return frame, resolve_columns(
+            frame,
+            columns.features,
+            [label.name for label in columns.labels],
+            model=trainer.keras_model,
+        )
 
 
 def _collect_validation(

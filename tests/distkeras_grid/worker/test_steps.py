@@ -81,10 +81,10 @@ class Run:
     def seat(self, number, attempt=0, most=None):
         """Train a seat's windows, or the first few of them, after which it is lost."""
         x, y = data()
-        spool = self._stack.enter_context(Spool(FIELD, self._path))
+        spool = self._stack.enter_context(Spool((FIELD,), ("label",), self._path))
         rows = np.arange(number, ROWS, 2)
         features = pa.array(list(x[rows]), pa.list_(pa.float32()))
-        columns = {"row": pa.array(rows), "features": features, "label": pa.array(y[rows])}
+        columns = {"row": pa.array(rows), "features_0": features, "label_0": pa.array(y[rows])}
         spool.append(pa.record_batch(columns))
         spool.seal()
         address = self._service.address
