@@ -226,7 +226,7 @@ def input_dtypes(model: Any) -> list[str]:
 
 
 def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -> Any:
-    """Return the values as the model has this end: one as it is, several in its list or dict.
+    """Return the values as ``fit`` hands them over: one as it is, several in a tuple or dict.
 
     Parameters
     ----------
@@ -241,4 +241,5 @@ def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -
 
     if len(values) == 1:
         return values[0]
-    return keras.tree.pack_sequence_as(getattr(model, end), list(values))
+    structure = keras.tree.pack_sequence_as(getattr(model, end), list(values))
+    return keras.tree.lists_to_tuples(structure)

@@ -110,9 +110,12 @@ def blocks_of(arrays, start, stop):
     """Cut rows into a block of whole batches and one of the rest."""
     whole = (stop - start) // BATCH
     cuts = [(start, start + whole * BATCH, whole), (start + whole * BATCH, stop, 1)]
-    return [
-        Block(*(a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)) for i, j, n in cuts if j > i
-    ]
+    blocks = []
+    for i, j, n in cuts:
+        if j > i:
+            x, y, *weight = (a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)
+            blocks.append(Block((x,), (y,), *weight))
+    return blocks
 
 
 def train(engine, arrays, window=7, epochs=1):

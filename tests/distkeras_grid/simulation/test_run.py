@@ -353,6 +353,6 @@ def test_weights_that_are_no_longer_finite_end_the_run():
 
 def test_a_loss_that_is_not_finite_ends_the_run():
     found = build()
-    found.workers[1].rows.features[2] = np.nan
+    found.workers[1].rows.features[0][2] = np.nan
     with pytest.raises(NonFiniteLossError, match="nan in epoch 1, window 2 of worker 1"):
         found.run()

@@ -60,6 +60,31 @@ def test_an_output_of_unknown_size_leaves_the_range_of_the_labels_unchecked():
 
 
 @pytest.mark.parametrize(
+    "loss",
+    [
+        ["mse", "sparse_categorical_crossentropy"],
+        {"kind": "sparse_categorical_crossentropy", "age": "mse"},
+    ],
+)
+def test_of_several_outputs_each_has_its_loss_and_its_labels(loss):
+    outputs = (Port("age", (1,)), Port("kind", (3,)))
+    both = Columns((), (Label("years", None, integer=False), Label("class", None, integer=True)))
+
+    def ranges(*spans):
+        return DataSummary(10, ((0, 10),), spans, ())
+
+    check_labels(both, ranges((0, 90), (0, 2)), loss, outputs)
+    with pytest.raises(LabelError, match=r"'class' run from 0 to 3, .* 3 classes"):
+        check_labels(both, ranges((0, 90), (0, 3)), loss, outputs)
+
+
+def test_an_output_without_a_loss_is_not_checked():
+    outputs = (Port("age", (1,)), Port("kind", (3,)))
+    assert losses_of({"age": "mse"}, outputs) == ("mse", None)
+    assert losses_of(["mse"], outputs) == (None, None)
+
+
+@pytest.mark.parametrize(
     ("size", "low", "high", "outputs", "number"),
     [
         (None, 0, 4, 5, 5),

@@ -247,7 +247,9 @@ def test_blocks_are_read_one_at_a_time(spool):
 
 
 def test_sample_weights_travel_with_their_rows(stack, tmp_path):
-    spool = filled(stack.enter_context(Spool((FIELD,), ("label",), tmp_path)), weights=[0, 1, 2, 3, 4, 5, 6])
+    spool = filled(
+        stack.enter_context(Spool((FIELD,), ("label",), tmp_path)), weights=[0, 1, 2, 3, 4, 5, 6]
+    )
     places = (np.array([[6, 1], [3, 0]]),)
     (block,) = gather(spool, Window(0, 1, 0, places), None)
     np.testing.assert_array_equal(block.weight, [[6, 1], [3, 0]])
@@ -266,7 +268,7 @@ def test_sample_weights_travel_with_their_rows(stack, tmp_path):
     ],
 )
 def test_class_weights_of_labels_of_all_kinds(labels):
-    found = sample_weights(labels, None, {0: 2.0, 2: 0.25})
+    found = sample_weights((labels,), None, {0: 2.0, 2: 0.25})
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, [2.0, 1.0, 0.25])
 
