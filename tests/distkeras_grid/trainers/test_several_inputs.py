@@ -88,7 +88,7 @@ def test_a_worker_trains_as_fit_does(frame, arrays):
     one.train(frame, shuffle=False, seed=1, validation_data=frame)
     np.testing.assert_array_equal(weights(one.model), weights(expected))
     found = one.history.history
-    assert set(told) | {f"val_{name}" for name in told} == set(found)
+    assert {*told, *(f"val_{name}" for name in told), "learning_rate"} == set(found)
     assert found["kind_accuracy"] == pytest.approx(told["kind_accuracy"], rel=1e-5)
     held = expected.evaluate([values, place], [sort, weight], verbose=0, return_dict=True)
     assert {name: found[f"val_{name}"][-1] for name in held} == pytest.approx(held, rel=1e-5)
