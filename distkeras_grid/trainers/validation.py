@@ -52,6 +52,10 @@ class ValidationData:
         self.labels = labels
         self._fields = fields
 
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.labels[0])
+
     @property
     def feature_bytes(self) -> int:
         """Bytes of all features."""
@@ -117,7 +121,7 @@ def _batches(data: ValidationData, model: keras.Model) -> Any:
 
     class Scaled(keras.utils.PyDataset):  # type: ignore[misc]
         def __len__(self) -> int:
-            return math.ceil(len(data.labels[0]) / BATCH_ROWS)
+            return math.ceil(len(data) / BATCH_ROWS)
 
         def __getitem__(self, number: int) -> tuple[Any, Any]:
             x, y = data.batch(number, dtypes)
