@@ -49,6 +49,7 @@ def losses_of(loss: Any, outputs: Sequence[Port]) -> tuple[Any, ...]:
 
     Examples
     --------
+    >>> from distkeras_grid.feeding.shapes import Port
     >>> outputs = (Port("kind", (3,)), Port("size", (1,)))
     >>> losses_of({"size": "mse", "kind": "crossentropy"}, outputs)
     ('crossentropy', 'mse')
