@@ -115,7 +115,7 @@ def conditions(flags: argparse.Namespace, data: Data) -> dict[str, object]:
         "title": flags.title or ("Fashion-MNIST" if flags.fashion_mnist else Path(path).name),
         "rows": data.rows,
         "fingerprint": data.fingerprint,
-        "test_rows": len(data.test.labels),
+        "test_rows": len(data.test),
         "shape": "x".join(map(str, data.field.shape)),
         "classes": data.classes,
         "epochs": flags.epochs,

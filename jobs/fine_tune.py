@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def build_model(flags: argparse.Namespace, storage: Storage, features: Field) -> keras.Model:
+def build_model(flags: argparse.Namespace, storage: Storage, features: Field | None) -> keras.Model:
     """Return a frozen net with a new head, compiled, and tell what of it travels.
 
     Parameters
@@ -91,7 +91,7 @@ def build_model(flags: argparse.Namespace, storage: Storage, features: Field) ->
         What `build_parser` parses.
     storage : Storage
         Reads the file of weights.
-    features : Field
+    features : Field or None
         Images of shape ``(height, width, channels)``, as the model sees them from 0 to 1, and
         their classes; one channel is given to the net three times.
 
@@ -100,6 +100,10 @@ def build_model(flags: argparse.Namespace, storage: Storage, features: Field) ->
     ConfigurationError
         If the column holds no such images, or Keras cannot build the net.
     """
+    if features is None:
+        raise ConfigurationError(
+            f"--features names one column of images here. Received: {flags.features!r}."
+        )
     if len(features.shape) != 3 or features.shape[-1] not in (1, 3) or not features.classes:
         raise ConfigurationError(
             f"column {features.name!r} must hold images of 1 or 3 channels, with the names of "

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.spark.outputs import Output, OutputKind
 
@@ -43,8 +44,20 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", required=True, help="FILE.keras, or the folder of a run, on any Hadoop path")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add("--split", help="predict this split of a tile data set (default: all rows)")
-    add("--features", default="features", metavar="COLUMN", help="feature column (features)")
-    add("--prediction", default="prediction", metavar="COLUMN", help="new column (prediction)")
+    add(
+        "--features",
+        type=columns,
+        default="features",
+        metavar="COLUMN[,...]",
+        help="feature column, or one for each input of the model, in its order (features)",
+    )
+    add(
+        "--prediction",
+        type=columns,
+        default="prediction",
+        metavar="COLUMN[,...]",
+        help="new column, or one for each output; by default prediction, or prediction_OUTPUT",
+    )
     add("--drop", action="append", default=[], metavar="COLUMN", help="leave a column out; repeat")
     add(
         "--overwrite",

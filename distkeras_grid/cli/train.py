@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.cli.log_format import report
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.base import Trainer
 
     # From the feature column to a model.
-    ModelBuilder = Callable[[Storage, Field], keras.Model]
+    # The feature column is None where the flags name several.
+    ModelBuilder = Callable[[Storage, Field | None], keras.Model]
 
 # Arguments of the trainer that have a flag of their own.
 FLAGS = {
@@ -57,7 +59,7 @@ examples:
 
 A model is a .keras file (any Hadoop path), or module:function that returns a Keras model; the
 function is called with shape, such as (128, 128, 3), and classes, such as 5, if it takes them and
-the data tell them.
+the data tell them; with several feature columns it is called with nothing.
 """
 
 
@@ -88,8 +90,18 @@ def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
     validation(
         "--validation-data", metavar="URI", help="another data set evaluated at each epoch's end"
     )
-    add("--features", metavar="COLUMN", help="feature column (features)")
-    add("--label", metavar="COLUMN", help="label column (label)")
+    add(
+        "--features",
+        type=columns,
+        metavar="COLUMN[,...]",
+        help="feature column, or one for each input of the model, in its order (features)",
+    )
+    add(
+        "--label",
+        type=columns,
+        metavar="COLUMN[,...]",
+        help="label column, or one for each output of the model, in its order (label)",
+    )
     add("--sample-weight", metavar="COLUMN", help="column of sample weights")
     add("--workers", type=int, help="workers (all task slots; SingleTrainer: 1)")
     add("--batch-size", type=int, help="rows in a batch of one worker (32)")
@@ -183,7 +195,8 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
     data, validation = read_data(spark, flags)
-    features = resolve_features(data, arguments.get("features_col", "features"))
+    chosen = arguments.get("features_col", "features")
+    (features,) = resolve_features(data, chosen) if isinstance(chosen, str) else (None,)
     model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)
@@ -283,7 +296,7 @@ def save(trainer: Trainer, flags: argparse.Namespace) -> None:
         raise
 
 
-def load_model(source: str, storage: Storage, features: Field) -> keras.Model:
+def load_model(source: str, storage: Storage, features: Field | None) -> keras.Model:
     """Return the model of a ``.keras`` file or of ``module:function``.
 
     Raises
@@ -309,7 +322,7 @@ def load_model(source: str, storage: Storage, features: Field) -> keras.Model:
     return call_model_function(source, function, features)
 
 
-def call_model_function(source: str, function: Any, features: Field) -> keras.Model:
+def call_model_function(source: str, function: Any, features: Field | None) -> keras.Model:
     """Call a model function with the data's shape and number of classes, if it takes them.
 
     Parameters
@@ -318,8 +331,8 @@ def call_model_function(source: str, function: Any, features: Field) -> keras.Mo
         What ``--model`` said.
     function : callable
         What it names.
-    features : Field
-        The feature column.
+    features : Field, optional
+        The feature column; None of several.
 
     Raises
     ------
@@ -328,9 +341,13 @@ def call_model_function(source: str, function: Any, features: Field) -> keras.Mo
     """
     import inspect
 
-    offered: dict[str, Any] = {"shape": features.shape}
-    if features.classes:
-        offered["classes"] = len(features.classes)
+    offered: dict[str, Any] = {}
+    known = "nothing is told of several feature columns"
+    if features is not None:
+        offered["shape"] = features.shape
+        if features.classes:
+            offered["classes"] = len(features.classes)
+        known = f"known of column {features.name!r} are {offered}"
     taken = inspect.signature(function).parameters
     required = [
         name
@@ -340,8 +357,7 @@ def call_model_function(source: str, function: Any, features: Field) -> keras.Mo
     ]
     if unknown := [name for name in required if name not in offered]:
         raise ConfigurationError(
-            f"--model {source!r} needs {', '.join(unknown)}; known of column {features.name!r} "
-            f"are {offered}. Give the parameter a default."
+            f"--model {source!r} needs {', '.join(unknown)}; {known}. Give the parameter a default."
         )
     return function(**{name: value for name, value in offered.items() if name in taken})
 

@@ -53,8 +53,8 @@ class Data:
 
     def test_for(self, field: Field) -> ValidationData:
         """Return the test rows in the shape of a net's own field."""
-        features = self.test.features.reshape(-1, *field.shape)
-        return ValidationData(features, self.test.labels, field)
+        (features,) = self.test.features
+        return ValidationData((features.reshape(-1, *field.shape),), self.test.labels, (field,))
 
 
 def load_data(path: str, rows: int | None, scratch: Path) -> Data:
@@ -85,26 +85,28 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
         # By a hash of the pixels: mixed, and no matter how files and tasks lie.
         train = train.orderBy(F.xxhash64(IMAGE), LABEL).limit(rows).persist()
     columns = resolve_columns(train, IMAGE, LABEL)
-    if len(columns.features.shape) != 3:
+    (field,) = columns.features
+    if len(field.shape) != 3:
         raise ConfigurationError(
             f"the nets of a comparison take images of shape (height, width, channels), and "
-            f"{path} has {columns.features.shape}"
+            f"{path} has {field.shape}"
         )
     held = ValidationData.collect(train, columns)
-    if not len(held.labels):
+    (images,), (labels,) = held.features, held.labels
+    if not len(labels):
         raise EmptyDataError(f"the split train of {path} has no rows")
-    np.save(scratch / IMAGES_FILE, held.features)
-    np.save(scratch / LABELS_FILE, held.labels)
+    np.save(scratch / IMAGES_FILE, images)
+    np.save(scratch / LABELS_FILE, labels)
     tested = ValidationData.collect(test, columns)
-    classes = 1 + int(max(held.labels.max(), tested.labels.max()))
+    classes = 1 + int(max(labels.max(), tested.labels[0].max()))
     return Data(
         train,
         scratch,
-        len(held.labels),
+        len(labels),
         tested,
-        columns.features,
-        max(classes, len(columns.features.classes)),
-        fingerprint(held.features, held.labels),
+        field,
+        max(classes, len(field.classes)),
+        fingerprint(images, labels),
     )
 
 

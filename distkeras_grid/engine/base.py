@@ -23,10 +23,11 @@ class Block:
 
     Parameters
     ----------
-    x : ndarray
-        Features, shape ``(steps, batch, *shape)``, in the type in which they are stored.
-    y : ndarray
-        Labels, shape ``(steps, batch, ...)``.
+    x : tuple of ndarray
+        Features, one array for each input of the model, shape ``(steps, batch, *shape)``, in the
+        type in which they are stored.
+    y : tuple of ndarray
+        Labels, one array for each output, shape ``(steps, batch, ...)``.
     weight : ndarray, optional
         Sample weights, shape ``(steps, batch)``, ``float32``.
 
@@ -36,8 +37,8 @@ class Block:
         If the arrays disagree about the steps and the batch, or hold no sample.
     """
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: tuple[NDArray[Any], ...]
+    y: tuple[NDArray[Any], ...]
     weight: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
@@ -50,18 +51,31 @@ class Block:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Features, labels and, where given, weights."""
-        return (self.x, self.y) if self.weight is None else (self.x, self.y, self.weight)
+        """All features, all labels and, where given, weights."""
+        weights = () if self.weight is None else (self.weight,)
+        return (*self.x, *self.y, *weights)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(steps, batch)``."""
+        steps, batch = self.x[0].shape[:2]
+        return steps, batch
 
     @property
     def steps(self) -> int:
         """Number of mini-batches."""
-        return int(self.x.shape[0])
+        return self.shape[0]
 
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return int(self.x.shape[0] * self.x.shape[1])
+        return math.prod(self.shape)
+
+    def part(self, steps: slice, samples: slice) -> Block:
+        """Return some of the mini-batches, and of each some of its samples."""
+        weight = None if self.weight is None else self.weight[steps, samples]
+        x, y = (tuple(array[steps, samples] for array in arrays) for arrays in (self.x, self.y))
+        return Block(x, y, weight)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from distkeras_grid.engine.keras_model import declared
 from distkeras_grid.errors import ConfigurationError
 
 COMBINATIONS = ("mean", "vote", "geometric")
@@ -63,6 +64,22 @@ class Combination(keras.layers.Layer):  # type: ignore[misc]
         return {**super().get_config(), "how": self.how}
 
 
+def check_combinable(model: Any) -> None:
+    """Refuse a model that cannot be a member of an ensemble.
+
+    Raises
+    ------
+    ConfigurationError
+        If it does not declare one input and one output.
+    """
+    inputs, outputs = declared(model, "inputs"), declared(model, "outputs")
+    if len(inputs) != 1 or len(outputs) != 1:
+        raise ConfigurationError(
+            "An ensemble combines models that declare one input and one output. "
+            f"Received: {len(inputs)} inputs, {len(outputs)} outputs of model {model.name!r}."
+        )
+
+
 def combine_models(models: Sequence[Any], how: str) -> Any:
     """Return a model of several models.
 
@@ -82,17 +99,11 @@ def combine_models(models: Sequence[Any], how: str) -> Any:
     Raises
     ------
     ConfigurationError
-        If a model has not one input and one output.
+        As `check_combinable`.
     """
-    first = models[0]
-    inputs: list[Any] = getattr(first, "inputs", None) or []
-    outputs: list[Any] = getattr(first, "outputs", None) or []
-    if len(inputs) != 1 or len(outputs) != 1:
-        raise ConfigurationError(
-            "An ensemble combines models that declare one input and one output. "
-            f"Received: {len(inputs)} inputs, {len(outputs)} outputs of model {first.name!r}."
-        )
-    shared = keras.Input(inputs[0].shape[1:], dtype=inputs[0].dtype, name=inputs[0].name)
+    check_combinable(models[0])
+    (first,) = models[0].inputs
+    shared = keras.Input(first.shape[1:], dtype=first.dtype, name=first.name)
     said = []
     for number, model in enumerate(models):
         model.name = f"member_{number}"

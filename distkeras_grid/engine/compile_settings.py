@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distkeras_grid.engine.keras_model import declared, packed
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 
@@ -185,12 +186,12 @@ def _has_loss(model: Any) -> bool:
 
 def _adds_losses(model: Any) -> bool:
     """Return whether layers add losses, beside the penalties on weights, which train nothing."""
-    inputs: list[Any] = getattr(model, "inputs", None) or []
+    inputs = declared(model, "inputs")
     if not inputs:
         # What a class of the user's adds is known from a call with data only.
         return True
     examples = [np.zeros([n or 1 for n in x.shape], x.dtype) for x in inputs]
-    model(examples if len(examples) > 1 else examples[0])
+    model(packed(model, "input", examples))
     penalties = sum(variable.regularizer is not None for variable in model.trainable_variables)
     return len(model.losses) > penalties
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
@@ -108,8 +108,7 @@ def load_engine(
     settings: Mapping[str, Any] | None = None,
     *,
     custom_objects: Mapping[str, Any] | None = None,
-    scale: float = 1.0,
-    offset: float = 0.0,
+    scaling: Sequence[tuple[float, float]] = (),
     block_shape: tuple[int, int] | None = None,
     jit: bool | Literal["auto"] = "auto",
     local_steps: LocalSteps = LocalSteps.OPTIMIZER,
@@ -127,7 +126,7 @@ def load_engine(
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name. An engine with these is not kept:
         their code may have changed under the same names.
-    scale, offset, block_shape, jit, local_steps, momentum, optimizer_state
+    scaling, block_shape, jit, local_steps, momentum, optimizer_state
         As in `TensorFlowEngine`.
 
     Returns
@@ -146,8 +145,7 @@ def load_engine(
     build = partial(
         TensorFlowEngine,
         model,
-        scale=scale,
-        offset=offset,
+        scaling=scaling,
         block_shape=block_shape,
         jit=jit,
         local_steps=local_steps,

@@ -18,11 +18,20 @@ from numpy.typing import NDArray
 from distkeras_grid.engine.base import ALIGNMENT, Block, WindowResult
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
 from distkeras_grid.engine.jit import decide_jit
-from distkeras_grid.engine.keras_model import model_variables, weight_layout
+from distkeras_grid.engine.keras_model import (
+    declared,
+    input_dtypes,
+    model_variables,
+    packed,
+    weight_layout,
+)
 from distkeras_grid.engine.local_steps import install
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import Vector
+
+# Scale and offset of an input that the model sees as it is.
+AS_IT_IS = (1.0, 0.0)
 
 # Of each array of a block: its type, and its shape without steps and batch.
 Signature = tuple[tuple[str, tuple[int, ...]], ...]
@@ -43,8 +52,9 @@ class TensorFlowEngine:
     ----------
     model : keras.Model
         Built and compiled; trained in place.
-    scale, offset : float, default 1.0 and 0.0
-        The model sees ``x * scale + offset`` as float32.
+    scaling : sequence of (float, float), default ()
+        ``(scale, offset)`` of each input: the model sees ``x * scale + offset`` as float32. Empty
+        where it sees all as they are.
     block_shape : tuple of int, optional
         ``(steps, batch)`` of a whole block. With XLA only these are compiled for their shape;
         shorter ones run on TensorFlow's own kernels, for XLA compiles each shape anew.
@@ -74,8 +84,7 @@ class TensorFlowEngine:
         self,
         model: Any,
         *,
-        scale: float = 1.0,
-        offset: float = 0.0,
+        scaling: Sequence[tuple[float, float]] = (),
         block_shape: tuple[int, int] | None = None,
         jit: bool | Literal["auto"] = "auto",
         local_steps: LocalSteps = LocalSteps.OPTIMIZER,
@@ -86,7 +95,8 @@ class TensorFlowEngine:
         self.model = model
         self.layout = weight_layout(model)
         self.jit = decide_jit(model, jit) and block_shape is not None
-        self._scale, self._offset = scale, offset
+        self._inputs = input_dtypes(model)
+        self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
         self._block_shape = block_shape
         self._variables = model_variables(model).all
         self._own_train_step = has_own_train_step(model)
@@ -221,7 +231,7 @@ class TensorFlowEngine:
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
         # Not a whole block, whatever the shape of those: windows have shorter batches, too.
-        last = Block(*(array[-1:, :1] for array in block.arrays))
+        last = block.part(slice(-1, None), slice(1))
         iterations = int(self.model.optimizer.iterations.numpy())
         self.run(before, [block, last], after)
         self._steps.check_applied(iterations, self.model)
@@ -295,19 +305,21 @@ class TensorFlowEngine:
             self._build_metrics(block)
             self._functions[signature] = self._compiled(signature)
         functions = self._functions[signature]
-        whole = block.x.shape[:2] == self._block_shape
+        whole = block.shape == self._block_shape
         return functions.whole if whole else functions.any
 
     def _build_metrics(self, block: Block) -> None:
         """Create the variables of loss and metrics, which a compiled function may not do."""
+        import keras
         import tensorflow as tf
 
         if self._own_train_step and self.model.loss is None:
             # Nothing compiled to build, and the model may have no call() of its own.
             return
         generators = [(v, v.numpy()) for v in _seed_generators(self.model)]
-        x, y = self._scaled(tf.constant(block.x[0, :1])), tf.constant(block.y[0, :1])
-        weight = None if block.weight is None else tf.constant(block.weight[0, :1])
+        sample = block.part(slice(1), slice(1))
+        data = self._data([tf.constant(array[0]) for array in sample.arrays])
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
         prediction = self.model(x, training=False)
         self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
         self.model.compute_metrics(x, y, prediction, sample_weight=weight)
@@ -348,8 +360,8 @@ class TensorFlowEngine:
         steps = tf.shape(arrays[0])[0]
 
         def step(index: Any) -> dict[str, Any]:
-            x, *rest = (array[index] for array in arrays)
-            logs: dict[str, Any] = self.model.train_step((self._scaled(x), *rest))
+            data = self._data([array[index] for array in arrays])
+            logs: dict[str, Any] = self.model.train_step(data)
             return logs
 
         def body(index: Any) -> tuple[Any]:
@@ -402,12 +414,16 @@ class TensorFlowEngine:
 
         tf.cond(first, reset, lambda: tf.constant(False))
 
-    def _scaled(self, x: Any) -> Any:
-        import tensorflow as tf
-
-        if (self._scale, self._offset) == (1.0, 0.0):
-            return tf.cast(x, _input_dtype(self.model))
-        return tf.cast(x, tf.float32) * self._scale + self._offset
+    def _data(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Return features, labels and, where given, weights of a batch as the model takes them."""
+        outputs = max(1, len(declared(self.model, "outputs")))
+        x, y = arrays[: len(self._inputs)], arrays[len(self._inputs) :]
+        scaled = [_scaled(*each) for each in zip(x, self._inputs, self._scaling, strict=True)]
+        return (
+            packed(self.model, "input", scaled),
+            packed(self.model, "output", y[:outputs]),
+            *y[outputs:],
+        )
 
 
 def _to_tensor(array: NDArray[Any]) -> Any:
@@ -423,10 +439,13 @@ def _to_tensor(array: NDArray[Any]) -> Any:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def _input_dtype(model: Any) -> str:
-    """Return the type that a model of one declared input wants, else float32."""
-    inputs: list[Any] = getattr(model, "inputs", None) or []
-    return str(inputs[0].dtype) if len(inputs) == 1 else "float32"
+def _scaled(x: Any, dtype: str, scaling: tuple[float, float]) -> Any:
+    import tensorflow as tf
+
+    if scaling == AS_IT_IS:
+        return tf.cast(x, dtype)
+    scale, offset = scaling
+    return tf.cast(x, tf.float32) * scale + offset
 
 
 def _seed_generators(model: Any) -> list[Any]:

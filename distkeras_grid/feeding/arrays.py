@@ -106,6 +106,29 @@ def numbers_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
     return _numbers(column, name)
 
 
+def as_model_sees(values: NDArray[Any], field: Field, dtype: str = "float32") -> NDArray[Any]:
+    """Return what a model sees of values, as the training engine computes it.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n, *field.shape)
+        As stored.
+    field : Field
+        With the scaling.
+    dtype : str, default "float32"
+        Of the model's input.
+
+    Returns
+    -------
+    ndarray
+        ``values * scale + offset`` as float32; where that changes nothing, the values as `dtype`,
+        for whole numbers may be indices.
+    """
+    if field.scaling == (1.0, 0.0):
+        return values.astype(dtype, copy=False)
+    return values.astype(np.float32) * np.float32(field.scale) + np.float32(field.offset)
+
+
 def is_binary(kind: pa.DataType) -> bool:
     """Return whether values of a type are bytes."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

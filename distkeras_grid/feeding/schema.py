@@ -94,6 +94,11 @@ class Field:
         """Bytes of one decoded value."""
         return self.size * np.dtype(self.dtype).itemsize
 
+    @property
+    def scaling(self) -> tuple[float, float]:
+        """``(scale, offset)``."""
+        return self.scale, self.offset
+
     def to_metadata(self) -> dict[str, Any]:
         """Return the metadata of the Spark column.
 

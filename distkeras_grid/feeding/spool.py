@@ -1,10 +1,11 @@
-"""The rows of one seat in a local file, for reading in any order in every epoch.
+"""The rows of one seat in local files, for reading in any order in every epoch.
 
-Spark delivers rows once. Features go to a file, labels and weights stay in memory.
+Spark delivers rows once. Features go to files, labels and weights stay in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,22 +15,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from distkeras_grid.errors import NoSpaceError
-from distkeras_grid.feeding.arrays import (
-    binary_values,
-    decode_images,
-    features_from_arrow,
-    is_binary,
-    labels_from_arrow,
-    numbers_from_arrow,
-)
-from distkeras_grid.feeding.local_file import LocalFile, local_folder
+from distkeras_grid.feeding.arrays import labels_from_arrow, numbers_from_arrow
+from distkeras_grid.feeding.feature_file import FeatureFile
+from distkeras_grid.feeding.local_file import local_folder
 from distkeras_grid.feeding.schema import Field
 
 # A larger file is not mapped but read.
 MAPPED_BYTES = 64 << 20
-# Images decoded at a time when the spool is sealed.
-DECODE_ROWS = 64
+
+# Names of the columns in which rows travel; of features and labels one for each.
+ROW, WEIGHT = "row", "weight"
+FEATURES, LABEL = "features_{}", "label_{}"
 
 
 @dataclass(frozen=True)
@@ -38,16 +34,16 @@ class Rows:
 
     Parameters
     ----------
-    features : ndarray
-        Shape ``(n, *shape)``, in the type in which they are stored.
-    labels : ndarray
-        Shape ``(n,)`` or ``(n, k)``.
+    features : tuple of ndarray
+        One for each input of the model, shape ``(n, *shape)``, in the type in which it is stored.
+    labels : tuple of ndarray
+        One for each output, shape ``(n,)`` or ``(n, k)``.
     weights : ndarray, optional
         Sample weights, shape ``(n,)``, ``float32``.
     """
 
-    features: NDArray[Any]
-    labels: NDArray[Any]
+    features: tuple[NDArray[Any], ...]
+    labels: tuple[NDArray[Any], ...]
     weights: NDArray[np.float32] | None
 
 
@@ -58,10 +54,12 @@ class Spool:
 
     Parameters
     ----------
-    field : Field
-        The feature column.
+    fields : sequence of Field
+        The feature columns.
+    labels : sequence of str
+        Names of the label columns, for errors.
     folder : Path, optional
-        Where the file lies; Spark's first local directory if not given.
+        Where the files lie; Spark's first local directory if not given.
     mapped_bytes : int, default 64 MiB
         A file up to this size is mapped into memory; see `LocalFile`.
 
@@ -69,29 +67,22 @@ class Spool:
     ----------
     rows : int
         Rows that have come.
-    encoded : bool
-        Whether the file holds image files, which each `gather` decodes.
-
-    Notes
-    -----
-    Image files are decoded once, by `seal`, if that takes at most half of the free space: other
-    seats of the host want theirs.
     """
 
     def __init__(
-        self, field: Field, folder: Path | None = None, mapped_bytes: int = MAPPED_BYTES
+        self,
+        fields: Sequence[Field],
+        labels: Sequence[str],
+        folder: Path | None = None,
+        mapped_bytes: int = MAPPED_BYTES,
     ) -> None:
         self.rows = 0
-        self.encoded = False
-        self._field = field
-        self._folder = folder or local_folder()
-        self._mapped_bytes = mapped_bytes
-        self._file = LocalFile(self._folder, mapped_bytes)
+        self._label_names = labels
         self._numbers: list[NDArray[Any]] = []
-        self._labels: list[NDArray[Any]] = []
+        self._labels: list[list[NDArray[Any]]] = [[] for _ in labels]
         self._weights: list[NDArray[Any]] = []
-        self._sizes: list[NDArray[Any]] = []
-        self._dtype = np.dtype(field.dtype)
+        folder = folder or local_folder()
+        self._files = [FeatureFile(field, folder, mapped_bytes) for field in fields]
 
     def __enter__(self) -> Self:
         return self
@@ -110,24 +101,26 @@ class Spool:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            Columns ``row`` (number of the row in the data set), ``features``, ``label`` and
-            perhaps ``weight``.
+            Columns ``row`` (number of the row in the data set), ``features_0``, ``features_1`` and
+            so on, ``label_0`` and so on, and perhaps ``weight``.
 
         Raises
         ------
         SchemaError
-            If a column holds what the field does not describe.
+            If a column holds what its field does not describe.
         NoSpaceError
             If the disk has no room for the features.
         """
         if batch.num_rows == 0:
             return
-        self._numbers.append(numbers_from_arrow(batch.column("row"), "row"))
-        self._labels.append(labels_from_arrow(batch.column("label"), "label"))
-        if "weight" in batch.schema.names:
-            weights = numbers_from_arrow(batch.column("weight"), "weight")
+        self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW))
+        for place, (name, parts) in enumerate(zip(self._label_names, self._labels, strict=True)):
+            parts.append(labels_from_arrow(batch.column(LABEL.format(place)), name))
+        if WEIGHT in batch.schema.names:
+            weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
             self._weights.append(weights.astype(np.float32, copy=False))
-        self._append_features(batch.column("features"))
+        for place, file in enumerate(self._files):
+            file.append(batch.column(FEATURES.format(place)))
         self.rows += batch.num_rows
 
     def seal(self) -> None:
@@ -136,15 +129,13 @@ class Spool:
         Place ``i`` is from now on the row with the i-th smallest number, in whatever order they
         came: a task that runs again gets the rows in another order.
         """
-        self._file.seal()
         self._order = np.argsort(_joined(self._numbers), kind="stable")
-        self._all_labels = _joined(self._labels)
+        self._all_labels = [_joined(parts) for parts in self._labels]
         self._all_weights = _joined(self._weights) if self._weights else None
-        self._ends = np.cumsum(_joined(self._sizes))
-        for parts in (self._numbers, self._labels, self._weights, self._sizes):
+        for parts in (self._numbers, *self._labels, self._weights):
             parts.clear()
-        if self.encoded and self.rows * self._field.nbytes <= self._file.free_bytes // 2:
-            self._decode()
+        for file in self._files:
+            file.seal(self.rows)
 
     def gather(self, indices: NDArray[np.int64]) -> Rows:
         """Return copies of rows.
@@ -155,48 +146,16 @@ class Spool:
             Places, shape ``(n,)``, each from 0 to ``rows - 1``.
         """
         stored = self._order[indices]
-        weights = None if self._all_weights is None else self._all_weights[stored]
-        return Rows(self._features(stored), self._all_labels[stored], weights)
+        return Rows(
+            features=tuple(file.gather(stored) for file in self._files),
+            labels=tuple(labels[stored] for labels in self._all_labels),
+            weights=None if self._all_weights is None else self._all_weights[stored],
+        )
 
     def close(self) -> None:
-        """Drop the file; a second call changes nothing."""
-        self._file.close()
-
-    def _append_features(self, column: pa.Array) -> None:
-        if is_binary(column.type) and self._field.encoding != "raw":
-            self.encoded = True
-            contents = binary_values(column, self._field.name)
-            self._sizes.append(np.array([len(content) for content in contents]))
-            self._file.write(b"".join(contents))
-            return
-        features = features_from_arrow(column, self._field)
-        self._dtype = features.dtype
-        self._file.write(np.ascontiguousarray(features).data)
-
-    def _decode(self) -> None:
-        decoded = LocalFile(self._folder, self._mapped_bytes)
-        try:
-            for start in range(0, self.rows, DECODE_ROWS):
-                stored = np.arange(start, min(start + DECODE_ROWS, self.rows))
-                decoded.write(self._features(stored).data)
-        except NoSpaceError:
-            # Others have taken the space meanwhile: the encoded file serves as well.
-            decoded.close()
-            return
-        decoded.seal()
-        self._file.close()
-        self._file, self.encoded = decoded, False
-
-    def _features(self, stored: NDArray[np.int64]) -> NDArray[Any]:
-        """Return features by their place in the file."""
-        if self.encoded:
-            stops = self._ends[stored].tolist()
-            starts = np.where(stored > 0, self._ends[stored - 1], 0).tolist()
-            files = [self._file.read(i, j) for i, j in zip(starts, stops, strict=True)]
-            return decode_images(files, self._field)
-        size = self._field.size * self._dtype.itemsize
-        records = self._file.read_records(stored, size)
-        return records.view(self._dtype).reshape(-1, *self._field.shape)
+        """Drop the files; a second call changes nothing."""
+        for file in self._files:
+            file.close()
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

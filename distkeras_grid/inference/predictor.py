@@ -10,23 +10,24 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.shapes import check_fit
+from distkeras_grid.feeding.shapes import Port, check_fit, match, outputs_of
 
 if TYPE_CHECKING:
     import keras
     import pyarrow as pa
     from pyspark import Broadcast
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+    from distkeras_grid.spark.dataframes import FeatureColumns
 
 # Two, so that two models in one query do not drive each other out of a Python worker.
 MODELS_KEPT = 2
@@ -38,12 +39,14 @@ class ModelPredictor:
     Parameters
     ----------
     keras_model : keras.Model
-        Built, with one input and one output; any model that Keras can save.
-    features_col : str or Field, default "features"
+        Built; any model that Keras can save.
+    features_col : str, Field, list or dict, default "features"
         The feature column, as in training: a name where the column's metadata or type describe
-        it, else a `Field`. The model sees the values scaled as in training.
-    output_col : str, default "prediction"
-        The new column: ``array<float>``, the model's output of the row, flattened.
+        it, else a `Field`; of several inputs a list in the model's order, or a dict by their
+        names. The model sees the values scaled as in training.
+    output_col : str, list or dict, default "prediction"
+        The new column: ``array<float>``, the model's output of the row, flattened. Of several
+        outputs one column each, named ``<output_col>_<output>``, or as a list or dict says.
     batch_size : int, default 256
         Rows that the model sees at once; bounds the memory of a task.
     custom_objects : mapping of str to object, optional
@@ -59,8 +62,8 @@ class ModelPredictor:
     def __init__(
         self,
         keras_model: keras.Model,
-        features_col: str | Field = "features",
-        output_col: str = "prediction",
+        features_col: FeatureColumns = "features",
+        output_col: str | Sequence[str] | Mapping[str, str] = "prediction",
         batch_size: int = 256,
         custom_objects: Mapping[str, Any] | None = None,
     ) -> None:
@@ -73,12 +76,12 @@ class ModelPredictor:
         self.custom_objects = dict(custom_objects or {})
 
     def predict(self, df: DataFrame) -> DataFrame:
-        """Return the DataFrame with the new column; computed when Spark needs it.
+        """Return the DataFrame with the new columns; computed when Spark needs it.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            With the feature column; its other columns and their metadata are kept.
+            With the feature columns; its other columns and their metadata are kept.
 
         Returns
         -------
@@ -88,11 +91,11 @@ class ModelPredictor:
         Raises
         ------
         SchemaError
-            If the feature column is missing, cannot be used or does not fit the model, or the
-            output column exists already.
+            If a feature column is missing, cannot be used or does not fit the model, or an output
+            column exists already.
         ConfigurationError
-            If the model cannot be saved, has several inputs or outputs, or `df` comes from Spark
-            Connect.
+            If the model cannot be saved, an input or output has no column, or `df` comes from
+            Spark Connect.
         EnvironmentMismatchError
             If executors lack TensorFlow or have another version.
         """
@@ -105,28 +108,31 @@ class ModelPredictor:
 
         spark = active_session()
         df = as_dataframe(spark, df, "df")
-        if self.output_col in df.columns:
-            raise SchemaError(
-                f"the data have a column {self.output_col!r} already; choose another output_col, "
-                f"or drop it: df.drop({self.output_col!r}). Columns: {', '.join(df.columns)}"
-            )
-        field = resolve_features(df, self.features_col)
-        check_fit(self.keras_model, field)
+        output_cols = output_columns(self.output_col, outputs_of(self.keras_model))
+        for name in output_cols:
+            if name in df.columns:
+                raise SchemaError(
+                    f"the data have a column {name!r} already; choose another output_col, "
+                    f"or drop it: df.drop({name!r}). Columns: {', '.join(df.columns)}"
+                )
+        fields = resolve_features(df, self.features_col, self.keras_model)
+        check_fit(self.keras_model, fields)
         check_executors(spark)
         archive = model_to_bytes(self.keras_model)
-        columns, position, added = _with_features(df, field)
+        columns, places, added = _with_features(df, fields)
         plan = PredictionPlan(
             key=_key(archive, self.custom_objects),
             archive=spark.sparkContext.broadcast(archive),
             custom_objects=self.custom_objects,
-            field=field,
-            position=position,
+            fields=fields,
+            places=places,
             added=added,
-            output_col=self.output_col,
+            output_cols=output_cols,
             batch_size=self.batch_size,
         )
-        output = StructField(self.output_col, ArrayType(FloatType(), containsNull=False), False)
-        schema = StructType([*df.schema.fields, output])
+        kind = ArrayType(FloatType(), containsNull=False)
+        outputs = [StructField(name, kind, nullable=False) for name in output_cols]
+        schema = StructType([*df.schema.fields, *outputs])
         return columns.mapInArrow(partial(predict_batches, plan), schema)
 
 
@@ -142,14 +148,14 @@ class PredictionPlan:
         The model, as ``.keras``.
     custom_objects : mapping of str to object
         The user's own classes and functions.
-    field : Field
-        The feature column.
-    position : int
-        Of the feature column in the batches.
-    added : bool
-        Whether that column was added for this and is not handed on.
-    output_col : str
-        Name of the new column.
+    fields : tuple of Field
+        The feature columns, in the order of the model's inputs.
+    places : tuple of int
+        Of these columns in the batches.
+    added : int
+        How many of the last columns were added for this and are not handed on.
+    output_cols : tuple of str
+        Names of the new columns, in the order of the model's outputs.
     batch_size : int
         Rows the model sees at once.
     """
@@ -157,10 +163,10 @@ class PredictionPlan:
     key: str
     archive: Broadcast[bytes]
     custom_objects: Mapping[str, Any]
-    field: Field
-    position: int
-    added: bool
-    output_col: str
+    fields: tuple[Field, ...]
+    places: tuple[int, ...]
+    added: int
+    output_cols: tuple[str, ...]
     batch_size: int
 
 
@@ -183,41 +189,53 @@ def predict_batches(
     """
     import pyarrow as pa
 
-    from distkeras_grid.feeding.arrays import features_from_arrow
-
     for batch in batches:
         for start in range(0, batch.num_rows, plan.batch_size):
             part = batch.slice(start, plan.batch_size)
-            column = part.column(plan.position)
-            if pa.types.is_struct(column.type):
-                # Flattened and not `field`, which leaves out the nulls and offset of the struct.
-                column = column.flatten()[column.type.get_field_index("bytes")]
-            features = scaled(features_from_arrow(column, plan.field), plan.field)
-            outputs = _model_of(plan).predict_on_batch(features)
             kept = part.num_columns - plan.added
-            arrays = [*part.columns[:kept], as_lists(outputs, len(features))]
-            yield pa.RecordBatch.from_arrays(arrays, [*part.schema.names[:kept], plan.output_col])
+            arrays = [*part.columns[:kept], *_predicted(plan, part)]
+            names = [*part.schema.names[:kept], *plan.output_cols]
+            yield pa.RecordBatch.from_arrays(arrays, names)
 
 
-def scaled(values: npt.NDArray[Any], field: Field) -> npt.NDArray[Any]:
-    """Return what the model sees, as the training engine computes it.
+def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]:
+    """Return the model's outputs for some rows."""
+    import pyarrow as pa
 
-    Parameters
-    ----------
-    values : ndarray, shape (n, *field.shape)
-        As stored.
-    field : Field
-        With the scaling.
+    from distkeras_grid.engine.keras_model import input_dtypes, packed
+    from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
 
-    Returns
-    -------
-    ndarray
-        ``values * scale + offset`` as float32; `values` themselves where that changes nothing,
-        for whole numbers may be indices.
+    # First of all, for it prepares the process in which Keras is imported.
+    model = _model_of(plan)
+    import keras
+
+    seen = []
+    for place, field, dtype in zip(plan.places, plan.fields, input_dtypes(model), strict=True):
+        column = part.column(place)
+        if pa.types.is_struct(column.type):
+            # Flattened and not `field`, which leaves out the nulls and offset of the struct.
+            column = column.flatten()[column.type.get_field_index("bytes")]
+        seen.append(as_model_sees(features_from_arrow(column, field), field, dtype))
+    outputs = keras.tree.flatten(model.predict_on_batch(packed(model, "input", seen)))
+    if len(outputs) != len(plan.output_cols):
+        raise ConfigurationError(
+            f"the model returned {len(outputs)} outputs, but declares {len(plan.output_cols)} to "
+            "Keras; build it as a functional model of all its outputs"
+        )
+    return [as_lists(output, part.num_rows) for output in outputs]
+
+
+def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
+    """Return the names of the new columns, in the order of the model's outputs.
+
+    Examples
+    --------
+    >>> output_columns("prediction", (Port("kind", (3,)), Port("age", (1,))))
+    ('prediction_kind', 'prediction_age')
     """
-    if (field.scale, field.offset) == (1.0, 0.0):
-        return values
-    return values.astype(np.float32) * np.float32(field.scale) + np.float32(field.offset)
+    if isinstance(given, str) and len(outputs) > 1:
+        return tuple(f"{given}_{port.name}" for port in outputs)
+    return match(given, outputs, "output_col")
 
 
 def as_lists(outputs: Any, rows: int) -> pa.ListArray:
@@ -226,20 +244,20 @@ def as_lists(outputs: Any, rows: int) -> pa.ListArray:
     Parameters
     ----------
     outputs : ndarray, shape (rows, ...)
-        What ``predict_on_batch`` returned.
+        One of what ``predict_on_batch`` returned.
     rows : int
         Rows that went in.
 
     Raises
     ------
     ConfigurationError
-        If the model has several outputs, or not one for each row.
+        If it has not one value for each row.
     """
     import pyarrow as pa
 
     if not isinstance(outputs, np.ndarray) or outputs.shape[:1] != (rows,):
         raise ConfigurationError(
-            "the model must return one array with a row for each row of the data; it returned "
+            "a model's output must have a row for each row of the data; it returned "
             f"{getattr(outputs, 'shape', type(outputs).__name__)} for {rows} rows"
         )
     flat = np.ascontiguousarray(outputs, dtype=np.float32).reshape(rows, -1)
@@ -247,17 +265,24 @@ def as_lists(outputs: Any, rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.ravel()))
 
 
-def _with_features(df: DataFrame, field: Field) -> tuple[DataFrame, int, bool]:
-    """Return the columns that tasks read, where the features are, and whether they were added.
+def _with_features(
+    df: DataFrame, fields: Sequence[Field]
+) -> tuple[DataFrame, tuple[int, ...], int]:
+    """Return the columns that tasks read, where the features are, and how many were added.
 
     Bytes are read where they stand; a second column of them would double what Spark moves.
     """
     from distkeras_grid.spark.dataframes import feature_expression, is_binary
 
-    if is_binary(df.schema[field.name].dataType):
-        return df, df.columns.index(field.name), False
-    columns = df.select("*", feature_expression(df, field).alias("_features"))
-    return columns, len(df.columns), True
+    places: list[int] = []
+    added: list[Column] = []
+    for field in fields:
+        if is_binary(df.schema[field.name].dataType):
+            places.append(df.columns.index(field.name))
+            continue
+        places.append(len(df.columns) + len(added))
+        added.append(feature_expression(df, field).alias(f"_features_{len(added)}"))
+    return (df.select("*", *added) if added else df), tuple(places), len(added)
 
 
 def _key(archive: bytes, custom_objects: Mapping[str, Any]) -> str:

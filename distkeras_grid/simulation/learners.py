@@ -94,7 +94,7 @@ class QuadraticLearner:
     >>> learner = QuadraticLearner(np.array([4.0]), curvature=1.0, learning_rate=0.5)
     >>> after = np.empty(1)
     >>> zeros = np.zeros((2, 1, 1))
-    >>> learner.run(learner.weights(), [Block(zeros, zeros)], after).steps, after.tolist()
+    >>> learner.run(learner.weights(), [Block((zeros,), (zeros,))], after).steps, after.tolist()
     (2, [1.0])
     """
 
@@ -128,7 +128,7 @@ class QuadraticLearner:
         losses, steps, samples = 0.0, 0, 0
         for block in blocks:
             steps, samples = steps + block.steps, samples + block.samples
-            for number, targets in enumerate(block.x):
+            for number, targets in enumerate(block.x[0]):
                 weight = None if block.weight is None else block.weight[number]
                 loss, gradient = self._gradient(x, targets, weight)
                 losses += len(targets) * loss

@@ -23,26 +23,29 @@ class SeatRows:
 
     Parameters
     ----------
-    features : ndarray
-        Shape ``(rows, *shape)``.
-    labels : ndarray
-        Shape ``(rows, ...)``.
+    features : tuple of ndarray
+        One for each input of the model, shape ``(rows, *shape)``.
+    labels : tuple of ndarray
+        One for each output, shape ``(rows, ...)``.
     weights : ndarray, optional
         Sample weights, shape ``(rows,)``, ``float32``.
     """
 
-    features: NDArray[Any]
-    labels: NDArray[Any]
+    features: tuple[NDArray[Any], ...]
+    labels: tuple[NDArray[Any], ...]
     weights: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
-        return len(self.features)
+        return len(self.features[0])
 
     def gather(self, window: Window) -> Iterator[Block]:
         """Yield the blocks of a window."""
         for places in window.blocks:
             weight = None if self.weights is None else self.weights[places]
-            yield Block(self.features[places], self.labels[places], weight)
+            x, y = (
+                tuple(array[places] for array in arrays) for arrays in (self.features, self.labels)
+            )
+            yield Block(x, y, weight)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Simulation:
     >>> from distkeras_grid.rules import AveragingRule
     >>> from distkeras_grid.simulation.learners import QuadraticLearner
     >>> learners = [QuadraticLearner(np.array([4.0]), 1.0, learning_rate=0.5) for _ in range(2)]
-    >>> seats = [SeatRows(np.zeros((3, 1)), np.zeros(3)) for _ in range(2)]
+    >>> seats = [SeatRows((np.zeros((3, 1)),), (np.zeros(3),)) for _ in range(2)]
     >>> plan = Plan(AveragingRule(), batch_size=1, window=1)
     >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), plan, learners, seats)
     >>> simulation.run()

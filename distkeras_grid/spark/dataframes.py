@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
 from distkeras_grid.spark.storage import Storage, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+# What users give: for a model of one, for each in the model's order, or by their names.
+FeatureColumns: TypeAlias = str | Field | Sequence[str | Field] | Mapping[str, str | Field]
+LabelColumns: TypeAlias = str | Sequence[str] | Mapping[str, str]
+
 SPLIT_COLUMN = "split"
 # What the tiling job writes beside its tiles.
 MANIFEST = "_dataset.json"
+
+
+# Types in which numbers travel as integers, and their names in Spark's SQL; others are floats.
+_INTEGERS = {"int32": "int", "int64": "bigint"}
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label column.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    size : int or None
+        Length of a label that is an array, None for a number.
+    integer : bool
+        Whether its numbers are integers.
+    """
+
+    name: str
+    size: int | None
+    integer: bool
 
 
 @dataclass(frozen=True)
@@ -25,23 +54,22 @@ class Columns:
 
     Parameters
     ----------
-    features : Field
-        The features; what the model sees is ``value * scale + offset``.
-    label : str
-        Name of the label column.
-    label_size : int or None
-        Length of a label that is an array, None for a number.
-    integer_labels : bool
-        Whether the numbers of the labels are integers.
+    features : tuple of Field
+        One for each input of the model, which sees ``value * scale + offset``.
+    labels : tuple of Label
+        One for each output.
     weight : str or None
         Name of the column of sample weights.
     """
 
-    features: Field
-    label: str
-    label_size: int | None
-    integer_labels: bool
+    features: tuple[Field, ...]
+    labels: tuple[Label, ...]
     weight: str | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the features of one row."""
+        return sum(field.nbytes for field in self.features)
 
 
 def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFrame:
@@ -161,37 +189,69 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
 
 
 def resolve_columns(
-    frame: DataFrame, features_col: str | Field, label_col: str, weight_col: str | None = None
+    frame: DataFrame,
+    features_col: FeatureColumns,
+    label_col: LabelColumns,
+    weight_col: str | None = None,
+    *,
+    model: Any = None,
 ) -> Columns:
-    """Find and check the columns a run reads; looks at no more than one row.
+    """Find and check the columns a run reads; looks at no more than one row for each.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The data.
+    features_col, label_col : str, Field, list or dict
+        As in `distkeras_grid.feeding.shapes.match`.
+    weight_col : str, optional
+        Column of sample weights.
+    model : keras.Model, optional
+        Whose inputs and outputs the columns are for; one of each where it declares none.
 
     Raises
     ------
+    ConfigurationError
+        If an input or an output has no column.
     SchemaError
         If a column is missing or of a type that cannot be used.
     """
-    features = resolve_features(frame, features_col)
-    label_type = _column_type(frame, label_col, "label_col")
-    label_size, integer_labels = _label_kind(frame, label_col, label_type)
+    features = resolve_features(frame, features_col, model)
+    names = match(label_col, outputs_of(model), "label_col")
+    labels = tuple(_resolve_label(frame, name) for name in names)
     if weight_col is not None:
         kind = _column_type(frame, weight_col, "sample_weight_col")
         if not is_number(kind):
             raise SchemaError(
                 f"sample_weight_col {weight_col!r} must be a number, it is {kind.simpleString()}."
             )
-    return Columns(features, label_col, label_size, integer_labels, weight_col)
+    return Columns(features, labels, weight_col)
 
 
-def resolve_features(frame: DataFrame, features_col: str | Field) -> Field:
-    """Return the `Field` of the feature column: the one given, or the column's own metadata.
+def resolve_features(
+    frame: DataFrame, features_col: FeatureColumns, model: Any = None
+) -> tuple[Field, ...]:
+    """Return the `Field` of each feature column, in the order of the model's inputs.
 
-    Arrays and Spark ML vectors need neither; their length is that of the first row.
+    It is the one given, or the column's own metadata. Arrays and Spark ML vectors need neither;
+    their length is that of the first row. Integers stay integers where the input asks for them.
 
     Raises
     ------
+    ConfigurationError
+        If an input has no column.
     SchemaError
-        If the column is missing, or binary without metadata or `Field`.
+        If a column is missing, or binary without metadata or `Field`.
     """
+    inputs = inputs_of(model)
+    given = match(features_col, inputs, "features_col")
+    dtypes = [port.dtype for port in inputs] or ["float32"]
+    return tuple(
+        _resolve_feature(frame, column, dtype) for column, dtype in zip(given, dtypes, strict=True)
+    )
+
+
+def _resolve_feature(frame: DataFrame, features_col: str | Field, wanted: str) -> Field:
     name = features_col.name if isinstance(features_col, Field) else features_col
     kind = _column_type(frame, name, "features_col")
     if isinstance(features_col, Field):
@@ -205,10 +265,11 @@ def resolve_features(frame: DataFrame, features_col: str | Field) -> Field:
             f'Describe it: features_col=Field("{name}", shape=(height, width, channels), '
             f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
         )
+    dtype = wanted if wanted in _INTEGERS and _holds_integers(kind) else "float32"
     if is_number(kind):
-        return Field(name, shape=(1,), dtype="float32")
+        return Field(name, shape=(1,), dtype=dtype)
     if is_vector(kind) or is_number_array(kind):
-        return Field(name, shape=(_first_length(frame, name),), dtype="float32")
+        return Field(name, shape=(_first_length(frame, name),), dtype=dtype)
     raise SchemaError(
         f"features_col {name!r} is {kind.simpleString()}; usable are binary, array of numbers, "
         "Spark ML vector and number."
@@ -216,7 +277,7 @@ def resolve_features(frame: DataFrame, features_col: str | Field) -> Field:
 
 
 def feature_expression(frame: DataFrame, field: Field) -> Column:
-    """Return the column as the tasks read it: binary, or ``array<float>``."""
+    """Return the column as the tasks read it: binary, or an array of floats or integers."""
     from pyspark.sql import functions as F
 
     column = F.col(quoted(field.name))
@@ -227,9 +288,10 @@ def feature_expression(frame: DataFrame, field: Field) -> Column:
         return vector_to_array(column, "float32")
     if is_binary(kind):
         return F.col(f"{quoted(field.name)}.bytes") if kind.typeName() == "struct" else column
+    element = _INTEGERS.get(field.dtype, "float")
     if is_number(kind):
-        return F.array(column.cast("float"))
-    return column.cast("array<float>")
+        return F.array(column.cast(element))
+    return column.cast(f"array<{element}>")
 
 
 def quoted(name: str) -> str:
@@ -278,13 +340,19 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
     return frame.schema[name].dataType
 
 
-def _label_kind(frame: DataFrame, name: str, kind: DataType) -> tuple[int | None, bool]:
-    from pyspark.sql.types import BooleanType, IntegralType
+def _holds_integers(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, BooleanType, IntegralType
 
+    element = kind.elementType if isinstance(kind, ArrayType) else kind
+    return isinstance(element, IntegralType | BooleanType)
+
+
+def _resolve_label(frame: DataFrame, name: str) -> Label:
+    kind = _column_type(frame, name, "label_col")
     if is_number(kind):
-        return None, isinstance(kind, IntegralType | BooleanType)
+        return Label(name, None, _holds_integers(kind))
     if is_number_array(kind) or is_vector(kind):
-        return _first_length(frame, name), False
+        return Label(name, _first_length(frame, name), integer=False)
     raise SchemaError(
         f"label_col {name!r} is {kind.simpleString()}; usable are an integer or float column, or "
         "an array of numbers (one-hot, regression). Texts become integers with "

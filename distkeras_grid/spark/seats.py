@@ -14,9 +14,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
+from distkeras_grid.feeding.spool import FEATURES, LABEL, ROW, WEIGHT
 from distkeras_grid.spark.dataframes import (
     SPLIT_COLUMN,
     Columns,
+    Label,
     feature_expression,
     is_vector,
     quoted,
@@ -26,8 +28,6 @@ from distkeras_grid.spark.partitions import partition_key
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Names of the columns that travel to the workers.
-ROW, FEATURES, LABEL, WEIGHT = "row", "features", "label", "weight"
 _SEAT = "_distkeras_grid_seat"
 _KEY = "key"
 
@@ -50,16 +50,15 @@ class DataSummary:
         Rows in all.
     partition_rows : tuple of (int, int)
         Partition number and its rows, ascending.
-    label_low, label_high : float
-        Smallest and largest number among the labels.
+    label_ranges : tuple of (float, float)
+        Of each label column the smallest and the largest number.
     splits : tuple of str
         Values of the split column, sorted; empty without such a column.
     """
 
     rows: int
     partition_rows: tuple[tuple[int, int], ...]
-    label_low: float
-    label_high: float
+    label_ranges: tuple[tuple[float, float], ...]
     splits: tuple[str, ...]
 
 
@@ -77,21 +76,17 @@ def summarize(frame: DataFrame, columns: Columns) -> DataSummary:
     """
     from pyspark.sql import functions as F
 
-    label = label_expression(frame, columns)
-    low, high = (label, label)
-    broken = label.isNull()
-    if columns.label_size is not None:
-        low, high = F.array_min(label), F.array_max(label)
-        broken = broken | (F.size(label) != columns.label_size)
     split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None).cast("string")
     found = (
         frame.groupBy(F.spark_partition_id().alias("partition"))
         .agg(
             F.count(F.lit(1)).alias("rows"),
-            F.min(low).alias("low"),
-            F.max(high).alias("high"),
-            F.sum((broken | F.isnan(high.cast("double"))).cast("long")).alias("broken"),
             F.collect_set(split).alias("splits"),
+            *(
+                aggregate
+                for place, label in enumerate(columns.labels)
+                for aggregate in _label_aggregates(frame, label, place)
+            ),
         )
         .collect()
     )
@@ -103,13 +98,14 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
     rows = sum(row["rows"] for row in found)
     if rows == 0:
         raise EmptyDataError("The data have no rows; check the path and the filter.")
-    broken = sum(row["broken"] or 0 for row in found)
-    if broken:
-        shape = f"of {columns.label_size} numbers" if columns.label_size else "that is a number"
-        raise LabelError(
-            f"{broken} of {rows} rows have no label {shape} in column {columns.label!r}; "
-            "drop or mend them first."
-        )
+    for place, label in enumerate(columns.labels):
+        broken = sum(row[f"broken_{place}"] or 0 for row in found)
+        if broken:
+            shape = f"of {label.size} numbers" if label.size else "that is a number"
+            raise LabelError(
+                f"{broken} of {rows} rows have no label {shape} in column {label.name!r}; "
+                "drop or mend them first."
+            )
     splits = tuple(sorted({str(s) for row in found for s in row["splits"]}))
     if len(splits) > 1:
         raise SplitLeakError(
@@ -119,10 +115,34 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
     return DataSummary(
         rows=rows,
         partition_rows=tuple(sorted((row["partition"], row["rows"]) for row in found)),
-        label_low=float(min(row["low"] for row in found if row["low"] is not None)),
-        label_high=float(max(row["high"] for row in found if row["high"] is not None)),
+        label_ranges=tuple(_label_range(found, place) for place in range(len(columns.labels))),
         splits=splits,
     )
+
+
+def _label_aggregates(frame: DataFrame, label: Label, place: int) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    value = label_expression(frame, label)
+    low, high = (value, value)
+    broken = value.isNull()
+    if label.size is not None:
+        low, high = F.array_min(value), F.array_max(value)
+        broken = broken | (F.size(value) != label.size)
+    broken = broken | F.isnan(high.cast("double"))
+    return [
+        F.min(low).alias(f"low_{place}"),
+        F.max(high).alias(f"high_{place}"),
+        F.sum(broken.cast("long")).alias(f"broken_{place}"),
+    ]
+
+
+def _label_range(found: list[Any], place: int) -> tuple[float, float]:
+    low, high = (
+        [row[f"{end}_{place}"] for row in found if row[f"{end}_{place}"] is not None]
+        for end in ("low", "high")
+    )
+    return float(min(low)), float(max(high))
 
 
 def largest_seat(rows: int, seats: int) -> int:
@@ -157,7 +177,9 @@ def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
     if "Exchange" not in plan.queryExecution().executedPlan().toString():
         yield frame
         return
-    names = [columns.features.name, columns.label, columns.weight, SPLIT_COLUMN]
+    features = [field.name for field in columns.features]
+    labels = [label.name for label in columns.labels]
+    names = [*features, *labels, columns.weight, SPLIT_COLUMN]
     chosen = [quoted(name) for name in frame.columns if name in names]
     kept = frame.select(*chosen).persist(StorageLevel.DISK_ONLY)
     try:
@@ -187,16 +209,12 @@ def deal(
     Returns
     -------
     DataFrame
-        Columns ``row`` (long, the row's number), ``features``, ``label`` (long, double or
-        ``array<float>``) and, if asked for, ``weight`` (float).
+        Columns ``row`` (long, the row's number), those of `travelling` and, if asked for,
+        ``weight`` (float).
     """
     from pyspark.sql import functions as F
 
-    chosen = [
-        _row_number(summary).alias(ROW),
-        feature_expression(frame, columns.features).alias(FEATURES),
-        label_expression(frame, columns).alias(LABEL),
-    ]
+    chosen = [_row_number(summary).alias(ROW), *travelling(frame, columns)]
     if columns.weight is not None:
         chosen.append(F.col(quoted(columns.weight)).cast("float").alias(WEIGHT))
     row, dealt = F.col(ROW), frame.select(*chosen)
@@ -232,15 +250,25 @@ def _row_number(summary: DataSummary) -> Column:
     return F.when(place < count, place + start).otherwise(F.raise_error(CHANGED).cast("long"))
 
 
-def label_expression(frame: DataFrame, columns: Columns) -> Column:
-    """Return the label as the tasks read it: long, double or ``array<float>``."""
+def travelling(frame: DataFrame, columns: Columns) -> list[Column]:
+    """Return features and labels as the tasks read them: ``features_0``, ..., ``label_0``, ..."""
+    features = [feature_expression(frame, field) for field in columns.features]
+    labels = [label_expression(frame, label) for label in columns.labels]
+    return [
+        *(column.alias(FEATURES.format(place)) for place, column in enumerate(features)),
+        *(column.alias(LABEL.format(place)) for place, column in enumerate(labels)),
+    ]
+
+
+def label_expression(frame: DataFrame, label: Label) -> Column:
+    """Return a label as the tasks read it: long, double or ``array<float>``."""
     from pyspark.sql import functions as F
 
-    label = F.col(quoted(columns.label))
-    if is_vector(frame.schema[columns.label].dataType):
+    column = F.col(quoted(label.name))
+    if is_vector(frame.schema[label.name].dataType):
         from pyspark.ml.functions import vector_to_array
 
-        return vector_to_array(label, "float32")
-    if columns.label_size is not None:
-        return label.cast("array<float>")
-    return label.cast("long" if columns.integer_labels else "double")
+        return vector_to_array(column, "float32")
+    if label.size is not None:
+        return column.cast("array<float>")
+    return column.cast("long" if label.integer else "double")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.feeding.schema import Field
     from distkeras_grid.rules import DeepGradientCompression, Rule
     from distkeras_grid.simulation.cluster import Cluster
+    from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
     from distkeras_grid.trainers.preparation import TrainRequest
     from distkeras_grid.trainers.simulated import SimulatedRun
     from distkeras_grid.weights import Vector
@@ -37,8 +37,8 @@ class CommonArguments(TypedDict, total=False):
     loss_weights: Any
     num_workers: int | None
     batch_size: int
-    features_col: str | Field
-    label_col: str
+    features_col: FeatureColumns
+    label_col: LabelColumns
     num_epoch: int
     communication_window: int | Literal["epoch", "once"] | None
     learning_rate: float | None
@@ -71,10 +71,11 @@ class Trainer(ABC):
     batch_size : int, default 32
         Rows in a batch of *one* worker. Nothing scales it or the learning rate: to follow what
         ``fit`` does with a batch of b, give b / num_workers.
-    features_col : str or Field, default "features"
-        Column of the features.
-    label_col : str, default "label"
-        Column of the labels.
+    features_col : str, Field, list or dict, default "features"
+        Column of the features; of a model of several inputs a list in their order, or a dict by
+        their names.
+    label_col : str, list or dict, default "label"
+        Column of the labels; for several outputs as above.
     num_epoch : int, default 1
         Passes over the data.
     communication_window : int, "epoch" or "once", optional
@@ -146,8 +147,8 @@ class Trainer(ABC):
         loss_weights: Any = None,
         num_workers: int | None = None,
         batch_size: int = 32,
-        features_col: str | Field = "features",
-        label_col: str = "label",
+        features_col: FeatureColumns = "features",
+        label_col: LabelColumns = "label",
         num_epoch: int = 1,
         communication_window: int | Literal["epoch", "once"] | None = None,
         learning_rate: float | None = None,
@@ -230,9 +231,9 @@ class Trainer(ABC):
         callbacks : sequence of keras.callbacks.Callback, default ()
             Called on the driver at the end of each epoch; hooks of single batches are not.
         class_weight : mapping of int to float, optional
-            Weight of the samples of each class.
+            Weight of the samples of each class; of models with one output.
         sample_weight_col : str, optional
-            Column of sample weights.
+            Column of sample weights, one for each row: of several outputs, for all of them.
         seed : int, optional
             Seed of the mixing and of the workers' random layers; default a fresh one, which the
             history keeps.
@@ -289,8 +290,8 @@ class Trainer(ABC):
         Parameters
         ----------
         data : tuple of ndarray, DataFrame or str
-            ``(features, labels)`` or ``(features, labels, sample_weights)``; or what `train`
-            takes, collected on the driver.
+            ``(features, labels)`` or ``(features, labels, sample_weights)``, of several inputs or
+            outputs as lists or dicts of arrays; or what `train` takes, collected on the driver.
         cluster : Cluster
             Workers, speeds, network, losses. Where it gives no ``batch_seconds``, a batch is timed
             on this machine once.

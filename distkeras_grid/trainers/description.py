@@ -76,8 +76,8 @@ def describe_run(
         "compile": plan["compile_settings"],
         "data": request.data if isinstance(request.data, str) else "DataFrame",
         "rows": settings.rows,
-        "features": {"name": columns.features.name, **columns.features.to_metadata()},
-        "label": columns.label,
+        "features": [{"name": field.name, **field.to_metadata()} for field in columns.features],
+        "labels": [label.name for label in columns.labels],
         "trainable_size": settings.trainable_size,
         "statistics_size": settings.statistics_size,
         "versions": {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import keras
 
-from distkeras_grid.engine.combination import check_combination, combine_models
+from distkeras_grid.engine.combination import check_combinable, check_combination, combine_models
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import (
     model_from_bytes,
@@ -97,7 +97,8 @@ class EnsembleTrainer(Trainer):
         return MemberRule()
 
     def check_request(self, request: TrainRequest) -> None:
-        """Refuse what looks at one center."""
+        """Refuse models that cannot be combined, and what looks at one center."""
+        check_combinable(self.keras_model)
         if request.validation_data is not None or request.callbacks:
             raise ConfigurationError(
                 "EnsembleTrainer has as many centers as members: leave validation_data and "

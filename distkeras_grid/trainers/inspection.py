@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import DataError, SplitLeakError
-from distkeras_grid.feeding.shapes import output_size
+from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
 from distkeras_grid.spark.seats import DataSummary, summarize
 from distkeras_grid.trainers.labels import check_classes, check_labels
@@ -45,7 +45,7 @@ def inspect_training(
         If `class_weight` names a class that neither data nor model have.
     """
     summary = _summarize(frame, columns)
-    outputs = output_size(model)
+    outputs = outputs_of(model)
     check_labels(columns, summary, model.loss, outputs)
     check_classes(class_weight, columns, summary, outputs)
     return summary
@@ -79,7 +79,7 @@ def inspect_validation(
             "the data hold rows of more than one split, perhaps those that are trained on; take "
             f"one: validation_data.where(\"{SPLIT_COLUMN} = 'test'\")."
         ) from error
-    check_labels(columns, summary, model.loss, output_size(model))
+    check_labels(columns, summary, model.loss, outputs_of(model))
     common = sorted({*summary.splits} & {*training.splits})
     if common:
         raise SplitLeakError(

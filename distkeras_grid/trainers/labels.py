@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, LabelError
 
 if TYPE_CHECKING:
-    from distkeras_grid.spark.dataframes import Columns
+    from distkeras_grid.feeding.shapes import Port
+    from distkeras_grid.spark.dataframes import Columns, Label
     from distkeras_grid.spark.seats import DataSummary
 
 SPARSE_LOSSES = frozenset({"sparse_categorical_crossentropy", "sparsecategoricalcrossentropy"})
@@ -36,19 +37,74 @@ def loss_name(loss: Any) -> str:
     return str(name).lower()
 
 
-def check_labels(columns: Columns, summary: DataSummary, loss: Any, outputs: int | None) -> None:
-    """Refuse labels that the model's loss cannot take.
+def losses_of(loss: Any, outputs: Sequence[Port]) -> tuple[Any, ...]:
+    """Return the loss of each output, None where there is none or nobody knows it.
+
+    Parameters
+    ----------
+    loss : str, callable, keras.losses.Loss, list or dict
+        As in ``keras.Model.compile``.
+    outputs : sequence of Port
+        The model's.
+
+    Examples
+    --------
+    >>> from distkeras_grid.feeding.shapes import Port
+    >>> outputs = (Port("kind", (3,)), Port("size", (1,)))
+    >>> losses_of({"size": "mse", "kind": "crossentropy"}, outputs)
+    ('crossentropy', 'mse')
+    >>> losses_of("mse", outputs)
+    ('mse', 'mse')
+    """
+    count = max(1, len(outputs))
+    if isinstance(loss, Mapping):
+        return tuple(loss.get(port.name) for port in outputs) or (None,)
+    if isinstance(loss, list | tuple):
+        return tuple(loss) if len(loss) == count else (None,) * count
+    return (loss,) * count
+
+
+def check_labels(
+    columns: Columns, summary: DataSummary, loss: Any, outputs: Sequence[Port]
+) -> None:
+    """Refuse labels that the model's losses cannot take.
 
     Parameters
     ----------
     columns : Columns
         Kind and length of the labels.
     summary : DataSummary
+        Their smallest and largest numbers.
+    loss : str, callable, keras.losses.Loss, list or dict
+        The model's loss or losses; unknown ones are not checked.
+    outputs : sequence of Port
+        The model's; empty if unknown, which checks less.
+
+    Raises
+    ------
+    LabelError
+        Names the column, the range that came in and the one the model takes.
+    """
+    sizes = [port.size for port in outputs] or [None]
+    losses = losses_of(loss, outputs)
+    each = zip(columns.labels, summary.label_ranges, losses, sizes, strict=True)
+    for label, span, its_loss, size in each:
+        check_label(label, span, its_loss, size)
+
+
+def check_label(label: Label, span: tuple[float, float], loss: Any, outputs: int | None) -> None:
+    """Refuse the labels of one column that the loss of its output cannot take.
+
+    Parameters
+    ----------
+    label : Label
+        Kind and length of the labels.
+    span : (float, float)
         Their smallest and largest number.
     loss : str, callable or keras.losses.Loss
-        The model's loss; unknown ones are not checked.
+        Unknown ones are not checked.
     outputs : int or None
-        Length of the model's output; None if unknown, which checks less.
+        Length of the output; None if unknown, which checks less.
 
     Raises
     ------
@@ -56,36 +112,36 @@ def check_labels(columns: Columns, summary: DataSummary, loss: Any, outputs: int
         Names the column, the range that came in and the one the model takes.
     """
     name = loss_name(loss)
-    low, high = summary.label_low, summary.label_high
+    low, high = span
     if name in SPARSE_LOSSES:
-        if columns.label_size is not None and columns.label_size != 1:
+        if label.size is not None and label.size != 1:
             raise LabelError(
-                f"{name} takes integer labels, but {columns.label!r} holds arrays of "
-                f"{columns.label_size} numbers; use categorical_crossentropy for one-hot labels."
+                f"{name} takes integer labels, but {label.name!r} holds arrays of "
+                f"{label.size} numbers; use categorical_crossentropy for one-hot labels."
             )
         if outputs is not None and not (low >= 0 and high < outputs):
             raise LabelError(
-                f"Labels in column {columns.label!r} run from {low:g} to {high:g}, but the "
+                f"Labels in column {label.name!r} run from {low:g} to {high:g}, but the "
                 f"model's output has {outputs} classes and takes 0 to {outputs - 1}."
             )
     elif name in CATEGORICAL_LOSSES:
-        _check_array(columns, name, outputs)
+        _check_array(label, name, outputs)
     elif name in BINARY_LOSSES and not (low >= 0 and high <= 1):
         raise LabelError(
-            f"{name} takes labels from 0 to 1, but those in column {columns.label!r} run "
+            f"{name} takes labels from 0 to 1, but those in column {label.name!r} run "
             f"from {low:g} to {high:g}."
         )
 
 
-def _check_array(columns: Columns, name: str, outputs: int | None) -> None:
-    if columns.label_size is None:
+def _check_array(label: Label, name: str, outputs: int | None) -> None:
+    if label.size is None:
         raise LabelError(
-            f"{name} takes one-hot labels, but column {columns.label!r} holds single numbers; "
+            f"{name} takes one-hot labels, but column {label.name!r} holds single numbers; "
             "use sparse_categorical_crossentropy for integer labels."
         )
-    if outputs is not None and columns.label_size != outputs:
+    if outputs is not None and label.size != outputs:
         raise LabelError(
-            f"Labels in column {columns.label!r} are arrays of {columns.label_size} numbers, but "
+            f"Labels in column {label.name!r} are arrays of {label.size} numbers, but "
             f"the model's output has {outputs}."
         )
 
@@ -94,9 +150,11 @@ def check_classes(
     class_weight: Mapping[int, float] | None,
     columns: Columns,
     summary: DataSummary,
-    outputs: int | None,
+    outputs: Sequence[Port],
 ) -> None:
     """Refuse class weights of classes that neither the labels nor the model have.
+
+    The model is of one output; see `distkeras_grid.feeding.shapes.check_one_output`.
 
     Parameters
     ----------
@@ -106,20 +164,24 @@ def check_classes(
         Length of the labels.
     summary : DataSummary
         Their smallest and largest number.
-    outputs : int or None
-        Length of the model's output, None if unknown.
+    outputs : sequence of Port
+        The model's, empty if unknown.
 
     Raises
     ------
     ConfigurationError
         Names the class and the range.
     """
-    low, high = min(0, int(summary.label_low)), max(1, int(summary.label_high), (outputs or 0) - 1)
-    if columns.label_size is not None and columns.label_size > 1:
-        low, high = 0, columns.label_size - 1
-    unknown = sorted(number for number in class_weight or {} if not low <= number <= high)
+    if class_weight is None:
+        return
+    (label,), (span,) = columns.labels, summary.label_ranges
+    size = outputs[0].size if outputs else None
+    low, high = min(0, int(span[0])), max(1, int(span[1]), (size or 0) - 1)
+    if label.size is not None and label.size > 1:
+        low, high = 0, label.size - 1
+    unknown = sorted(number for number in class_weight if not low <= number <= high)
     if unknown:
         raise ConfigurationError(
-            f"class_weight names class {unknown[0]}, but classes in column {columns.label!r} and "
-            f"of the model run from {low} to {high}. Received: {dict(class_weight or {})!r}."
+            f"class_weight names class {unknown[0]}, but classes in column {label.name!r} and "
+            f"of the model run from {low} to {high}. Received: {dict(class_weight)!r}."
         )

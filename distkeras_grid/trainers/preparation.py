@@ -28,7 +28,7 @@ from distkeras_grid.engine.keras_model import (
 )
 from distkeras_grid.engine.local_steps import check_plain_sgd, check_reset, check_unscaled
 from distkeras_grid.feeding.batches import BLOCK_STEPS
-from distkeras_grid.feeding.shapes import check_fit
+from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.compression import wire_of
@@ -240,10 +240,15 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
     trainer.check_request(request)
     spark = active_session()
     frame = as_dataframe(spark, request.data)
+    check_one_output(request.class_weight, outputs_of(trainer.keras_model))
     columns = resolve_columns(
-        frame, trainer.features_col, trainer.label_col, request.sample_weight_col
+        frame,
+        trainer.features_col,
+        trainer.label_col,
+        request.sample_weight_col,
+        model=trainer.keras_model,
     )
-    held_out = _validation_columns(spark, columns, request)
+    held_out = _validation_columns(spark, columns, trainer, request)
     model, compile_settings = compiled_copy(trainer)
     check_rule(trainer, model)
     check_fit(model, columns.features)
@@ -281,7 +286,7 @@ def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Ch
             ),
             slots=executor_slots(setting),
             workers=workers,
-            validation_bytes=0 if validation is None else validation.features.nbytes,
+            validation_bytes=0 if validation is None else validation.feature_bytes,
         )
     )
     return _Checked(
@@ -395,6 +400,7 @@ def _plan(
         compile_settings=checked.compile_settings.to_json(),
         custom_objects=trainer.custom_objects,
         features=checked.columns.features,
+        labels=tuple(label.name for label in checked.columns.labels),
         batch_size=trainer.batch_size,
         window=checked.window.batches,
         epochs_per_window=trainer.num_epoch if checked.window.once else 1,
@@ -425,7 +431,7 @@ def _model_size(
     weights = int(model.count_params())
     size = ModelSize(
         weights=weights,
-        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.features.nbytes,
+        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.row_bytes,
         server_vectors=server_vectors,
         worker_vectors=worker_vectors(trainer.compression),
     )
@@ -495,13 +501,18 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
 
 
 def _validation_columns(
-    spark: SparkSession, columns: Columns, request: TrainRequest
+    spark: SparkSession, columns: Columns, trainer: Trainer, request: TrainRequest
 ) -> tuple[DataFrame, Columns] | None:
     if request.validation_data is None:
         return None
     frame = as_dataframe(spark, request.validation_data, "validation_data")
     with naming("validation_data"):
-        return frame, resolve_columns(frame, columns.features, columns.label)
+        return frame, resolve_columns(
+            frame,
+            columns.features,
+            [label.name for label in columns.labels],
+            model=trainer.keras_model,
+        )
 
 
 def _collect_validation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,21 @@ from distkeras_grid.engine.keras_model import model_to_bytes, set_flat_weights
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.schema import DTYPES, Field
-from distkeras_grid.feeding.shapes import check_fit, output_size
+from distkeras_grid.feeding.shapes import (
+    Port,
+    check_fit,
+    check_one_output,
+    inputs_of,
+    match,
+    outputs_of,
+)
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.simulation.run import Simulation
-from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
+from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
 from distkeras_grid.spark.seats import DataSummary, largest_seat
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.trainers.arguments import (
@@ -76,23 +83,26 @@ class SimulatedRun:
 class _Rows:
     """All rows, in this process."""
 
-    features: NDArray[Any]
-    labels: NDArray[Any]
+    features: tuple[NDArray[Any], ...]
+    labels: tuple[NDArray[Any], ...]
     weights: NDArray[np.float32] | None
-    field: Field
+    fields: tuple[Field, ...]
+
+    def __len__(self) -> int:
+        return len(self.features[0])
 
     def deal(
         self, seats: int, seed: int | None, class_weight: Mapping[int, float] | None
     ) -> list[SeatRows]:
         """Return the rows of each seat: mixed by `seed`, or consecutive without one."""
         weights = sample_weights(self.labels, self.weights, class_weight)
-        rows = np.arange(len(self.features))
+        rows = np.arange(len(self))
         if seed is not None:
             rows = np.random.default_rng(seed).permutation(rows)
         return [
             SeatRows(
-                self.features[part],
-                self.labels[part],
+                tuple(features[part] for features in self.features),
+                tuple(labels[part] for labels in self.labels),
                 None if weights is None else weights[part],
             )
             for part in np.array_split(rows, seats)
@@ -112,15 +122,16 @@ def simulate(
     """Run a trainer in simulated time; `Trainer.simulate` has the meanings."""
     check_backend()
     class_weight = checked_class_weight(class_weight)
+    check_one_output(class_weight, outputs_of(trainer.keras_model))
     model, settings = compiled_copy(trainer)
     check_rule(trainer, model)
     rows = _read(trainer, data, model, class_weight)
     with naming("validation_data"):
         held_out = None if validation_data is None else _read(trainer, validation_data, model)
-    plan = _plan(trainer, model, len(rows.features), cluster.workers)
+    plan = _plan(trainer, model, len(rows), cluster.workers)
     plan = replace(plan, shuffle=shuffle, seed=checked_seed(seed))
     seats = rows.deal(cluster.workers, plan.seed if shuffle else None, class_weight)
-    engine = _engine(trainer, model, settings, plan, rows.field)
+    engine = _engine(trainer, model, settings, plan, rows.fields)
     if cluster.batch_seconds is None:
         cluster = replace(cluster, batch_seconds=_measure(engine, plan, seats[0]))
     simulation = Simulation(
@@ -171,14 +182,17 @@ def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan
 
 
 def _engine(
-    trainer: Trainer, model: keras.Model, settings: CompileSettings, plan: Plan, rows: Field
+    trainer: Trainer,
+    model: keras.Model,
+    settings: CompileSettings,
+    plan: Plan,
+    fields: tuple[Field, ...],
 ) -> TensorFlowEngine:
     return load_engine(
         model_to_bytes(model),
         settings.to_json(),
         custom_objects=trainer.custom_objects,
-        scale=rows.scale,
-        offset=rows.offset,
+        scaling=tuple(field.scaling for field in fields),
         block_shape=None if plan.window is None else (plan.window, plan.batch_size),
         jit=trainer.jit,
         local_steps=plan.rule.local_steps,
@@ -228,7 +242,7 @@ def _watch(trainer: Trainer, simulation: Simulation, said: Sequence[str]) -> Non
 def _evaluation(model: keras.Model, rows: _Rows | None) -> Any:
     if rows is None:
         return None
-    held_out = ValidationData(rows.features, rows.labels, rows.field)
+    held_out = ValidationData(rows.features, rows.labels, rows.fields)
 
     def evaluate(center: Any) -> dict[str, float]:
         set_flat_weights(model, center)
@@ -248,7 +262,7 @@ def _read(
         return _from_arrays(data, model, class_weight)
     spark = active_session()
     frame = as_dataframe(spark, data)
-    columns = resolve_columns(frame, trainer.features_col, trainer.label_col)
+    columns = resolve_columns(frame, trainer.features_col, trainer.label_col, model=model)
     check_fit(model, columns.features)
     inspect_training(frame, columns, model, class_weight)
     held = ValidationData.collect(frame, columns)
@@ -256,29 +270,59 @@ def _read(
 
 
 def _from_arrays(data: Any, model: keras.Model, class_weight: Mapping[int, float] | None) -> _Rows:
-    arrays = [np.asarray(array) for array in data]
-    lengths = [len(array) if array.ndim else 0 for array in arrays]
-    if len(arrays) not in (2, 3) or len(set(lengths)) != 1 or lengths[0] == 0:
+    if len(data) not in (2, 3):
         raise DataError(
-            "Arrays are (features, labels) or (features, labels, sample weights) of the same "
-            f"number of rows, at least 1. Received lengths: {lengths}."
+            "Arrays are (features, labels) or (features, labels, sample weights). "
+            f"Received: {len(data)} items."
         )
-    features, labels = arrays[:2]
-    if features.dtype.name not in DTYPES:
-        raise DataError(f"Features are one of {', '.join(DTYPES)}. Received: {features.dtype}.")
-    of_rows = Field("features", features.shape[1:], features.dtype.name)
-    check_fit(model, of_rows)
-    columns = Columns(
-        of_rows,
-        "label",
-        label_size=None if labels.ndim == 1 else int(labels.shape[-1]),
-        integer_labels=labels.dtype.kind in "iu",
-    )
-    summary = DataSummary(
-        len(labels), ((0, len(labels)),), float(labels.min()), float(labels.max()), ()
-    )
-    outputs = output_size(model)
+    inputs, outputs = inputs_of(model), outputs_of(model)
+    features = _arrays(data[0], inputs, "features")
+    labels = _arrays(data[1], outputs, "labels")
+    weights = tuple(np.asarray(given, np.float32) for given in data[2:])
+    _check_lengths((*features, *labels, *weights))
+    fields = tuple(_field(*named) for named in _named(inputs, features, "features"))
+    check_fit(model, fields)
+    described = tuple(_label(*named) for named in _named(outputs, labels, "label"))
+    columns = Columns(fields, described)
+    ranges = tuple((float(array.min()), float(array.max())) for array in labels)
+    summary = DataSummary(len(labels[0]), ((0, len(labels[0])),), ranges, ())
     check_labels(columns, summary, model.loss, outputs)
     check_classes(class_weight, columns, summary, outputs)
-    weights = np.asarray(arrays[2], np.float32) if len(arrays) == 3 else None
-    return _Rows(features, labels, weights, of_rows)
+    return _Rows(features, labels, weights[0] if weights else None, fields)
+
+
+def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
+    # Of a model of one, a list is the array's content.
+    several = len(ports) > 1 or isinstance(given, Mapping)
+    items = match(given, ports, what) if several else (given,)
+    return tuple(np.asarray(item) for item in items)
+
+
+def _check_lengths(arrays: Sequence[NDArray[Any]]) -> None:
+    lengths = [len(array) if array.ndim else 0 for array in arrays]
+    if len(set(lengths)) != 1 or lengths[0] == 0:
+        raise DataError(
+            "Arrays of features, labels and sample weights have the same number of rows, at least "
+            f"1. Received lengths: {lengths}."
+        )
+
+
+def _named(
+    ports: Sequence[Port], arrays: Sequence[NDArray[Any]], one: str
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Return arrays with their names: those of the model's ends where it has several."""
+    names = [port.name for port in ports] if len(arrays) > 1 else [one]
+    return zip(names, arrays, strict=True)
+
+
+def _field(name: str, array: NDArray[Any]) -> Field:
+    if array.dtype.name not in DTYPES:
+        raise DataError(
+            f"Features are one of {', '.join(DTYPES)}. Received: {array.dtype} for {name!r}."
+        )
+    return Field(name, array.shape[1:], array.dtype.name)
+
+
+def _label(name: str, array: NDArray[Any]) -> Label:
+    size = None if array.ndim == 1 else int(array.shape[-1])
+    return Label(name, size, integer=array.dtype.kind in "iu")

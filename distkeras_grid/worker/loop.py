@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -151,32 +151,35 @@ def gather(
         rows = spool.gather(indices.ravel())
         weight = sample_weights(rows.labels, rows.weights, class_weight)
         yield Block(
-            x=_in_blocks(rows.features, indices),
-            y=_in_blocks(rows.labels, indices),
+            x=tuple(_in_blocks(features, indices) for features in rows.features),
+            y=tuple(_in_blocks(labels, indices) for labels in rows.labels),
             weight=None if weight is None else _in_blocks(weight, indices),
         )
 
 
 def sample_weights(
-    labels: NDArray[np.generic],
+    labels: Sequence[NDArray[Any]],
     weights: NDArray[np.float32] | None,
     class_weight: Mapping[int, float] | None,
 ) -> NDArray[np.float32] | None:
     """Multiply sample weights by the weight of each label's class, which is named as in Keras.
 
     Of several numbers the place of the largest is the class, a single one is the class itself.
+    Classes are those of the only label; sample weights are of the row, whatever its labels.
 
     Examples
     --------
-    >>> sample_weights(np.array([0, 1, 1]), None, {1: 2.0}).tolist()
+    >>> sample_weights([np.array([0, 1, 1])], None, {1: 2.0}).tolist()
     [1.0, 2.0, 2.0]
-    >>> sample_weights(np.array([[0, 1], [1, 0]]), np.array([1, 3], np.float32), {1: 2.0}).tolist()
+    >>> label = np.array([[0, 1], [1, 0]])
+    >>> sample_weights([label], np.array([1, 3], np.float32), {1: 2.0}).tolist()
     [2.0, 3.0]
     """
     if class_weight is None:
         return weights
-    single = labels.ndim == 1 or labels.shape[-1] == 1
-    classes = np.rint(labels.reshape(-1)) if single else labels.argmax(axis=-1)
+    (label,) = labels
+    single = label.ndim == 1 or label.shape[-1] == 1
+    classes = np.rint(label.reshape(-1)) if single else label.argmax(axis=-1)
     factors = np.array([class_weight.get(int(c), 1.0) for c in classes], dtype=np.float32)
     return factors if weights is None else factors * weights
 

@@ -64,8 +64,10 @@ class WorkerPlan:
         JSON of `CompileSettings`.
     custom_objects : mapping of str to object
         The user's own classes and functions.
-    features : Field
-        The feature column.
+    features : tuple of Field
+        The feature columns, in the order of the model's inputs.
+    labels : tuple of str
+        Names of the label columns, in the order of its outputs.
     batch_size : int
         Rows in a batch.
     window : int or None
@@ -106,7 +108,8 @@ class WorkerPlan:
     model: bytes = field(repr=False)
     compile_settings: Mapping[str, Any]
     custom_objects: Mapping[str, Any]
-    features: Field
+    features: tuple[Field, ...]
+    labels: tuple[str, ...]
     batch_size: int
     window: int | None
     epochs_per_window: int
@@ -161,7 +164,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
         compression=wire_of(plan.compression),
     )
     clock = time.perf_counter()
-    with client, Spool(plan.features) as spool:
+    with client, Spool(plan.features, plan.labels) as spool:
         # Rows that do not arrive are Spark's to bring again: such an error ends this attempt only.
         for batch in batches:
             with _reported(client):
@@ -276,8 +279,7 @@ def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
         plan.model,
         plan.compile_settings,
         custom_objects=plan.custom_objects,
-        scale=plan.features.scale,
-        offset=plan.features.offset,
+        scaling=tuple(field.scaling for field in plan.features),
         block_shape=None if plan.window is None else (plan.window, plan.batch_size),
         jit=plan.jit,
         local_steps=plan.rule.local_steps,

@@ -32,7 +32,7 @@ def write_data(folder: Path, spark) -> None:
     numbers = pa.array(range(ROWS))
     for part in range(TASKS):
         rows = slice(part, None, TASKS)
-        table = {"row": numbers[rows], "label": numbers[rows]}
+        table = {"row": numbers[rows], "label_0": numbers[rows]}
         contents = pa.array([value.tobytes() for value in values[rows]])
         lists = pa.FixedSizeListArray.from_arrays(
             values[rows].astype(np.float32).ravel(), NUMBERS
@@ -40,11 +40,11 @@ def write_data(folder: Path, spark) -> None:
         for kind, column in (("bytes", contents), ("floats", lists)):
             (folder / kind).mkdir(exist_ok=True)
             pq.write_table(
-                pa.table({**table, "features": column}), folder / kind / f"{part}.parquet"
+                pa.table({**table, "features_0": column}), folder / kind / f"{part}.parquet"
             )
     floats = spark.read.parquet(str(folder / "floats"))
     vectors = floats.withColumn(
-        "features", array_to_vector(F.col("features").cast("array<double>"))
+        "features_0", array_to_vector(F.col("features_0").cast("array<double>"))
     )
     vectors.write.parquet(str(folder / "vectors"))
 
@@ -56,7 +56,7 @@ def read_vectors(spark, folder: Path) -> int:
     def count(rows: Iterator) -> Iterator[int]:
         import numpy as np
 
-        yield int(np.stack([row.features.toArray() for row in rows]).shape[0])
+        yield int(np.stack([row.features_0.toArray() for row in rows]).shape[0])
 
     return sum(spark.read.parquet(str(folder / "vectors")).rdd.mapPartitions(count).collect())
 
@@ -70,7 +70,7 @@ def read_arrow(kind: str, field: Field, spool: bool = False) -> Callable[..., in
 
             from distkeras_grid.feeding.arrays import features_from_arrow
 
-            rows = sum(len(features_from_arrow(b.column("features"), field)) for b in batches)
+            rows = sum(len(features_from_arrow(b.column("features_0"), field)) for b in batches)
             yield pa.RecordBatch.from_pydict({"rows": pa.array([rows])})
 
         def store(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ def read_arrow(kind: str, field: Field, spool: bool = False) -> Callable[..., in
 
             from distkeras_grid.feeding.spool import Spool
 
-            with Spool(field) as rows:
+            with Spool((field,), ("label",)) as rows:
                 for batch in batches:
                     rows.append(batch)
                 rows.seal()
@@ -97,7 +97,7 @@ def read_arrow(kind: str, field: Field, spool: bool = False) -> Callable[..., in
 def read_alone(_, folder: Path) -> int:
     """Pyarrow without Spark, one process."""
     return sum(
-        len(features_from_arrow(batch.column("features"), FIELD))
+        len(features_from_arrow(batch.column("features_0"), FIELD))
         for part in sorted((folder / "bytes").iterdir())
         for batch in pq.ParquetFile(part).iter_batches(10_000)
     )

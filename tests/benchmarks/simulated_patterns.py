@@ -167,7 +167,7 @@ def rounds(quorum: float, seed: int, count: int) -> Simulation:
     """Return `count` rounds of five workers with exponential times of mean 1, done."""
     learners = [QuadraticLearner(np.zeros(1), 1.0, 0.5) for _ in range(5)]
     # The late have windows left when the others are done.
-    seats = [SeatRows(np.zeros((count, 1)), np.zeros(count)) for _ in range(5)]
+    seats = [SeatRows((np.zeros((count, 1)),), (np.zeros(count),)) for _ in range(5)]
     plan = Plan(AveragingRule(), batch_size=1, window=1, shuffle=False, quorum=quorum)
     simulation = Simulation(
         Cluster(5, batch_seconds=1.0, times="exponential", seed=seed), plan, learners, seats

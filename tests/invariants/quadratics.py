@@ -64,7 +64,7 @@ def build(
     **cluster,
 ):
     """A run that has not begun; `rows` are each worker's targets, ``(rows, size)``."""
-    seats = [SeatRows(np.asarray(r, dtype), np.zeros(len(r))) for r in rows]
+    seats = [SeatRows((np.asarray(r, dtype),), (np.zeros(len(r)),)) for r in rows]
     if learners is None:
         learners = [
             Watched(np.array(start, dtype), curvature, rate, momentum, rule.local_steps)

@@ -66,6 +66,13 @@ def test_flags_and_settings_together():
     ) == {"features_col": "image", "num_workers": 3, "num_epoch": 2, "loss": "mse", "batch_size": 4}
 
 
+def test_several_columns_are_named_in_the_order_of_the_model():
+    assert arguments_of("--features", "image,age", "--label", "kind") == {
+        "features_col": ["image", "age"],
+        "label_col": "kind",
+    }
+
+
 def test_the_same_argument_as_flag_and_as_setting_is_refused():
     with pytest.raises(ConfigurationError, match=r"--batch-size and --set batch_size=\.\.\."):
         arguments_of("--batch-size", "4", "--set", "batch_size=8")
@@ -120,6 +127,8 @@ def test_a_model_function_that_needs_more_is_refused():
         call_model_function("m:build", build, Field("x", (4,)))
     with pytest.raises(ConfigurationError, match="needs width; known of column 'image'"):
         call_model_function("m:build", build, PIXELS)
+    with pytest.raises(ConfigurationError, match="nothing is told of several feature columns"):
+        call_model_function("m:build", build, None)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_optimizer_is_the_one_that_is_named():
 
 
 def test_both_sides_have_the_same_rows(spark, path, data, tmp_path):
-    assert (data.rows, len(data.test.labels), data.classes) == (192, 64, 2)
+    assert (data.rows, len(data.test), data.classes) == (192, 64, 2)
     few = load_data(path, 50, tmp_path)
     assert few.fingerprint != data.fingerprint
     images, labels = np.load(tmp_path / IMAGES_FILE), np.load(tmp_path / LABELS_FILE)
@@ -158,6 +158,7 @@ def test_the_examiner_judges_the_weights_it_is_given(data):
     bright = before.copy()
     bright[-1] += 1000  # the bias of the last class
     assert examiner.accuracy("mlp", bright) == pytest.approx(0.5)
-    images, labels = data.test.features.reshape(-1, 36) / 255.0, data.test.labels
+    (pixels,), (labels,) = data.test.features, data.test.labels
+    images = pixels.reshape(-1, 36) / 255.0
     expected = float(np.mean(keras.ops.argmax(model(images), axis=1) == labels))
     assert examiner.accuracy("mlp", before) == pytest.approx(expected)

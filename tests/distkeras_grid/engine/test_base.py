@@ -8,7 +8,7 @@ from distkeras_grid.errors import DataError
 
 
 def test_block_counts_steps_and_samples():
-    block = Block(np.zeros((3, 4, 2)), np.zeros((3, 4)))
+    block = Block((np.zeros((3, 4, 2)),), (np.zeros((3, 4)),))
     assert (block.steps, block.samples, len(block.arrays)) == (3, 12, 2)
     assert len(Block(block.x, block.y, np.ones((3, 4), np.float32)).arrays) == 3
 
@@ -20,7 +20,7 @@ def test_block_counts_steps_and_samples():
 )
 def test_block_refuses_arrays_that_disagree(x, y):
     with pytest.raises(DataError, match="same \\(steps, batch\\)"):
-        Block(np.zeros(x), np.zeros(y))
+        Block((np.zeros(x),), (np.zeros(y),))
 
 
 @pytest.mark.parametrize("shape", [7, (2, 3), ()])

@@ -12,7 +12,7 @@ from distkeras_grid.engine.base import Block
 
 pytestmark = pytest.mark.tensorflow
 
-OPTIONS = {"scale": 0.5, "offset": 0.1, "block_shape": (4, 3)}
+OPTIONS = {"scaling": ((0.5, 0.1),), "block_shape": (4, 3)}
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def load(archive, settings=None, **options):
 
 def train(engine):
     rng = np.random.default_rng(1)
-    block = Block(rng.normal(size=(4, 3, 5)), rng.normal(size=(4, 3, 2)).astype(np.float32))
-    last = Block(block.x[:1, :2], block.y[:1, :2])
+    block = Block((rng.normal(size=(4, 3, 5)),), (rng.normal(size=(4, 3, 2)).astype(np.float32),))
+    last = block.part(slice(1), slice(2))
     vector, after = engine.weights(), np.empty(engine.layout.size, np.float32)
     results = []
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_kept_engine_takes_the_weights_and_the_optimizer_of_the_new_archive(mode
 @pytest.mark.parametrize(
     "change",
     [
-        {"scale": 0.25},
+        {"scaling": ((0.25, 0.1),)},
         {"block_shape": (5, 3)},
         {"jit": False},
         {"settings": {"optimizer": "sgd"}},
@@ -113,10 +113,10 @@ def test_engines_with_the_users_own_code_are_not_kept(archive):
 
 
 def test_the_oldest_engine_goes(archive):
-    engine = load(archive, scale=1.0)
-    load(archive, scale=2.0)
-    load(archive, scale=3.0)
-    assert load(archive, scale=1.0) is not engine
+    engine = load(archive, scaling=((1.0, 0.1),))
+    load(archive, scaling=((2.0, 0.1),))
+    load(archive, scaling=((3.0, 0.1),))
+    assert load(archive, scaling=((1.0, 0.1),)) is not engine
 
 
 def test_other_threads_in_a_running_process_are_a_warning(caplog):

@@ -67,7 +67,7 @@ def train(worker, rule, window):
     before, after, payload = (np.empty_like(center.vector) for _ in range(3))
     center.greet(0, before)
     for start in range(0, STEPS, window):
-        block = Block(x[start : start + window], y[start : start + window])
+        block = Block((x[start : start + window],), (y[start : start + window],))
         result = worker.run(before, [block], after)
         propose_vector(rule, cut, before, after, result.steps, payload)
         center.fold(payload, CommitInfo(0, result.steps, result.samples, 0))
@@ -95,7 +95,7 @@ def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
         sums += np.concatenate([np.asarray(g).ravel() for g in gradients])
         reference.optimizer.apply(gradients, reference.trainable_variables)
     after = np.empty_like(before)
-    blocks = [Block(x[:3], y[:3]), Block(x[3:4], y[3:4])]
+    blocks = [Block((x[:3],), (y[:3],)), Block((x[3:4],), (y[3:4],))]
     for _ in range(2):  # a second window begins with a new sum
         worker.run(before, blocks, after)
         np.testing.assert_allclose(after, sums, rtol=1e-5, atol=1e-7)
@@ -106,7 +106,7 @@ def test_statistics_travel_beside_the_gradients():
     x, y = data()
     worker = engine(batch_norm=True)
     before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
-    worker.run(before, [Block(x[:2], y[:2])], after)
+    worker.run(before, [Block((x[:2],), (y[:2],))], after)
     cut = worker.layout.trainable_size
     held = np.concatenate([np.asarray(v) for v in worker.model.non_trainable_variables])
     np.testing.assert_array_equal(after[cut:], held)
@@ -167,7 +167,7 @@ def test_a_train_step_that_applies_nothing_is_refused():
     net.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     x, y = data()
     with pytest.raises(ConfigurationError, match="train_step of Idle applied nothing"):
-        TensorFlowEngine(net, local_steps=LocalSteps.GRADIENT).warm_up(Block(x, y))
+        TensorFlowEngine(net, local_steps=LocalSteps.GRADIENT).warm_up(Block((x,), (y,)))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_an_engine_that_is_kept_takes_over_the_next_run_of_its_own_kind():
     archive = model_to_bytes(model(keras.optimizers.SGD(0.1)))
     first = load_engine(archive, local_steps=LocalSteps.GRADIENT)
     x, y = data()
-    first.run(first.weights(), [Block(x[:2], y[:2])], np.empty(first.layout.size, np.float32))
+    first.run(first.weights(), [Block((x[:2],), (y[:2],))], np.empty(first.layout.size, np.float32))
     again = load_engine(archive, local_steps=LocalSteps.GRADIENT)
     assert again is first
     assert int(again.model.optimizer.iterations.numpy()) == 0

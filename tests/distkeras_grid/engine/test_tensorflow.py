@@ -110,9 +110,12 @@ def blocks_of(arrays, start, stop):
     """Cut rows into a block of whole batches and one of the rest."""
     whole = (stop - start) // BATCH
     cuts = [(start, start + whole * BATCH, whole), (start + whole * BATCH, stop, 1)]
-    return [
-        Block(*(a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)) for i, j, n in cuts if j > i
-    ]
+    blocks = []
+    for i, j, n in cuts:
+        if j > i:
+            x, y, *weight = (a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)
+            blocks.append(Block((x,), (y,), *weight))
+    return blocks
 
 
 def train(engine, arrays, window=7, epochs=1):
@@ -145,7 +148,7 @@ def fitted(model, arrays, epochs=1):
 def engine_for(model, **options):
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
-    options = {"scale": SCALE, "offset": OFFSET, "block_shape": (7, BATCH), **options}
+    options = {"scaling": ((SCALE, OFFSET),), "block_shape": (7, BATCH), **options}
     return TensorFlowEngine(model, **options)
 
 
@@ -327,11 +330,11 @@ def test_integer_inputs_arrive_as_integers():
     weight = keras.layers.Embedding(5, 1, embeddings_initializer="zeros")(inputs)
     model = keras.Model(inputs, weight)
     model.compile(keras.optimizers.SGD(1.0), negative_sum)
-    engine = engine_for(model, scale=1.0, offset=0.0)
+    engine = engine_for(model, scaling=())
     assert not engine.jit
     after = np.empty(5, np.float32)
     rows = np.array([[0, 1], [2, 4]])
-    engine.run(engine.weights(), [Block(rows, rows)], after)
+    engine.run(engine.weights(), [Block((rows,), (rows,))], after)
     assert after.tolist() == [1, 1, 1, 0, 1]
 
 

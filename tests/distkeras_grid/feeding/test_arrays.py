@@ -9,6 +9,7 @@ from PIL import Image
 
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.arrays import (
+    as_model_sees,
     decode_images,
     features_from_arrow,
     labels_from_arrow,
@@ -174,3 +175,16 @@ def test_labels_that_do_not_fit_are_refused(column, message):
 def test_no_labels_give_no_rows():
     assert labels_from_arrow(pa.array([], pa.list_(pa.float32())), "label").shape[0] == 0
     assert numbers_from_arrow(pa.array([], pa.int64()), "row").shape == (0,)
+
+
+def test_values_are_scaled_as_in_training():
+    field = Field("x", (2,), scale=0.5, offset=-1.0)
+    result = as_model_sees(np.array([[0, 255]], np.uint8), field, "int32")
+    assert result.dtype == np.float32
+    assert result.tolist() == [[-1.0, 126.5]]
+
+
+def test_values_without_scaling_are_of_the_type_of_the_input():
+    indices, field = np.array([[3]], np.int64), Field("x", (1,), "int64")
+    assert as_model_sees(indices, field, "int32").dtype == np.int32
+    assert as_model_sees(indices, field).dtype == np.float32

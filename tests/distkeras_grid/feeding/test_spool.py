@@ -33,8 +33,8 @@ def batch(numbers, weights=False, encoding="raw", label=int):
     ]
     columns = {
         "row": pa.array(numbers, pa.int64()),
-        "features": pa.array(contents, pa.binary()),
-        "label": pa.array([label(number) for number in numbers]),
+        "features_0": pa.array(contents, pa.binary()),
+        "label_0": pa.array([label(number) for number in numbers]),
     }
     if weights:
         columns["weight"] = pa.array([number / 2 for number in numbers], pa.float32())
@@ -42,7 +42,7 @@ def batch(numbers, weights=False, encoding="raw", label=int):
 
 
 def sealed(batches, field=None, **options):
-    spool = Spool(field or Field("image", SHAPE), **options)
+    spool = Spool((field or Field("image", SHAPE),), ("label",), **options)
     for each in batches:
         spool.append(each)
     spool.seal()
@@ -60,8 +60,8 @@ def test_rows_come_back_by_number_however_they_came(encoding, weights, mapped, t
         assert spool.rows == 100
         rows = spool.gather(np.array([0, 99, 5, 5]))
         expected = [0, 297, 15, 15]
-        assert np.array_equal(rows.features, pixels_of(expected))
-        assert rows.labels.tolist() == expected
+        assert np.array_equal(rows.features[0], pixels_of(expected))
+        assert rows.labels[0].tolist() == expected
         assert (rows.weights.tolist() if weights else rows.weights) == (
             [number / 2 for number in expected] if weights else None
         )
@@ -71,16 +71,57 @@ def test_lists_and_one_hot_labels_and_empty_batches():
     rows = pa.RecordBatch.from_pydict(
         {
             "row": pa.array([1, 0]),
-            "features": pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32())),
-            "label": pa.array([[0.0, 1.0], [1.0, 0.0]]),
+            "features_0": pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32())),
+            "label_0": pa.array([[0.0, 1.0], [1.0, 0.0]]),
         }
     )
     with sealed(
         [rows.slice(0, 0), rows, rows.slice(2)], Field("x", (2,), dtype="float32")
     ) as spool:
         back = spool.gather(np.array([0, 1]))
-        assert back.features.tolist() == [[3, 4], [1.5, 2]]
-        assert back.labels.tolist() == [[1, 0], [0, 1]]
+        assert back.features[0].tolist() == [[3, 4], [1.5, 2]]
+        assert back.labels[0].tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("mapped", [1 << 20, 0], ids=["mapped", "read"])
+def test_several_columns_keep_their_own_types(mapped, tmp_path):
+    numbers = [5, 0, 3, 1]
+    columns = {
+        "row": pa.array(numbers),
+        "features_0": batch(numbers, encoding="png").column("features_0"),
+        "features_1": pa.array([[n, -n] for n in numbers], pa.list_(pa.int32())),
+        "features_2": pa.array([[n / 2] for n in numbers], pa.list_(pa.float32())),
+        "label_0": pa.array(numbers),
+        "label_1": pa.array([[n / 4, 1.0] for n in numbers], pa.list_(pa.float32())),
+    }
+    fields = (
+        Field("image", SHAPE, encoding="png"),
+        Field("words", (2,), "int32"),
+        Field("size", (1,), "float32"),
+    )
+    with Spool(fields, ("kind", "place"), tmp_path, mapped) as spool:
+        spool.append(pa.RecordBatch.from_pydict(columns))
+        spool.seal()
+        rows = spool.gather(np.array([3, 1]))
+    image, words, size = rows.features
+    kind, place = rows.labels
+    assert np.array_equal(image, pixels_of([5, 1]))
+    assert (words.dtype, words.tolist()) == (np.int32, [[5, -5], [1, -1]])
+    assert (size.dtype, size.tolist()) == (np.float32, [[2.5], [0.5]])
+    assert (kind.dtype, kind.tolist()) == (np.int64, [5, 1])
+    assert (place.dtype, place.tolist()) == (np.float32, [[1.25, 1.0], [0.25, 1.0]])
+
+
+def test_a_label_that_cannot_be_used_is_named():
+    columns = {
+        "row": pa.array([0]),
+        "features_0": pa.array([[1.0]], pa.list_(pa.float32())),
+        "label_0": pa.array([1]),
+        "label_1": pa.array([None], pa.int64()),
+    }
+    fields = (Field("x", (1,), "float32"),)
+    with Spool(fields, ("a", "b")) as spool, pytest.raises(SchemaError, match="'b'"):
+        spool.append(pa.RecordBatch.from_pydict(columns))
 
 
 def test_no_rows_at_all():
@@ -90,8 +131,8 @@ def test_no_rows_at_all():
 
 def test_gathered_rows_are_copies():
     with sealed([batch([0, 1])]) as spool:
-        spool.gather(np.array([0])).features[:] = 99
-        assert spool.gather(np.array([0])).features.max() == 0
+        spool.gather(np.array([0])).features[0][:] = 99
+        assert spool.gather(np.array([0])).features[0].max() == 0
 
 
 def test_images_are_decoded_once_if_half_of_the_free_space_is_enough(monkeypatch):
@@ -99,13 +140,13 @@ def test_images_are_decoded_once_if_half_of_the_free_space_is_enough(monkeypatch
     needed = 10 * 20
     for spare, encoded in ((0, False), (-2, True)):
         usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 2 * needed + spare)
-        with Spool(field) as spool:
+        with Spool((field,), ("label",)) as spool:
             spool.append(batch(list(range(10)), encoding="png"))
             monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
             spool.seal()
             monkeypatch.undo()
-            assert spool.encoded is encoded
-            features = spool.gather(np.array([3, 7])).features
+            assert spool._files[0].encoded is encoded
+            features = spool.gather(np.array([3, 7])).features[0]
             assert np.array_equal(features, pixels_of([3, 7]))
 
 
@@ -113,16 +154,16 @@ def test_images_stay_encoded_if_the_space_goes_while_they_are_decoded(monkeypatc
     def full(self, content):
         raise NoSpaceError("full")
 
-    with Spool(Field("image", SHAPE, encoding="png")) as spool:
+    with Spool((Field("image", SHAPE, encoding="png"),), ("label",)) as spool:
         spool.append(batch([0, 1, 2], encoding="png"))
         monkeypatch.setattr(local_file.LocalFile, "write", full)
         spool.seal()
-        assert spool.encoded
-        assert np.array_equal(spool.gather(np.array([2])).features, pixels_of([2]))
+        assert spool._files[0].encoded
+        assert np.array_equal(spool.gather(np.array([2])).features[0], pixels_of([2]))
 
 
 def test_full_disk_is_refused_with_the_arithmetic(monkeypatch, tmp_path):
-    with Spool(Field("image", SHAPE), folder=tmp_path) as spool:
+    with Spool((Field("image", SHAPE),), ("label",), folder=tmp_path) as spool:
         spool.append(batch([0, 1]))
         usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 59)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -143,13 +184,14 @@ def test_write_that_fails_is_a_full_disk_too(tmp_path):
 
 def test_file_that_lost_bytes_is_an_error(tmp_path):
     with sealed([batch([0, 1])], folder=tmp_path, mapped_bytes=0) as spool:
-        spool._file._file.truncate(30)
+        spool._files[0]._file._file.truncate(30)
         with pytest.raises(StorageError, match="gave 10 of 20 bytes at 20 of 40"):
             spool.gather(np.array([1]))
 
 
 def test_value_that_does_not_fit_is_refused():
-    with Spool(Field("image", (5, 5, 1))) as spool, pytest.raises(SchemaError, match="'image'"):
+    field = Field("image", (5, 5, 1))
+    with Spool((field,), ("label",)) as spool, pytest.raises(SchemaError, match="'image'"):
         spool.append(batch([0]))
 
 
@@ -168,8 +210,8 @@ def test_large_files_do_not_count_as_memory(mapped, tmp_path):
         pa.RecordBatch.from_pydict(
             {
                 "row": pa.array([number]),
-                "features": pa.array([bytes([number]) * field.nbytes]),
-                "label": pa.array([number]),
+                "features_0": pa.array([bytes([number]) * field.nbytes]),
+                "label_0": pa.array([number]),
             }
         )
         for number in range(100)
@@ -178,7 +220,7 @@ def test_large_files_do_not_count_as_memory(mapped, tmp_path):
     with sealed(batches, field, folder=tmp_path, mapped_bytes=size - (not mapped)) as spool:
         order = np.random.default_rng(0).permutation(100)
         rows = spool.gather(order)
-        assert np.array_equal(rows.features[:, 7, 7, 0], order)
+        assert np.array_equal(rows.features[0][:, 7, 7, 0], order)
         assert mapped_bytes() == (size if mapped else 0)
 
 

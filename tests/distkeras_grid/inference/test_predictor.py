@@ -5,7 +5,8 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError, SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.inference.predictor import ModelPredictor, as_lists, scaled
+from distkeras_grid.feeding.shapes import Port
+from distkeras_grid.inference.predictor import ModelPredictor, as_lists, output_columns
 
 IMAGE = Field("image", (2, 2, 1), scale=1 / 255, classes=("dark", "light"))
 
@@ -17,21 +18,26 @@ def test_outputs_of_any_shape_become_one_list_a_row():
     assert as_lists(np.array([0.5, 1.5]), 2).to_pylist() == [[0.5], [1.5]]
 
 
-@pytest.mark.parametrize("outputs", [[np.zeros((2, 1)), np.zeros((2, 1))], np.zeros((3, 1))])
-def test_outputs_that_are_not_one_array_with_a_row_each_are_refused(outputs):
+def test_an_output_without_a_value_for_each_row_is_refused():
     with pytest.raises(ConfigurationError, match="for 2 rows"):
-        as_lists(outputs, 2)
+        as_lists(np.zeros((3, 1)), 2)
 
 
-def test_values_are_scaled_as_in_training():
-    field = Field("x", (2,), scale=0.5, offset=-1.0)
-    result = scaled(np.array([[0, 255]], np.uint8), field)
-    assert result.dtype == np.float32
-    assert result.tolist() == [[-1.0, 126.5]]
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("p", ("p_kind", "p_age")),
+        (["k", "a"], ("k", "a")),
+        ({"age": "years", "kind": "k"}, ("k", "years")),
+    ],
+)
+def test_each_output_gets_a_column(given, names):
+    assert output_columns(given, (Port("kind", (3,)), Port("age", (1,)))) == names
 
 
-def test_values_without_scaling_stay_what_they_are():
-    assert scaled(np.array([[3]], np.int64), Field("x", (1,), "int64")).dtype == np.int64
+def test_one_output_keeps_the_name():
+    assert output_columns("p", (Port("kind", (3,)),)) == ("p",)
+    assert output_columns("p", ()) == ("p",)
 
 
 def test_a_batch_holds_at_least_a_row():

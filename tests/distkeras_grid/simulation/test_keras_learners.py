@@ -51,7 +51,7 @@ def learners(rule, optimizer="adam", count=WORKERS):
 def seats():
     rng = np.random.default_rng(0)
     return [
-        SeatRows(rng.normal(size=(ROWS, 5)).astype(np.float32), rng.integers(0, 3, ROWS))
+        SeatRows((rng.normal(size=(ROWS, 5)).astype(np.float32),), (rng.integers(0, 3, ROWS),))
         for _ in range(WORKERS)
     ]
 

@@ -21,7 +21,7 @@ from distkeras_grid.simulation.run import Simulation
 
 def build(rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=None, **cluster):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
-    seats = [SeatRows(np.ones((count, 2)), np.zeros(count)) for count in rows]
+    seats = [SeatRows((np.ones((count, 2)),), (np.zeros(count),)) for count in rows]
     rule = rule or DownpourRule()
     learners = [
         QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.local_steps)
@@ -201,7 +201,7 @@ def test_another_attempt_has_an_engine_of_its_own():
             super().renew(steps)
 
     learner = Told(np.array([8.0]), 1.0, 0.5)
-    rows = SeatRows(np.ones((9, 1)), np.zeros(9))
+    rows = SeatRows((np.ones((9, 1)),), (np.zeros(9),))
     cluster = Cluster(1, batch_seconds=1.0, outages=[Outage(0, at=5.0, seconds=1.0)])
     Simulation(cluster, Plan(DownpourRule(), 1, 2), [learner], [rows]).run()
     assert learner.steps == (0, 4)
@@ -353,7 +353,7 @@ def test_a_window_may_be_an_epoch_or_all():
 
 
 def test_sample_weights_travel_with_their_rows():
-    rows = SeatRows(np.array([[4.0], [8.0]]), np.zeros(2), np.array([3, 1], np.float32))
+    rows = SeatRows((np.array([[4.0], [8.0]]),), (np.zeros(2),), np.array([3, 1], np.float32))
     learner = QuadraticLearner(np.array([0.0]), 1.0, 1.0)
     found = Simulation(
         Cluster(1, batch_seconds=1.0), Plan(SequentialRule(), 2, 1), [learner], [rows]
@@ -379,7 +379,7 @@ def test_a_quadratic_needs_neither_tensorflow_nor_spark():
 
 def test_each_worker_has_a_learner_and_rows():
     learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
-    rows = SeatRows(np.zeros((1, 1)), np.zeros(1))
+    rows = SeatRows((np.zeros((1, 1)),), (np.zeros(1),))
     with pytest.raises(ConfigurationError, match="2 workers, 1 learners and 2 seats"):
         Simulation(
             Cluster(2, batch_seconds=1.0), Plan(DownpourRule(), 1, 1), [learner], [rows, rows]
@@ -396,6 +396,6 @@ def test_weights_that_are_no_longer_finite_end_the_run():
 
 def test_a_loss_that_is_not_finite_ends_the_run():
     found = build()
-    found.workers[1].rows.features[2] = np.nan
+    found.workers[1].rows.features[0][2] = np.nan
     with pytest.raises(NonFiniteLossError, match="nan in epoch 1, window 2 of worker 1"):
         found.run()

@@ -80,19 +80,19 @@ def test_a_binary_column_without_metadata_prints_the_field_to_write(frame):
 
 def test_a_field_describes_a_binary_column(frame):
     field = Field("image", (2,))
-    assert resolve_features(frame, field) == field
+    assert resolve_features(frame, field) == (field,)
 
 
 def test_metadata_of_the_column_are_found_after_select_and_filter(frame):
     field = Field("image", (1, 2, 1), scale=1 / 255, classes=("a", "b"))
     described = frame.withMetadata("image", field.to_metadata())
     kept = described.select("image", "label").where("label = 1")
-    assert resolve_features(kept, "image") == field
+    assert resolve_features(kept, "image") == (field,)
 
 
 @pytest.mark.parametrize("name", ["numbers", "vector"])
 def test_arrays_and_vectors_need_no_description(frame, name):
-    field = resolve_features(frame, name)
+    (field,) = resolve_features(frame, name)
     assert (field.shape, field.dtype) == ((2,), "float32")
     values = frame.select(feature_expression(frame, field).alias("v")).first().v
     assert values == ([1.0, 2.0] if name == "numbers" else [3.0, 4.0])
@@ -114,8 +114,8 @@ def test_a_text_is_no_feature_and_no_label(frame):
     ("label", "size", "integer"), [("label", None, True), ("onehot", 2, False), ("x", None, False)]
 )
 def test_kinds_of_labels(frame, label, size, integer):
-    columns = resolve_columns(frame, "numbers", label)
-    assert (columns.label_size, columns.integer_labels) == (size, integer)
+    (found,) = resolve_columns(frame, "numbers", label).labels
+    assert (found.size, found.integer) == (size, integer)
 
 
 def test_of_shards_those_are_read_that_the_data_set_names(spark, frame, tmp_path):
@@ -141,6 +141,6 @@ def test_read_tiles_gives_the_splits_and_keeps_metadata(spark, frame, tmp_path):
         described.write.parquet(f"{path}/split={split}")
     train, test = read_tiles(path)
     assert (train.count(), test.count()) == (1, 1)
-    assert resolve_features(train, "image") == field
+    assert resolve_features(train, "image") == (field,)
     with pytest.raises(SchemaError, match="no split 'validation'"):
         read_tiles(path, splits=("validation",))

@@ -8,26 +8,26 @@ import pytest
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import Columns, resolve_columns
+from distkeras_grid.spark.dataframes import Columns, Label, resolve_columns
 from distkeras_grid.spark.seats import CHANGED, check_summary, deal, largest_seat, pinned, summarize
 
-COLUMNS = Columns(Field("f", (2,), "float32"), "label", None, integer_labels=True)
+COLUMNS = Columns((Field("f", (2,), "float32"),), (Label("label", None, integer=True),))
 
 
 def partition(number=0, rows=3, low=0, high=2, broken=0, splits=()):
     return {
         "partition": number,
         "rows": rows,
-        "low": low,
-        "high": high,
-        "broken": broken,
+        "low_0": low,
+        "high_0": high,
+        "broken_0": broken,
         "splits": list(splits),
     }
 
 
 def test_summary_joins_partitions():
     summary = check_summary([partition(1, 4, 1, 5), partition(0, 3)], COLUMNS)
-    assert (summary.rows, summary.label_low, summary.label_high) == (7, 0.0, 5.0)
+    assert (summary.rows, summary.label_ranges) == (7, ((0.0, 5.0),))
     assert summary.partition_rows == ((0, 3), (1, 4))
 
 
@@ -67,7 +67,7 @@ def dealt_rows(frame, seats, *, shuffle, seed=0):
                 {
                     "seat": pa.array([seat] * batch.num_rows, pa.int64()),
                     "row": batch.column("row"),
-                    "value": pa.array([int(v[0]) for v in batch.column("features").to_pylist()]),
+                    "value": pa.array([int(v[0]) for v in batch.column("features_0").to_pylist()]),
                 }
             )
 

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.spark
 
 #: Three classes.
 MODEL = SimpleNamespace(
-    loss="sparse_categorical_crossentropy", outputs=[SimpleNamespace(shape=(None, 3))]
+    loss="sparse_categorical_crossentropy",
+    outputs=[SimpleNamespace(name="output", shape=(None, 3), dtype="float32")],
 )
 
 

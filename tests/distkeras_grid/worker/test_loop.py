@@ -47,8 +47,8 @@ class CountingEngine:
         np.copyto(after, before)
         steps = samples = 0
         for block in blocks:
-            weight = np.ones(block.x.shape[:2]) if block.weight is None else block.weight
-            np.add.at(after, block.x[..., 0].astype(int), weight * self.learning_rate)
+            weight = np.ones(block.shape) if block.weight is None else block.weight
+            np.add.at(after, block.x[0][..., 0].astype(int), weight * self.learning_rate)
             steps, samples = steps + block.steps, samples + block.samples
         self.windows += 1
         loss = self.loss if isinstance(self.loss, float) else self.loss[self.windows - 1]
@@ -66,7 +66,7 @@ def stack():
 
 @pytest.fixture
 def spool(stack, tmp_path):
-    return filled(stack.enter_context(Spool(FIELD, tmp_path)))
+    return filled(stack.enter_context(Spool((FIELD,), ("label",), tmp_path)))
 
 
 def filled(spool, weights=None):
@@ -74,8 +74,8 @@ def filled(spool, weights=None):
     order = np.array([3, 0, 6, 1, 5, 2, 4])
     columns = {
         "row": pa.array(order),
-        "features": pa.array([[float(row)] for row in order], pa.list_(pa.float32())),
-        "label": pa.array(order % 2),
+        "features_0": pa.array([[float(row)] for row in order], pa.list_(pa.float32())),
+        "label_0": pa.array(order % 2),
     }
     if weights is not None:
         columns["weight"] = pa.array(np.asarray(weights, np.float32)[order])
@@ -252,10 +252,10 @@ def test_an_elastic_worker_moves_towards_the_center(stack, spool):
 def test_blocks_have_the_windows_order_and_shape(spool):
     places = (np.array([[6, 0], [2, 4]]), np.array([[5]]))
     whole, rest = gather(spool, Window(0, 1, 0, places), None)
-    np.testing.assert_array_equal(whole.x, [[[6.0], [0.0]], [[2.0], [4.0]]])
-    np.testing.assert_array_equal(whole.y, [[0, 0], [0, 0]])
-    np.testing.assert_array_equal(rest.x, [[[5.0]]])
-    np.testing.assert_array_equal(rest.y, [[1]])
+    np.testing.assert_array_equal(whole.x[0], [[[6.0], [0.0]], [[2.0], [4.0]]])
+    np.testing.assert_array_equal(whole.y[0], [[0, 0], [0, 0]])
+    np.testing.assert_array_equal(rest.x[0], [[[5.0]]])
+    np.testing.assert_array_equal(rest.y[0], [[1]])
     assert whole.weight is None
 
 
@@ -268,7 +268,9 @@ def test_blocks_are_read_one_at_a_time(spool):
 
 
 def test_sample_weights_travel_with_their_rows(stack, tmp_path):
-    spool = filled(stack.enter_context(Spool(FIELD, tmp_path)), weights=[0, 1, 2, 3, 4, 5, 6])
+    spool = filled(
+        stack.enter_context(Spool((FIELD,), ("label",), tmp_path)), weights=[0, 1, 2, 3, 4, 5, 6]
+    )
     places = (np.array([[6, 1], [3, 0]]),)
     (block,) = gather(spool, Window(0, 1, 0, places), None)
     np.testing.assert_array_equal(block.weight, [[6, 1], [3, 0]])
@@ -287,7 +289,7 @@ def test_sample_weights_travel_with_their_rows(stack, tmp_path):
     ],
 )
 def test_class_weights_of_labels_of_all_kinds(labels):
-    found = sample_weights(labels, None, {0: 2.0, 2: 0.25})
+    found = sample_weights((labels,), None, {0: 2.0, 2: 0.25})
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, [2.0, 1.0, 0.25])
 

@@ -90,10 +90,10 @@ class Run:
         `paced` hands the windows on when it likes.
         """
         x, y = data()
-        spool = self._stack.enter_context(Spool(FIELD, self._path))
+        spool = self._stack.enter_context(Spool((FIELD,), ("label",), self._path))
         rows = np.arange(number, ROWS, 2)
         features = pa.array(list(x[rows]), pa.list_(pa.float32()))
-        columns = {"row": pa.array(rows), "features": features, "label": pa.array(y[rows])}
+        columns = {"row": pa.array(rows), "features_0": features, "label_0": pa.array(y[rows])}
         spool.append(pa.record_batch(columns))
         spool.seal()
         with self.join(number, attempt) as client:
