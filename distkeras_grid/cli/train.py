@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.base import Trainer
 
-    # From the feature column to a model.
-    # The feature column is None where the flags name several.
+    # From the feature column, which is None where the flags name several, to a model.
     ModelBuilder = Callable[[Storage, Field | None], keras.Model]
 
 # Arguments of the trainer that have a flag of their own.

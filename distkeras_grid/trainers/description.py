@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from distkeras_grid.history import History
     from distkeras_grid.parameter_server.settings import ServerSettings
-    from distkeras_grid.records import WindowRecord
     from distkeras_grid.rules import Rule
     from distkeras_grid.spark.dataframes import Columns
     from distkeras_grid.trainers.base import Trainer
@@ -174,7 +174,8 @@ def announce_run(
 def compression_sentence(history: History, size: int) -> str:
     """Return whether compressed exchanges paid, by what a run has recorded.
 
-    What an exchange took is the time between a worker's windows; the rest of its time it computed.
+    What an exchange took is the time between a worker's windows. Of a round it is that of the
+    worker that came last, for the others have waited for it, too.
 
     Parameters
     ----------
@@ -186,9 +187,9 @@ def compression_sentence(history: History, size: int) -> str:
     moved = sum(record.bytes_up + record.bytes_down for record in history.records)
     plain = 8 * size * len(history.records)
     computed = sum(record.seconds for record in history.records)
-    workers = {record.worker for record in history.records}
-    waited = sum(_between_windows(history.select(worker=worker)) for worker in workers)
-    share = waited / max(computed + waited, 1e-9)
+    rounds = _pauses(history)
+    waited = sum(map(sum, rounds))
+    share = sum(len(pauses) * min(pauses) for pauses in rounds) / max(computed + waited, 1e-9)
     if moved > SAVES_BELOW * plain:
         verdict = "and it saved next to nothing: leave it out"
     elif share > PAYS_FROM:
@@ -201,8 +202,11 @@ def compression_sentence(history: History, size: int) -> str:
     )
 
 
-def _between_windows(records: Sequence[WindowRecord]) -> float:
-    return sum(
-        max(0.0, after.started - before.started - before.seconds)
-        for before, after in pairwise(records)
-    )
+def _pauses(history: History) -> list[list[float]]:
+    """Return the seconds between the windows of each worker, by the fold that lies between."""
+    pauses = defaultdict(list)
+    for worker in {record.worker for record in history.records}:
+        for before, after in pairwise(history.select(worker=worker)):
+            ended = before.started + before.seconds
+            pauses[before.version].append(max(0.0, after.started - ended))
+    return list(pauses.values())

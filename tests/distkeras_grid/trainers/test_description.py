@@ -85,3 +85,18 @@ def test_compression_that_saves_nothing_is_said_to():
     }
     history.add_window(window)
     assert compression_sentence(history, size=1_000_000).endswith("next to nothing: leave it out")
+
+
+def test_who_waits_for_the_others_of_its_round_does_not_exchange_meanwhile():
+    """Windows of 1 and 8.5 s, an exchange of 0.5 s: 1 s of 27.5, for the last was only computed."""
+    history = History()
+    for number in range(2):
+        for worker, seconds in ((0, 1.0), (1, 8.5)):
+            window = {
+                **{"worker": worker, "attempt": 0, "epoch": 1, "window": number, "steps": 1},
+                **{"samples": 8, "loss": 0.5, "metrics": {}, "started": number * 9.0},
+                **{"seconds": seconds, "staleness": 0, "bytes_up": 100, "bytes_down": 100},
+                **{"folded_at": 0.0, "version": number + 1},
+            }
+            history.add_window(window)
+    assert "exchanges took 4% of" in compression_sentence(history, size=1_000_000)
