@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distkeras_grid.rules import DeepGradientCompression, Rule
     from distkeras_grid.simulation.cluster import Cluster
     from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
-    from distkeras_grid.trainers.preparation import TrainRequest
+    from distkeras_grid.trainers.request import TrainRequest
     from distkeras_grid.trainers.simulated import SimulatedRun
     from distkeras_grid.weights import Vector
 
@@ -249,7 +249,8 @@ class Trainer(ABC):
             Before work starts where that can be known; see `distkeras_grid.errors`.
         """
         self._refuse_unknown(".train()", unknown, type(self).train)
-        from distkeras_grid.trainers.preparation import TrainRequest, prepare
+        from distkeras_grid.trainers.preparation import prepare
+        from distkeras_grid.trainers.request import TrainRequest
 
         request = TrainRequest(
             data=data,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.dataframes import Columns
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.defaults import WindowChoice
-    from distkeras_grid.trainers.preparation import TrainRequest
+    from distkeras_grid.trainers.request import TrainRequest
 
 
 # Share of the workers' time that exchanges took, from which fewer bytes are worth their rounding.

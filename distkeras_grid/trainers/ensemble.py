@@ -19,7 +19,7 @@ from distkeras_grid.rules import MemberRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
-    from distkeras_grid.trainers.preparation import TrainRequest
+    from distkeras_grid.trainers.request import TrainRequest
     from distkeras_grid.weights import Vector
 
 DATA = ("full", "partition", "bootstrap")

@@ -1,102 +1,46 @@
-"""From a trainer's arguments and data to a run that is ready to start.
-
-All that can be known before work starts is checked here, what costs least first: arguments,
-columns, the model and whether the features fit it, encryption, executors, then rows, labels,
-weights and splits in one job over the data, the slots, and the validation data in the same way.
-Nothing is written and no worker runs before.
-"""
+"""From a trainer's arguments and data to a run that is ready to start."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
-from distkeras_grid.engine.jit import decide_jit
-from distkeras_grid.engine.keras_model import (
-    get_flat_weights,
-    model_from_bytes,
-    model_to_bytes,
-    weight_layout,
-)
-from distkeras_grid.engine.local_steps import check_plain_sgd, check_reset, check_unscaled
-from distkeras_grid.feeding.batches import BLOCK_STEPS
-from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
+from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.rules import Rule, build_rule
-from distkeras_grid.spark.addresses import ServerPlace, place_server, port_note
-from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
-from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
-from distkeras_grid.spark.interpreters import check_executors
+from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.launch import Launch
-from distkeras_grid.spark.memory import ModelSize, check_containers
-from distkeras_grid.spark.seats import DataSummary, deal, largest_seat, pinned
-from distkeras_grid.spark.session import (
-    active_session,
-    check_plaintext,
-    executor_slots,
-    local_cores,
-    settled_slots,
-)
-from distkeras_grid.trainers.arguments import (
-    check_backend,
-    checked_class_weight,
-    checked_seed,
-    plain,
-)
+from distkeras_grid.spark.seats import deal, largest_seat
+from distkeras_grid.trainers.arguments import checked_class_weight, checked_seed
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
-from distkeras_grid.trainers.compressing import (
-    check_compressible,
-    check_momentum,
-    compression_notes,
-    server_vectors,
-    vector_bytes,
-    worker_vectors,
-)
-from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.checking import Checked, check
+from distkeras_grid.trainers.compressing import compression_notes, vector_bytes
 from distkeras_grid.trainers.description import (
     announce_run,
     cautions,
     compression_sentence,
     describe_run,
 )
-from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.run import Run, RunLimits
-from distkeras_grid.trainers.validation import ValidationData
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
 if TYPE_CHECKING:
     import keras
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.weights import Vector, WeightLayout
-
-
-@dataclass(frozen=True)
-class TrainRequest:
-    """What `Trainer.train` was asked for; its docstring has the meanings."""
-
-    data: Any
-    shuffle: bool
-    validation_data: Any
-    callbacks: Sequence[keras.callbacks.Callback]
-    class_weight: Mapping[int, float] | None
-    sample_weight_col: str | None
-    seed: int
+    from distkeras_grid.trainers.request import TrainRequest
+    from distkeras_grid.weights import Vector
 
 
 @dataclass
@@ -212,103 +156,11 @@ def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Pr
         seed=checked_seed(request.seed),
         class_weight=checked_class_weight(request.class_weight),
     )
-    return _lay_out(trainer, request, _check(trainer, request, resources), began)
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """What the checks have found, and the run is laid out from."""
-
-    spark: SparkSession
-    frame: DataFrame
-    columns: Columns
-    summary: DataSummary
-    rows: int
-    model: keras.Model
-    compile_settings: CompileSettings
-    layout: WeightLayout
-    workers: int
-    rule: Rule
-    window: WindowChoice
-    validation: ValidationData | None
-    place: ServerPlace
-    warnings: list[str]
-
-
-def _check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> _Checked:
-    check_backend()
-    trainer.check_request(request)
-    spark = active_session()
-    frame = as_dataframe(spark, request.data)
-    check_one_output(request.class_weight, outputs_of(trainer.keras_model))
-    columns = resolve_columns(
-        frame,
-        trainer.features_col,
-        trainer.label_col,
-        request.sample_weight_col,
-        model=trainer.keras_model,
-    )
-    held_out = _validation_columns(spark, columns, trainer, request)
-    model, compile_settings = compiled_copy(trainer)
-    check_rule(trainer, model)
-    check_fit(model, columns.features)
-    check_plaintext(spark, allowed=trainer.allow_plaintext)
-    place = place_server(spark, trainer.master_host, trainer.master_port)
-    on_this_host = local_cores(str(spark.sparkContext.master)) is not None
-    check_executors(spark, place=None if on_this_host else place)
-    frame = resources.enter_context(pinned(frame, columns))
-    summary = inspect_training(frame, columns, model, request.class_weight)
-    slots = settled_slots(spark, trainer.num_workers)
-    workers = trainer.num_workers or slots
-    setting = spark.sparkContext.getConf().get
-    warnings = settle(
-        [
-            check_slots(slots, workers, together=trainer.synchronous),
-            *check_scheduling(setting),
-            *check_gpus(setting, sharing=trainer.gpu_sharing),
-        ]
-    )
-    rule = rule_of(trainer, workers, model)
-    rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
-    window = trainer.choose_window(largest_seat(rows, workers), workers)
-    check_momentum(trainer.compression, rule, window, model.optimizer)
-    validation = _collect_validation(held_out, model, summary)
-    warnings += settle(
-        check_containers(
-            setting,
-            str(spark.sparkContext.master),
-            _model_size(
-                trainer,
-                model,
-                columns,
-                window,
-                server_vectors=server_vectors(trainer.compression, rule, workers),
-            ),
-            slots=executor_slots(setting),
-            workers=workers,
-            validation_bytes=0 if validation is None else validation.feature_bytes,
-        )
-    )
-    return _Checked(
-        spark=spark,
-        frame=frame,
-        columns=columns,
-        summary=summary,
-        rows=rows,
-        model=model,
-        compile_settings=compile_settings,
-        layout=weight_layout(model),
-        workers=workers,
-        rule=rule,
-        window=window,
-        validation=validation,
-        place=place,
-        warnings=warnings,
-    )
+    return _lay_out(trainer, request, check(trainer, request, resources), began)
 
 
 def _lay_out(
-    trainer: Trainer, request: TrainRequest, checked: _Checked, began: float
+    trainer: Trainer, request: TrainRequest, checked: Checked, began: float
 ) -> PreparedRun:
     summary, workers = checked.summary, checked.workers
     history = History()
@@ -364,7 +216,7 @@ def _lay_out(
     )
 
 
-def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> ServerSettings:
+def _settings(trainer: Trainer, checked: Checked, *, shows_center: bool) -> ServerSettings:
     """Return what the server is told; it gives the run its name."""
     place = checked.place
     return ServerSettings(
@@ -387,7 +239,7 @@ def _settings(trainer: Trainer, checked: _Checked, *, shows_center: bool) -> Ser
 
 
 def _plan(
-    trainer: Trainer, request: TrainRequest, checked: _Checked, run: str
+    trainer: Trainer, request: TrainRequest, checked: Checked, run: str
 ) -> partial[WorkerPlan]:
     """Return what the workers are told, but for what is only known once the server runs."""
     conf = checked.spark.sparkContext.getConf()
@@ -420,29 +272,7 @@ def _plan(
     )
 
 
-def _model_size(
-    trainer: Trainer,
-    model: keras.Model,
-    columns: Columns,
-    window: WindowChoice,
-    server_vectors: int,
-) -> ModelSize:
-    """Return what model and batches weigh; an optimizer not built yet counts as Adam."""
-    weights = int(model.count_params())
-    size = ModelSize(
-        weights=weights,
-        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.row_bytes,
-        server_vectors=server_vectors,
-        worker_vectors=worker_vectors(trainer.compression),
-    )
-    optimizer = model.optimizer
-    if not optimizer.built:
-        return size
-    held = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
-    return replace(size, optimizer_slots=round(held / max(weights, 1)))
-
-
-def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
+def _network(trainer: Trainer, checked: Checked) -> partial[NetworkNeed]:
     """Return what the run asks of the network, but for the time of a window."""
     rows, workers = checked.rows, checked.workers
     epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
@@ -455,71 +285,3 @@ def _network(trainer: Trainer, checked: _Checked) -> partial[NetworkNeed]:
         available=link_speed(checked.place.bind_host),
         empty_reply=not checked.rule.answers,
     )
-
-
-def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
-    """Return a copy of the user's model, compiled as the trainer says; the original stays."""
-    settings = CompileSettings(
-        optimizer=trainer.worker_optimizer,
-        loss=trainer.loss,
-        metrics=trainer.metrics,
-        loss_weights=trainer.loss_weights,
-        learning_rate=trainer.optimizer_rate,
-    )
-    # Refused here if it has no weights yet; Keras would only warn and save it.
-    weight_layout(trainer.keras_model)
-    archive = model_to_bytes(trainer.keras_model)
-    model = model_from_bytes(archive, trainer.custom_objects)
-    compile_model(model, settings, trainer.custom_objects)
-    # Decided by each worker for itself; here for what it refuses.
-    decide_jit(model, trainer.jit)
-    return model, settings
-
-
-def rule_of(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
-    """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
-    rule = trainer.build_rule(workers, type(model.optimizer).__name__)
-    return build_rule(rule.name, plain(rule.parameters()))
-
-
-def check_rule(trainer: Trainer, model: keras.Model) -> None:
-    """Refuse what the rule cannot work with, whatever the number of workers.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the optimizer or the argument.
-    """
-    rule = trainer.build_rule(1, type(model.optimizer).__name__)
-    if rule.plain_sgd:
-        check_plain_sgd(model.optimizer, type(trainer).__name__)
-    if rule.steps_on_workers:
-        check_unscaled(model.optimizer, type(trainer).__name__)
-    if trainer.optimizer_state == "reset":
-        check_reset(rule, model.optimizer, type(trainer).__name__)
-    check_compressible(trainer.compression, rule, type(trainer).__name__)
-
-
-def _validation_columns(
-    spark: SparkSession, columns: Columns, trainer: Trainer, request: TrainRequest
-) -> tuple[DataFrame, Columns] | None:
-    if request.validation_data is None:
-        return None
-    frame = as_dataframe(spark, request.validation_data, "validation_data")
-    with naming("validation_data"):
-        return frame, resolve_columns(
-            frame,
-            columns.features,
-            [label.name for label in columns.labels],
-            model=trainer.keras_model,
-        )
-
-
-def _collect_validation(
-    held_out: tuple[DataFrame, Columns] | None, model: keras.Model, training: DataSummary
-) -> ValidationData | None:
-    if held_out is None:
-        return None
-    with naming("validation_data"):
-        inspect_validation(*held_out, model, training)
-        return ValidationData.collect(*held_out)

@@ -36,10 +36,10 @@ from distkeras_grid.trainers.arguments import (
     checked_seed,
     plain,
 )
+from distkeras_grid.trainers.checking import check_rule, compiled_copy, rule_of
 from distkeras_grid.trainers.description import cautions, policies
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
-from distkeras_grid.trainers.preparation import check_rule, compiled_copy, rule_of
 from distkeras_grid.trainers.progress import TRAINING, ProgressLine
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.validation import ValidationData

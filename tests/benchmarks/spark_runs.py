@@ -22,8 +22,9 @@ from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.session import build_session
-from distkeras_grid.trainers.preparation import PreparedRun, TrainRequest, prepare
+from distkeras_grid.trainers.preparation import PreparedRun, prepare
 from distkeras_grid.trainers.progress import ProgressLine
+from distkeras_grid.trainers.request import TrainRequest
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.weights import Vector
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, run_worker

@@ -17,8 +17,9 @@ from distkeras_grid.errors import (
     SplitLeakError,
     StorageError,
 )
-from distkeras_grid.trainers import preparation
-from distkeras_grid.trainers.preparation import TrainRequest, prepare
+from distkeras_grid.trainers import checking
+from distkeras_grid.trainers.preparation import prepare
+from distkeras_grid.trainers.request import TrainRequest
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -156,7 +157,7 @@ def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments,
     def too_late(*_, **__):
         raise AssertionError("a job was run first")
 
-    monkeypatch.setattr(preparation, "check_executors", too_late)
+    monkeypatch.setattr(checking, "check_executors", too_late)
     with pytest.raises((ConfigurationError, StorageError), match=match):
         trained("ADAG", build(), frame, **arguments)
 

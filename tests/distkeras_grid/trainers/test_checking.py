@@ -9,7 +9,7 @@ import pytest
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.doctor import Finding, Level
 from distkeras_grid.spark.memory import ModelSize
-from distkeras_grid.trainers import preparation
+from distkeras_grid.trainers import checking
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -49,7 +49,7 @@ def test_containers_are_compared_with_model_and_batches_and_warnings_are_said(
         asked.append((model, known))
         return [Finding("memory", level, "too small")]
 
-    monkeypatch.setattr(preparation, "check_containers", answer)
+    monkeypatch.setattr(checking, "check_containers", answer)
     trainer = ADAG(build(), num_workers=2, batch_size=4, communication_window=3)
     level = Level.BAD
     with pytest.raises(ConfigurationError, match="too small"):
@@ -74,7 +74,7 @@ def test_an_optimizer_that_is_built_tells_what_it_keeps(frame, monkeypatch):
         asked.append(model.optimizer_slots)
         return [Finding("memory", Level.BAD, "enough of this")]
 
-    monkeypatch.setattr(preparation, "check_containers", answer)
+    monkeypatch.setattr(checking, "check_containers", answer)
     for optimizer in ("sgd", "adam"):
         model = build(optimizer)
         model.optimizer.build(model.trainable_variables)
