@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from distkeras_grid import errors
 from distkeras_grid.errors import (
     ConfigurationError,
     ParameterServerError,
-    RefusedError,
-    RemoteProtocolError,
     ServerUnreachableError,
     StartTimeoutError,
 )
-from distkeras_grid.parameter_server.auth import new_nonce, prove, verify
+from distkeras_grid.parameter_server.auth import new_nonce
 from distkeras_grid.parameter_server.compression import WireName, from_changes
-from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.messages import (
     Center,
-    Challenge,
     Command,
     Done,
     DriverHello,
@@ -32,14 +27,9 @@ from distkeras_grid.parameter_server.messages import (
     FetchState,
     FetchStep,
     Finish,
-    Goodbye,
     HandOver,
-    Message,
     Poll,
-    Proof,
     Ready,
-    Refused,
-    Side,
     Start,
     StatePart,
     Step,
@@ -50,109 +40,13 @@ from distkeras_grid.parameter_server.messages import (
     WorkerWelcome,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, connect, unreachable
 from distkeras_grid.weights import Vector, empty_vector
 
-_Answer = TypeVar("_Answer", bound=Message)
 _Result = TypeVar("_Result")
 #: Seconds allowed for a new connection after one that broke between two windows.
 _RECONNECT_SECONDS = 10.0
 #: Characters of a failure's message; a frame's JSON ends at 64 KiB.
 _LONGEST_FAILURE = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """An authenticated channel, with errors that say who could not reach whom."""
-
-    channel: Channel
-    address: ServerAddress
-
-    @classmethod
-    def open(
-        cls,
-        address: ServerAddress,
-        key: bytes,
-        hello: WorkerHello | DriverHello,
-        welcome: type[Message],
-        deadline: float,
-        *,
-        compression: WireName | None = None,
-    ) -> Self:
-        """Connect, prove the key, have it proven, and be welcomed."""
-        until = time.monotonic() + deadline
-        connection = Connection(Side.CLIENT, hello.size, compression=compression)
-        channel = connect(address, connection, until)
-        session = cls(channel, address)
-        try:
-            challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
-            verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
-            proof = Proof(prove(key, Side.CLIENT, hello, challenge.nonce))
-            session.ask(proof, welcome, seconds=until - time.monotonic())
-        except BaseException:
-            channel.close()
-            raise
-        return session
-
-    def ask(
-        self,
-        message: Message,
-        expected: type[_Answer],
-        vector: Vector | None = None,
-        seconds: float = STALL_SECONDS,
-    ) -> _Answer:
-        """Send a message and return the answer; `seconds` is the longest silence."""
-        self._send(message, vector)
-        while True:
-            answer = self._receive(seconds)
-            if isinstance(answer, expected):
-                return answer
-            if not isinstance(answer, Waiting):
-                raise RemoteProtocolError(f"{expected.__name__} was due, {answer!r} came in.")
-
-    def ask_until(
-        self, message: Message, expected: type[_Answer], deadline: float
-    ) -> _Answer | Waiting:
-        """Send a message; return the answer, or the last word on the wait after `deadline`.
-
-        The deadline is a moment on the monotonic clock.
-        """
-        self._send(message, None)
-        while True:
-            answer = self._receive(STALL_SECONDS)
-            if isinstance(answer, expected):
-                return answer
-            if isinstance(answer, Waiting) and time.monotonic() > deadline:
-                return answer
-
-    def _send(self, message: Message, vector: Vector | None) -> None:
-        try:
-            self.channel.send(message, vector)
-        except OSError as error:
-            # The server may have said why before it closed; then that is raised instead.
-            self._receive(1.0)
-            raise unreachable(self.address, error) from error
-
-    def _receive(self, seconds: float) -> Message:
-        try:
-            answer = self.channel.receive(max(0.001, seconds))
-        except OSError as error:
-            raise unreachable(self.address, error) from error
-        if answer is None:
-            raise unreachable(self.address, ConnectionResetError("the server closed it"))
-        if isinstance(answer, Refused):
-            raise RefusedError(answer.message)
-        if isinstance(answer, Goodbye):
-            raise _error_of(answer)
-        return answer
-
-
-def _error_of(goodbye: Goodbye) -> ParameterServerError:
-    """Return the exception that a goodbye names; only those of the protocol can be named."""
-    kind = getattr(errors, goodbye.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, ParameterServerError)):
-        kind = ParameterServerError
-    return kind(goodbye.message)
 
 
 class WorkerClient:
@@ -169,7 +63,7 @@ class WorkerClient:
 
     def __init__(
         self,
-        join: Callable[[float], _Session],
+        join: Callable[[float], Conversation],
         seat: int,
         size: int,
         deadline: float,
@@ -229,9 +123,9 @@ class WorkerClient:
             If a newer attempt has the seat.
         """
 
-        def join(seconds: float) -> _Session:
+        def join(seconds: float) -> Conversation:
             hello = WorkerHello(run, seat, attempt, size, new_nonce())
-            return _Session.open(
+            return Conversation.open(
                 address, key, hello, WorkerWelcome, seconds, compression=compression
             )
 
@@ -266,7 +160,7 @@ class WorkerClient:
         """
         self._rows = rows
         deadline = time.monotonic() + timeout
-        answer = self._session.ask_until(Ready(rows, window_seconds), Start, deadline)
+        answer = self._conversation.ask_until(Ready(rows, window_seconds), Start, deadline)
         if isinstance(answer, Waiting):
             raise StartTimeoutError(
                 f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"
@@ -327,8 +221,8 @@ class WorkerClient:
         """
 
         def ask() -> Step:
-            self._session.channel.connection.vector = out
-            return self._session.ask(FetchStep(version), Step)
+            self._conversation.channel.connection.vector = out
+            return self._conversation.ask(FetchStep(version), Step)
 
         return self._again(ask)
 
@@ -337,8 +231,8 @@ class WorkerClient:
         found = []
         for part in range(1, parts + 1):
             found.append(empty_vector(self.vector.size))
-            self._session.channel.connection.vector = found[-1]
-            self._session.ask(FetchState(part), StatePart)
+            self._conversation.channel.connection.vector = found[-1]
+            self._conversation.ask(FetchState(part), StatePart)
         return found
 
     def hand_over(self, version: int, parts: Sequence[Vector]) -> None:
@@ -346,7 +240,7 @@ class WorkerClient:
 
         def tell() -> None:
             for number, part in enumerate(parts):
-                self._session.ask(HandOver(version, number, len(parts)), Done, part)
+                self._conversation.ask(HandOver(version, number, len(parts)), Done, part)
 
         self._again(tell)
 
@@ -358,7 +252,7 @@ class WorkerClient:
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
-        self._session.ask(Finish(), Done)
+        self._conversation.ask(Finish(), Done)
 
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
@@ -379,18 +273,18 @@ class WorkerClient:
             Whether the server has heard it.
         """
         try:
-            self._session.ask(Fail(kind, message[:_LONGEST_FAILURE]), Done)
+            self._conversation.ask(Fail(kind, message[:_LONGEST_FAILURE]), Done)
         except ParameterServerError:
             return False
         return True
 
     def close(self) -> None:
         """Close the connection; without `finish` or `fail` before, the server counts it lost."""
-        self._session.channel.close()
+        self._conversation.channel.close()
 
     def _open(self, seconds: float) -> None:
-        self._session = self._join(seconds)
-        self._session.channel.connection.vector = self.vector
+        self._conversation = self._join(seconds)
+        self._conversation.channel.connection.vector = self.vector
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Ask, and if the connection breaks, once more on a new one."""
@@ -401,9 +295,9 @@ class WorkerClient:
             return ask()
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
-        connection = self._session.channel.connection
+        connection = self._conversation.channel.connection
         connection.vector = reply
-        answer = self._session.ask(commit, Exchanged, payload)
+        answer = self._conversation.ask(commit, Exchanged, payload)
         if self._told_changes and connection.payload_size:
             # Only now: a reply that was cut short has changed nothing of what is known.
             from_changes(reply, self.vector)
@@ -413,8 +307,8 @@ class WorkerClient:
 class DriverClient:
     """The driver's end of the conversation; made by `connect`."""
 
-    def __init__(self, session: _Session, size: int) -> None:
-        self._session = session
+    def __init__(self, session: Conversation, size: int) -> None:
+        self._conversation = session
         self._size = size
         self._seen = 0
 
@@ -443,7 +337,7 @@ class DriverClient:
             As in `WorkerClient.connect`.
         """
         hello = DriverHello(run, size, new_nonce())
-        return cls(_Session.open(address, key, hello, DriverWelcome, deadline), size)
+        return cls(Conversation.open(address, key, hello, DriverWelcome, deadline), size)
 
     def poll(self, timeout: float) -> Update:
         """Return the run as it is now, and the events since the last poll.
@@ -453,7 +347,7 @@ class DriverClient:
         timeout : float
             Seconds to wait for the server's answer, which it gives at once.
         """
-        update = self._session.ask(Poll(self._seen), Update, seconds=timeout)
+        update = self._conversation.ask(Poll(self._seen), Update, seconds=timeout)
         self._seen += len(update.events)
         return update
 
@@ -472,7 +366,7 @@ class DriverClient:
         RefusedError
             If the rate is no positive number.
         """
-        self._session.ask(Command(stop, learning_rate), Done)
+        self._conversation.ask(Command(stop, learning_rate), Done)
 
     def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
         """Fetch the center.
@@ -495,10 +389,10 @@ class DriverClient:
         RefusedError
             If there is no such snapshot.
         """
-        center = self._session.channel.connection.vector = empty_vector(self._size)
-        self._session.ask(FetchCenter(snapshot, seat), Center)
+        center = self._conversation.channel.connection.vector = empty_vector(self._size)
+        self._conversation.ask(FetchCenter(snapshot, seat), Center)
         return center
 
     def close(self) -> None:
         """Close the connection."""
-        self._session.channel.close()
+        self._conversation.channel.close()

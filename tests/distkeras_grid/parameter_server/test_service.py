@@ -167,7 +167,7 @@ def test_rubbish_gets_a_goodbye_and_no_memory(serve, tools, data, unix):
 def test_a_cut_commit_folds_nothing(serve, tools):
     bench = serve()
     client = bench.started()
-    channel = client._session.channel
+    channel = client._conversation.channel
     data = channel.connection.send(tools.commit(0), client.vector.nbytes)
     channel._stream.sendall(data + b"\0" * (client.vector.nbytes - 1))
     client.close()
@@ -180,12 +180,12 @@ def test_a_cut_commit_folds_nothing(serve, tools):
 def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
     bench = serve()
     client = bench.started()
-    connection = client._session.channel.connection
+    connection = client._conversation.channel.connection
     connection._size += wrong // 4
     connection.vector = None
     payload = np.zeros(client.vector.size + wrong // 4, np.float32)
     with pytest.raises(ParameterServerError, match=f"{payload.nbytes} are announced"):
-        client._session.ask(tools.commit(0), Message, payload)
+        client._conversation.ask(tools.commit(0), Message, payload)
     assert_alive(bench, tools, 0)
 
 
@@ -281,7 +281,7 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     thread = threading.Thread(target=lambda: tools.in_threads(lambda: client.ready(50, 5)))
     thread.start()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
-    client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+    client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
     thread.join(5)
 
@@ -313,7 +313,7 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
     bench = serve()
     address = bench.address if unix else replace(bench.address, unix_path=None)
     client = bench.started(address=address)
-    client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+    client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
     answer, value = tools.exchange(client, tools.commit(0))
     assert (answer.version, value) == (1, 1)
     tools.exchange(client, tools.commit(1))
@@ -322,7 +322,7 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
 
 def lose_reply(client):
     """Break the connection once the reply has come, which nobody reads."""
-    stream = client._session.channel._stream
+    stream = client._conversation.channel._stream
     assert stream.recv(1 << 16)
     stream.shutdown(socket.SHUT_RDWR)
 
@@ -330,13 +330,13 @@ def lose_reply(client):
 def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(serve, tools):
     bench = serve()
     client = bench.started()
-    send = client._session.channel.send
+    send = client._conversation.channel.send
 
     def send_and_break(message, vector=None):
         send(message, vector)
         lose_reply(client)
 
-    client._session.channel.send = send_and_break
+    client._conversation.channel.send = send_and_break
     answer, value = tools.exchange(client, tools.commit(0))
     assert (answer.version, value) == (1, 1)
     assert_alive(bench, tools, 1)
@@ -356,7 +356,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
         return data
 
     monkeypatch.setattr(Connection, "packed", watch)
-    send = client._session.channel.send
+    send = client._conversation.channel.send
 
     def send_and_break(message, vector=None):
         send(message, vector)
@@ -366,7 +366,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     payload, reply = np.zeros(bench.settings.size, np.float32), client.vector.copy()
     payload[5] = 0.1
     other.exchange(tools.commit(0), payload, reply.copy())
-    client._session.channel.send = send_and_break
+    client._conversation.channel.send = send_and_break
     client.exchange(tools.commit(0), payload, reply)
     np.testing.assert_allclose(reply, 3 * payload)
     client.exchange(tools.commit(1), payload, reply)
@@ -380,7 +380,7 @@ def test_a_server_that_is_gone_is_an_error(serve, tools):
     bench = serve()
     client = bench.started()
     bench.service.close()
-    client._session.channel._stream.shutdown(socket.SHUT_RDWR)
+    client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):
         tools.exchange(client, tools.commit(0))
 
