@@ -20,6 +20,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
+import numpy as np
 
 from distkeras_grid.cli import train
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
@@ -109,6 +110,12 @@ def build_model(flags: argparse.Namespace, storage: Storage, features: Field | N
             f"column {features.name!r} must hold images of 1 or 3 channels, with the names of "
             f"their classes, as tile and ingest write them. Received: shape {features.shape}, "
             f"classes {features.classes}."
+        )
+    if features.dtype != "uint8" or not np.allclose(features.scaling, (1 / 255, 0)):
+        raise ConfigurationError(
+            f"column {features.name!r} must hold bytes that the model sees from 0 to 1, as tile "
+            "and ingest write them without --standardise: the net was trained on pixels. Received: "
+            f"{features.dtype}, times {features.scale:g} plus {features.offset:g}."
         )
     base = load_base(flags, storage, (*features.shape[:2], 3))
     base.trainable = False

@@ -66,7 +66,8 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
     Raises
     ------
     ConfigurationError
-        If workers never take the center over, have no state of their own, or follow a schedule.
+        If workers never take the center over, have no state of their own, accumulate gradients or
+        follow a schedule.
     """
     reason = ""
     if rule.steps_on_workers:
@@ -75,6 +76,11 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
         reason = f"{who}'s workers go on from their own weights and never take the center over"
     elif rule.plain_sgd:
         reason = f"{who} trains with plain SGD, which has no state; any momentum is the rule's own"
+    elif getattr(optimizer, "gradient_accumulation_steps", None):
+        reason = (
+            "the state holds the gradients that are accumulated, of which a window may never have "
+            f"{optimizer.gradient_accumulation_steps}"
+        )
     elif not _has_own_rate(optimizer):
         reason = (
             "the state holds the count of steps, so the learning rate's schedule would begin anew "

@@ -244,6 +244,13 @@ class TensorFlowEngine:
             variable.assign(value)
         return seconds
 
+    def skip_steps(self, steps: int) -> None:
+        """Let the optimizer's count of batches, which schedules go by, begin later by so many."""
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        # Not `iterations`, which is a quotient where gradients are accumulated.
+        optimizer._iterations.assign_add(steps)
+
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on.
 

@@ -77,6 +77,12 @@ def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
     names = [port.name for port in ports]
     known = f"the model has {', '.join(map(repr, names)) or 'one, which has no name'}"
     if isinstance(given, Mapping):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigurationError(
+                f"{what} cannot go by names, for {known}, of which {twice!r} is not the only one: "
+                f"give a list in this order. Received: {given!r}."
+            )
         missing = [name for name in names if name not in given]
         unknown = [name for name in given if name not in names]
         if missing or unknown:

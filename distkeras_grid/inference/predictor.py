@@ -228,14 +228,26 @@ def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]
 def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
     """Return the names of the new columns, in the order of the model's outputs.
 
+    Raises
+    ------
+    ConfigurationError
+        If two are the same, as where one layer gives two outputs.
+
     Examples
     --------
     >>> output_columns("prediction", (Port("kind", (3,)), Port("age", (1,))))
     ('prediction_kind', 'prediction_age')
     """
     if isinstance(given, str) and len(outputs) > 1:
-        return tuple(f"{given}_{port.name}" for port in outputs)
-    return match(given, outputs, "output_col")
+        names = tuple(f"{given}_{port.name}" for port in outputs)
+    else:
+        names = match(given, outputs, "output_col")
+    if len(set(names)) < len(names):
+        raise ConfigurationError(
+            "Each output needs a column of its own: give output_col as a list of different names. "
+            f"Received: {', '.join(names)}."
+        )
+    return names
 
 
 def as_lists(outputs: Any, rows: int) -> pa.ListArray:

@@ -11,6 +11,7 @@ largest magnitudes of each tensor::
 Only tensors of more than one dimension are compressed: biases are few, and go as they are. So do
 the statistics, which are no part of this. What a worker holds back belongs to its attempt: another
 attempt on its seat begins with nothing, so what is lost with an attempt is at most its `residual`.
+A commit that comes after its round is dropped whole, with what earlier ones had left to it.
 What is left when a run ends is dropped, as in the paper: sent at once, changes of long ago may lead
 away, and nothing comes after that would correct them (two workers with momentum 0.9 and a net of
 837,610 weights, after 150 rounds: the validation loss rose from 2.5 to 14.5).
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules.parameters import check_positive
-from distkeras_grid.weights import Vector, WeightLayout
+from distkeras_grid.weights import Variable, Vector, WeightLayout
 
 #: Each so many-th number is looked at for a threshold: 1 %, and a prime, so that the sample does
 #: not walk along one column of a kernel.
@@ -102,6 +103,11 @@ def number_sent(size: int, sparsity: float) -> int:
     return max(1, math.ceil(round((1 - sparsity) * size, 6)))
 
 
+def is_compressed(variable: Variable) -> bool:
+    """Whether the largest of a variable's changes are sent, and not all of them."""
+    return len(variable.shape) > 1 and variable.size > 0
+
+
 def largest(values: Vector, count: int) -> NDArray[np.int64]:
     """Return the places of about so many of the largest magnitudes.
 
@@ -173,7 +179,7 @@ class Accumulator:
         start = 0
         for variable in layout.trainable:
             part = slice(start, start + variable.size)
-            self._parts.append((part, len(variable.shape) > 1 and variable.size > 0))
+            self._parts.append((part, is_compressed(variable)))
             start = part.stop
         self.residual = np.zeros(start, np.float32)
         self.velocity = np.zeros(start if compression.momentum else 0, np.float32)

@@ -92,7 +92,7 @@ class KerasLearner:
         engine = self._shared.engine
         if self._seed is not None:
             engine.set_seed(self._seed)
-        engine.model.optimizer.iterations.assign_add(steps)
+        engine.skip_steps(steps)
 
     def state(self) -> State:
         """Return optimizer state and random generators."""

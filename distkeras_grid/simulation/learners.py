@@ -35,7 +35,8 @@ class Learner(Engine, Protocol):
 class Stepper(Protocol):
     """The optimizer that all workers have, where each makes the same steps by the same gradients.
 
-    In a simulation it stands once for all of them.
+    In a simulation it stands once for all of them. What real workers tell each other of their
+    slots, at a start and every 16 rounds, takes no simulated time.
     """
 
     def step(self, gradient: Vector, weights: Vector) -> None:

@@ -93,8 +93,12 @@ class SimulatedWorker:
 
     def take(self, message: Exchanged, reply: Vector) -> None:
         """Take the rule's reply to a commit over."""
-        if self._after is not None:
-            adopt_vector(self._plan.rule, self._cut, self._after, reply, self.before)
+        rule = self._plan.rule
+        if rule.steps_on_workers:
+            # Here the reply is what the steps lead to, statistics included.
+            np.copyto(self.before, reply)
+        elif self._after is not None:
+            adopt_vector(rule, self._cut, self._after, reply, self.before)
         self._after, self.stop, self.version = None, message.stop, message.version
 
     def begin(self, now: float) -> float | None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.engine.local_steps import check_plain_sgd
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import DeepGradientCompression
+from distkeras_grid.rules.gradient_compression import is_compressed, number_sent
 
 if TYPE_CHECKING:
     from distkeras_grid.parameter_server.compression import Compression
     from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.defaults import WindowChoice
+    from distkeras_grid.weights import WeightLayout
 
 
 def check_compressible(compression: Compression | None, rule: Rule, who: str) -> None:
@@ -72,21 +74,27 @@ def check_momentum(
     check_plain_sgd(optimizer, "DeepGradientCompression, which brings the momentum itself,")
 
 
-def vector_bytes(compression: Compression | None, size: int, workers: int) -> int:
-    """Return the bytes by which a vector travels each way, those of the longer one.
+def vector_bytes(compression: Compression | None, layout: WeightLayout, workers: int) -> int:
+    """Return the bytes by which a vector travels each way in the first epoch, the most.
 
-    With deep gradient compression that is the reply, after the warm-up: it tells what all workers
-    have sent.
+    With deep gradient compression that is the reply, which tells what all workers have sent.
 
     Examples
     --------
-    >>> vector_bytes("bfloat16", 1000, 4), vector_bytes(DeepGradientCompression(), 100_000, 4)
-    (2000, 3200)
+    >>> from distkeras_grid.weights import Variable, WeightLayout
+    >>> layout = WeightLayout((Variable("kernel", (100, 100)), Variable("bias", (100,))))
+    >>> vector_bytes("bfloat16", layout, workers=4)
+    20200
+    >>> vector_bytes(DeepGradientCompression(warm_up_epochs=0), layout, workers=4)
+    1120
     """
     if not isinstance(compression, DeepGradientCompression):
-        return (2 if compression else 4) * size
-    sent = round((1 - compression.sparsity) * size)
-    return min(4 * size, 8 * workers * sent)
+        return (2 if compression else 4) * layout.size
+    sparsity = compression.sparsity_of(1)
+    kernels = [v.size for v in layout.trainable if is_compressed(v)]
+    sent = sum(number_sent(size, sparsity) for size in kernels)
+    dense = layout.size - sum(kernels)
+    return min(4 * layout.size, 8 * (workers * sent + dense))
 
 
 def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:

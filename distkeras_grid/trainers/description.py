@@ -160,6 +160,8 @@ def announce_run(
     if settings.seats > 1:
         batches += f" each, {batch * settings.seats} together"
     way = "each way" if rule.answers else "to the driver"
+    if settings.compression:
+        way += " before compression"
     parameters = "".join(f", {k} {v:g}" for k, v in rule.parameters().items())
     lines = [
         f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "

@@ -278,7 +278,7 @@ def _network(trainer: Trainer, checked: Checked) -> partial[NetworkNeed]:
     epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
     return partial(
         NetworkNeed,
-        vector_bytes=vector_bytes(trainer.compression, checked.layout.size, workers),
+        vector_bytes=vector_bytes(trainer.compression, checked.layout, workers),
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
         window=checked.window.batches or epoch * (trainer.num_epoch if checked.window.once else 1),

@@ -149,7 +149,7 @@ def simulate(
         },
         stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
     )
-    said = cautions(trainer, plan.rule, model, plan.window, len(rows.features), cluster.workers)
+    said = cautions(trainer, plan.rule, model, plan.window, len(rows), cluster.workers)
     _watch(trainer, simulation, said)
     set_flat_weights(model, simulation.center)
     computed = tuple(worker.computed for worker in simulation.workers)

@@ -220,7 +220,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
             start.next_sequence, spool.rows, plan.batch_size, plan.window, plan.epochs_per_window
         )
         if not plan.rule.steps_on_workers:
-            engine.model.optimizer.iterations.assign_add(done)
+            engine.skip_steps(done)
         if plan.own_start and client.seat > 0 and start.next_sequence == 0:
             client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
         remaining = _windows(plan, spool.rows, client.seat, start.next_sequence)

@@ -132,6 +132,19 @@ def test_images_without_classes_are_refused(job):
         job.build_model(flags, None, Field("image", (SIDE, SIDE, 1)))
 
 
+@pytest.mark.parametrize(
+    "features",
+    [
+        Field("image", (SIDE, SIDE, 1), "float32", classes=("a", "b")),
+        Field("image", (SIDE, SIDE, 1), scale=1 / 128, offset=-1, classes=("a", "b")),
+    ],
+)
+def test_values_that_are_no_pixels_are_refused(job, features):
+    flags = parsed(job, "--net", "MobileNetV2")
+    with pytest.raises(ConfigurationError, match="must hold bytes that the model sees from 0 to 1"):
+        job.build_model(flags, None, features)
+
+
 @pytest.mark.parametrize(("pixels", "least", "most"), [("signed", -1, 1), ("bytes", 0, 255)])
 def test_the_net_sees_the_pixels_that_it_was_trained_on(job, pixels, least, most):
     import keras

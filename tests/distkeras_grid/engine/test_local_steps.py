@@ -227,7 +227,7 @@ def test_a_reset_optimizer_begins_each_window_as_new(name, jit):
     before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
     expected = model(optimizer_named(name))
     for start in range(0, 9, 3):
-        worker.run(before, [Block(x[start : start + 3], y[start : start + 3])], after)
+        worker.run(before, [Block((x[start : start + 3],), (y[start : start + 3],))], after)
         assert int(np.asarray(worker.model.optimizer.iterations)) == 3
         expected.compile(optimizer_named(name), expected.loss)
         for batch in zip(x[start : start + 3], y[start : start + 3], strict=True):
@@ -235,7 +235,7 @@ def test_a_reset_optimizer_begins_each_window_as_new(name, jit):
         np.testing.assert_allclose(after, flat(expected), rtol=0, atol=1e-6 if jit else 0)
         np.copyto(before, after)
     kept = TensorFlowEngine(model(optimizer_named(name)))
-    kept.run(kept.weights(), [Block(x, y)], after)
+    kept.run(kept.weights(), [Block((x,), (y,))], after)
     assert np.abs(after - flat(expected)).max() > 1e-3
 
 
@@ -246,7 +246,7 @@ def test_a_window_of_two_blocks_is_reset_once_and_its_slots_begin_at_zero():
     worker = TensorFlowEngine(model(optimizer_named("momentum")), optimizer_state="reset")
     after = np.empty(worker.layout.size, np.float32)
     for _ in range(2):
-        worker.run(worker.weights(), [Block(x[:2], y[:2]), Block(x[2:], y[2:])], after)
+        worker.run(worker.weights(), [Block((x[:2],), (y[:2],)), Block((x[2:],), (y[2:],))], after)
     assert int(np.asarray(worker.model.optimizer.iterations)) == 4
     worker._steps.begin()
     assert int(np.asarray(worker.model.optimizer.iterations)) == 0
@@ -260,7 +260,7 @@ def test_a_new_learning_rate_outlives_the_reset():
     worker = TensorFlowEngine(model(optimizer_named("adam")), optimizer_state="reset")
     worker.set_learning_rate(0.0)
     before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
-    worker.run(before, [Block(x, y)], after)
+    worker.run(before, [Block((x,), (y,))], after)
     np.testing.assert_array_equal(after, before)
 
 

@@ -35,6 +35,13 @@ def test_each_output_gets_a_column(given, names):
     assert output_columns(given, (Port("kind", (3,)), Port("age", (1,)))) == names
 
 
+@pytest.mark.parametrize("given", ["p", ["p", "p"]])
+def test_two_outputs_do_not_share_a_column(given):
+    """A layer that is applied twice gives two outputs of one name."""
+    with pytest.raises(ConfigurationError, match="Each output needs a column of its own"):
+        output_columns(given, (Port("head", (3,)), Port("head", (3,))))
+
+
 def test_one_output_keeps_the_name():
     assert output_columns("p", (Port("kind", (3,)),)) == ("p",)
     assert output_columns("p", ()) == ("p",)

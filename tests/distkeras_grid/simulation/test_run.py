@@ -17,9 +17,12 @@ from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.simulation.run import Simulation
+from distkeras_grid.weights import Variable, WeightLayout
 
 
-def build(rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=None, **cluster):
+def build(
+    rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=None, layout=None, **cluster
+):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
     seats = [SeatRows((np.ones((count, 2)),), (np.zeros(count),)) for count in rows]
     rule = rule or DownpourRule()
@@ -27,6 +30,8 @@ def build(rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=Non
         QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.local_steps)
         for _ in rows
     ]
+    for learner in learners:
+        learner.layout = layout or learner.layout
     terms = {"rule": rule, "batch_size": 1, "window": window, "shuffle": False}
     return Simulation(
         Cluster(len(rows), **{"batch_seconds": 1.0, **cluster}),
@@ -75,6 +80,15 @@ def test_who_was_late_asks_for_all_steps_since():
     (late, *_) = found.history.late
     assert (late.worker, late.staleness) == (1, 3)
     assert found.workers[1].version == 3
+
+
+@pytest.mark.parametrize("rule", [MeanGradientRule(), AveragingRule()])
+def test_who_was_late_takes_the_statistics_of_the_rounds_over(rule):
+    layout = WeightLayout((Variable("x", (1,)),), (Variable("mean", (1,)),))
+    simulation = build(rule, rows=[4, 2], speeds=[1.0, 0.3], plan={"quorum": 0.5}, layout=layout)
+    while not simulation.history.late:
+        simulation.advance()
+    np.testing.assert_array_equal(simulation.workers[1].before, simulation.center)
 
 
 @pytest.mark.parametrize("rule", [MeanGradientRule(), DownpourRule()])

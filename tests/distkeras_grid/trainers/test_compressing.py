@@ -24,6 +24,7 @@ from distkeras_grid.trainers.compressing import (
     worker_vectors,
 )
 from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.weights import Variable, WeightLayout
 
 DGC = DeepGradientCompression()
 CORRECTED = DeepGradientCompression(momentum=0.9)
@@ -69,8 +70,14 @@ def test_momentum_is_not_corrected_elsewhere(rule, window):
 
 
 def test_a_vector_never_counts_for_more_than_a_whole_one():
-    assert vector_bytes(None, 1000, 8) == vector_bytes(DGC, 1000, 10_000) == 4000
-    assert vector_bytes(DGC, 1_000_000, 8) == 64_000
+    layout = WeightLayout(
+        (Variable("kernel", (1000, 900)), Variable("bias", (900,))), (Variable("mean", (100,)),)
+    )
+    whole, sent = 4 * 901_000, -(-900_000 // 1000)
+    at_once = DeepGradientCompression(warm_up_epochs=0)
+    assert vector_bytes(None, layout, 8) == vector_bytes(DGC, layout, 10_000) == whole
+    assert vector_bytes(at_once, layout, 8) == 8 * (8 * sent + 1000)
+    assert vector_bytes(DGC, layout, 1) == 8 * (225_000 + 1000), "a quarter in the first epoch"
 
 
 def test_the_server_keeps_what_each_seat_knows_where_replies_tell_changes():

@@ -23,8 +23,14 @@ class ADAG:
     introduction = ""
 
 
-def announced(rule, seats=2, window=WindowChoice(4)):  # noqa: B008 - frozen
-    return announce_run(ADAG(), SimpleNamespace(rows=200, seats=seats, size=250_000), rule, window)
+def announced(rule, seats=2, window=WindowChoice(4), compression=None):  # noqa: B008 - frozen
+    settings = SimpleNamespace(rows=200, seats=seats, size=250_000, compression=compression)
+    return announce_run(ADAG(), settings, rule, window)
+
+
+def test_the_size_of_an_exchange_is_that_of_the_weights():
+    (line,) = announced(AccumulatedGradientRule(), compression="dgc")
+    assert "(1 MB each way before compression)" in line
 
 
 def test_the_first_line_tells_what_no_argument_did():

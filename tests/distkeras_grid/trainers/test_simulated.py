@@ -214,6 +214,16 @@ def test_a_quorum_and_its_time_are_the_trainers(arrays):
         simulated("AveragingTrainer", arrays, call={"cluster": cluster}, round_timeout=0.5)
 
 
+def test_gradients_may_be_accumulated(arrays):
+    import keras
+
+    expected = build(keras.optimizers.SGD(0.1, gradient_accumulation_steps=3))
+    expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    model = build(keras.optimizers.SGD(0.1, gradient_accumulation_steps=3))
+    found = simulated("SingleTrainer", arrays, 1, model=model, num_epoch=2, call={"shuffle": False})
+    np.testing.assert_array_equal(weights(found.model), weights(expected))
+
+
 def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
     from distkeras_grid import ADAG
 
@@ -225,6 +235,20 @@ def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert "10 workers with a window of 5 lie in the divergent zone" in lines[0]
     assert "DOWNPOUR in simulated time" in lines[1]
+
+
+def test_a_window_of_an_epoch_counts_its_batches(arrays, capsys):
+    """Twelve rows of each worker, one row a batch: steps of 0.5 times a curvature of 1."""
+    simulated(
+        "DOWNPOUR",
+        arrays,
+        10,
+        batch_size=1,
+        communication_window="epoch",
+        commit_scale=1,
+        progress=True,
+    )
+    assert "10 workers with a window of 12 lie in" in capsys.readouterr().err.splitlines()[0]
 
 
 @pytest.mark.parametrize("policy", ["keep", "reset"])
@@ -260,11 +284,14 @@ def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, po
         ("GEM", "sgd", "trains with plain SGD, which has no state"),
         ("EAMSGD", "sgd", "any momentum is the rule's own"),
         ("ADAG", "scheduled", "schedule would begin anew"),
+        ("ADAG", "accumulating", "a window may never have 4"),
     ],
 )
 def test_a_reset_is_refused_where_it_makes_no_sense(arrays, name, optimizer, reason):
     import keras
 
+    if optimizer == "accumulating":
+        optimizer = keras.optimizers.Adam(gradient_accumulation_steps=4)
     if optimizer == "scheduled":
         optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
     with pytest.raises(ConfigurationError, match=f"{reason}.*optimizer_state='reset'"):

@@ -226,6 +226,29 @@ def test_a_worker_that_was_lost_for_a_while_goes_on_where_the_others_are(stack, 
     np.testing.assert_array_equal(weights, run.driver.center())
 
 
+def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack, tmp_path):
+    run = Run(stack, tmp_path, "adam", quorum=0.5)
+    over = threading.Event()
+    weights = np.empty(run.size, np.float32)
+
+    def first():
+        run.seat(0)
+        over.set()
+
+    def second():
+        with run.join(1) as client:
+            client.ready(SEAT_ROWS, 20)
+            assert over.wait(30)
+        with run.join(1, attempt=1) as client:
+            start = client.ready(SEAT_ROWS, 20)
+            assert start.state_parts > 0
+            client.close()
+            assert Steps(engine("adam"), client).begin(start, weights) == EPOCHS * STEPS
+
+    both(first, second)
+    np.testing.assert_array_equal(weights, run.driver.center())
+
+
 def test_a_connection_that_breaks_changes_nothing(stack, tmp_path):
     run = Run(stack, tmp_path, "adam")
     both(lambda: run.seat(0), lambda: run.seat(1, break_before=STEPS + 4))
