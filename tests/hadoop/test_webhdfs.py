@@ -443,7 +443,7 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def quota(client: InsecureClient, path: str, **options: int) -> None:
     """As an administrator would set it."""
-    answer = client._conversation.put(
+    answer = client._session.put(
         f"{client.url}/webhdfs/v1{path}", params={"op": "SETQUOTA", **options}, timeout=30
     )
     assert answer.ok, answer.text
