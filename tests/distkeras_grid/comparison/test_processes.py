@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 
 import numpy as np
@@ -87,6 +88,25 @@ def test_timed_fit_keeps_each_mark_and_the_trial_leaves_no_trace():
         points[-1][2], np.concatenate([w.ravel() for w in model.get_weights()])
     )
     assert np.abs(points[0][2] - points[-1][2]).max() > 0
+
+
+@pytest.mark.tensorflow
+def test_the_wait_between_two_epochs_is_not_training():
+    import keras
+
+    class Waits(keras.Sequential):  # As TensorFlow now and then does when it drops an iterator.
+        waits = 0.0
+
+        def reset_metrics(self):
+            super().reset_metrics()
+            time.sleep(self.waits)
+
+    model = Waits([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    x, y = np.ones((16, 3), np.float32), np.ones((16, 2), np.float32)
+    compile_ahead(model, x, y, 8)
+    model.waits = 0.7
+    assert timed_fit(model, x, y, batch=8, epochs=2)[-1][1] < 0.7
 
 
 @pytest.mark.tensorflow
