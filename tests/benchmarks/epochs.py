@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -28,11 +28,9 @@ class Bound:
     What no number of workers on as many cores can beat without a faster loop.
     """
 
-    def __init__(self, net: str, folder: Path, batch: int) -> None:
-        self._sides = [
-            Side(Setup(net, folder, batch, window=WINDOW, threads=1, part=(number, WORKERS)))
-            for number in range(WORKERS)
-        ]
+    def __init__(self, net: str, folder: Path, batch: int, split: str = "train") -> None:
+        setup = Setup(net, folder, batch, window=WINDOW, threads=1, split=split)
+        self._sides = [Side(replace(setup, part=(number, WORKERS))) for number in range(WORKERS)]
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -71,11 +69,11 @@ class Row:
         return median(self.seconds)
 
 
-def start_fit(stack: ExitStack, net: str, folder: Path, batch: int) -> Side:
+def start_fit(stack: ExitStack, net: str, folder: Path, batch: int, split: str = "train") -> Side:
     """Start ``fit`` with oneDNN's kernels and without; keep the faster one."""
     sides = []
     for onednn in (False, True):
-        side = Side(Setup(net, folder, batch, onednn=onednn))
+        side = Side(Setup(net, folder, batch, onednn=onednn, split=split))
         sides.append(side.__enter__())
     seconds = [0.0, 0.0]
     for _ in range(2):

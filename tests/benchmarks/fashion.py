@@ -18,6 +18,8 @@ FILES = {
     "train": ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
     "test": ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"),
 }
+# The last of the training rows, on which targets are chosen and times to them are measured.
+VALIDATION_ROWS = 10_000
 # Files of the Parquet data set, so that both tasks have something to read.
 PARTS = 4
 
@@ -51,9 +53,12 @@ def find_folder() -> tuple[Path | None, str]:
 
 
 def read(folder: Path, split: str) -> Rows:
-    """Read ``"train"`` or ``"test"``."""
-    images, labels = (read_idx((folder / name).read_bytes(), name) for name in FILES[split])
-    return Rows(images[..., np.newaxis], labels.astype(np.int64))
+    """Read ``"train"`` or ``"test"``, or of the first ``"fitting"`` or ``"validation"``."""
+    names = FILES["test" if split == "test" else "train"]
+    images, labels = (read_idx((folder / name).read_bytes(), name) for name in names)
+    part = {"fitting": slice(-VALIDATION_ROWS), "validation": slice(-VALIDATION_ROWS, None)}
+    chosen = part.get(split, slice(None))
+    return Rows(images[chosen, ..., np.newaxis], labels[chosen].astype(np.int64))
 
 
 def write_parquet(rows: Rows, folder: Path) -> None:

@@ -47,6 +47,8 @@ class Setup:
         Keras backend.
     part : tuple of int
         (number, count): this process trains each count-th row, from row number on.
+    split : str
+        See `fashion.read`.
     """
 
     net: str
@@ -58,6 +60,7 @@ class Setup:
     steps_per_execution: int = 1
     backend: str = "tensorflow"
     part: tuple[int, int] = (0, 1)
+    split: str = "train"
 
     def environment(self) -> dict[str, str]:
         """Return what must be set before the first import."""
@@ -109,7 +112,7 @@ class Fit:
         _limit_threads(setup)
         self.setup = setup
         self.net = NETS[setup.net]
-        rows = fashion.read(setup.folder, "train")
+        rows = fashion.read(setup.folder, setup.split)
         self.images, self.labels = rows.scaled(self.net.shape), rows.labels
         self.model = self._compiled(0)
 
@@ -150,7 +153,7 @@ class WindowLoop:
         _limit_threads(setup)
         self.setup = setup
         net = NETS[setup.net]
-        rows = fashion.read(setup.folder, "train")
+        rows = fashion.read(setup.folder, setup.split)
         number, count = setup.part
         self.images = rows.shaped(net.shape)[number::count]
         self.labels = rows.labels[number::count]

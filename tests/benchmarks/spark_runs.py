@@ -105,10 +105,15 @@ class Cluster:
         self._folder = folder
         self.start_seconds = 0.0
 
+    def _write(self, split: str) -> Path:
+        """Return the Parquet of a split, written when it is first asked for."""
+        data = Path(self._scratch.name) / split
+        if not data.exists():
+            fashion.write_parquet(fashion.read(self._folder, split), data)
+        return data
+
     def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="dkg-bench-")
-        self._data = Path(self._scratch.name) / "train"
-        fashion.write_parquet(fashion.read(self._folder, "train"), self._data)
         began = time.perf_counter()
         self._session = build_session("benchmark", master=MASTER)
         self.start_seconds = time.perf_counter() - began
@@ -122,14 +127,18 @@ class Cluster:
         """Run ``train()`` as a user does."""
         trainer = choice.build(net, seed, epochs)
         began = time.time()
-        trainer.train(str(self._data), seed=seed)
+        trainer.train(str(self._write("train")), seed=seed)
         return _trained(trainer.history, trainer.run, began, time.time(), epochs)
+
+    def model(self, choice: Choice, net: str, *, epochs: int, seed: int) -> Any:
+        """Return what ``train()`` returns."""
+        return choice.build(net, seed, epochs).train(str(self._write("fitting")), seed=seed)
 
     def curve(self, choice: Choice, net: str, *, epochs: int, seed: int, marks: int) -> Trained:
         """Run with `marks` snapshots of the center in each epoch."""
         trainer = choice.build(net, seed, epochs)
         began = time.time()
-        request = TrainRequest(str(self._data), True, None, (), None, None, seed)
+        request = TrainRequest(str(self._write("fitting")), True, None, (), None, None, seed)
         with ExitStack() as resources:
             prepared = prepare(trainer, request, resources)
             prepared.settings = replace(prepared.settings, snapshots_per_epoch=marks)

@@ -16,10 +16,12 @@ from importlib import metadata
 from distkeras_grid.comparison.machine import processor_name
 from tests.benchmarks import fashion
 from tests.benchmarks.accuracy import measure_accuracy
+from tests.benchmarks.defaults import measure_defaults
 from tests.benchmarks.epochs import measure_epochs
+from tests.benchmarks.own_batch import measure_own_batch
 from tests.benchmarks.spark_runs import MASTER, Cluster
 
-PARTS = ("epochs", "accuracy")
+PARTS = ("epochs", "accuracy", "own-batch", "defaults")
 BATCHES = (32, 128)
 
 
@@ -46,6 +48,10 @@ def main(arguments: Sequence[str] = ()) -> None:
                     measure_epochs(net, batch, folder, cluster, options.repetitions)
                 if "accuracy" in options.parts:
                     measure_accuracy(net, batch, folder, cluster, options.seeds)
+            if "own-batch" in options.parts:
+                measure_own_batch(net, folder, cluster, options.seeds)
+            if "defaults" in options.parts:
+                measure_defaults(net, folder, cluster)
     print(f"\nTraining benchmark: {(time.monotonic() - began) / 60:.1f} min")
 
 
@@ -55,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nets", nargs="+", choices=("mlp", "cnn"), default=("mlp", "cnn"))
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of fit")
     parser.add_argument("--repetitions", type=int, default=3, help="of the epoch times")
-    parser.add_argument("--seeds", type=int, default=3, help="of the times to accuracy")
+    parser.add_argument("--seeds", type=int, default=5, help="of the times to accuracy")
     return parser
 
 
