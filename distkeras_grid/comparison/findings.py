@@ -78,10 +78,10 @@ def is_accuracy_close(lines: Sequence[Line]) -> Finding | None:
     return Finding(
         "The accuracy is very close to that of local training.",
         f"{_verdict(close, len(points))} {close} of {len(points)} times within one point. Ours "
-        f"less local: median {median(points):+.1f} points, from {min(points):+.1f} to "
-        f"{max(points):+.1f}.",
+        f"less local: median {median(points):+z.1f} points, from {min(points):+z.1f} to "
+        f"{max(points):+z.1f}.",
         _by_batch(
-            [(line, f"{value:+.1f}") for (line, _), value in zip(pairs, points, strict=True)],
+            [(line, f"{value:+z.1f}") for (line, _), value in zip(pairs, points, strict=True)],
             "ours less local, points",
         ),
     )
@@ -133,7 +133,7 @@ def is_downpour_behind(lines: Sequence[Line]) -> Finding | None:
             rows.append(
                 [
                     *(line.model, str(line.batch), str(line.workers), name),
-                    *(f"{ratio:.2f}", f"{points:+.1f}"),
+                    *(f"{ratio:.2f}", f"{points:+z.1f}"),
                 ]
             )
     if not total:
@@ -185,7 +185,7 @@ def is_batch_a_trade(lines: Sequence[Line]) -> Finding | None:
         rows.append(
             [
                 *(small.model, small.side, f"{small.batch} to {large.batch}"),
-                *(f"{ratio:.2f}", f"{points:+.1f}"),
+                *(f"{ratio:.2f}", f"{points:+z.1f}"),
             ]
         )
     if not total:

@@ -204,48 +204,52 @@ def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(
     np.testing.assert_array_equal(broken.driver.center(1), whole.driver.center(1))
 
 
-def test_a_worker_that_was_lost_for_a_while_goes_on_where_the_others_are(stack, tmp_path):
-    """With a quorum of one in two the other goes on; the steps between are not kept."""
-    run = Run(stack, tmp_path, "adam", quorum=0.5)
+def beside_a_whole_run(run, visit):
+    """Train seat 0 to its end; call `visit` at once with a wait for that end."""
     over = threading.Event()
-    weights = np.empty(run.size, np.float32)
 
     def first():
         run.seat(0)
         over.set()
 
-    def second():
+    def wait():
+        assert over.wait(30)
+
+    both(first, lambda: visit(wait))
+
+
+def test_a_worker_that_was_lost_for_a_while_goes_on_where_the_others_are(stack, tmp_path):
+    """With a quorum of one in two the other goes on; the steps between are not kept."""
+    run = Run(stack, tmp_path, "adam", quorum=0.5)
+    weights = np.empty(run.size, np.float32)
+
+    def second(wait):
         with run.join(1) as client:
             steps = Steps(engine("adam"), client)
             assert steps.begin(client.ready(SEAT_ROWS, 20), weights) == 0
             client.close()
-            assert over.wait(30)
+            wait()
             assert steps.catch_up(1, weights) == EPOCHS * STEPS
 
-    both(first, second)
+    beside_a_whole_run(run, second)
     np.testing.assert_array_equal(weights, run.driver.center())
 
 
 def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack, tmp_path):
     run = Run(stack, tmp_path, "adam", quorum=0.5)
-    over = threading.Event()
     weights = np.empty(run.size, np.float32)
 
-    def first():
-        run.seat(0)
-        over.set()
-
-    def second():
+    def second(wait):
         with run.join(1) as client:
             client.ready(SEAT_ROWS, 20)
-            assert over.wait(30)
+            wait()
         with run.join(1, attempt=1) as client:
             start = client.ready(SEAT_ROWS, 20)
             assert start.state_parts > 0
             client.close()
             assert Steps(engine("adam"), client).begin(start, weights) == EPOCHS * STEPS
 
-    both(first, second)
+    beside_a_whole_run(run, second)
     np.testing.assert_array_equal(weights, run.driver.center())
 
 
@@ -259,25 +263,20 @@ def test_a_connection_that_breaks_changes_nothing(stack, tmp_path):
 
 def test_weights_that_are_not_finite_do_not_reach_the_server(stack, tmp_path):
     run = Run(stack, tmp_path, "sgd", quorum=0.5)
-    over = threading.Event()
     weights = np.empty(run.size, np.float32)
 
-    def first():
-        run.seat(0)
-        over.set()
-
-    def second():
+    def second(wait):
         with run.join(1) as client:
             steps = Steps(engine("sgd"), client)
             steps.begin(client.ready(SEAT_ROWS, 20), weights)
-            assert over.wait(30)
+            wait()
             assert steps.catch_up(EPOCHS * STEPS, weights) == EPOCHS * STEPS
             np.testing.assert_array_equal(weights, run.driver.center())
             weights[3] = np.nan
             with pytest.raises(NonFiniteLossError, match="worker 1 contain NaN"):
                 steps.hand_over(weights)
 
-    both(first, second)
+    beside_a_whole_run(run, second)
     assert np.isfinite(run.driver.center()).all()
 
 
