@@ -11,6 +11,7 @@ worker may by then have begun its next pass, which the window's own ``epoch`` te
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -185,6 +186,19 @@ class History:
     def num_updates(self) -> int:
         """Windows folded into the center."""
         return len(self.records)
+
+    def most_steps(self, version: float = math.inf) -> int:
+        """Return the batches of the worker that trained most of them.
+
+        Parameters
+        ----------
+        version : int, optional
+            Of the center up to which windows count; default all.
+        """
+        steps = Counter[int]()
+        for record in self.records:
+            steps[record.worker] += record.steps if record.version <= version else 0
+        return max(steps.values(), default=0)
 
     @property
     def epoch(self) -> list[int]:

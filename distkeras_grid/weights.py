@@ -49,7 +49,8 @@ class WeightLayout:
     Parameters
     ----------
     trainable, statistics : tuple of Variable
-        What the update rules act on, and what is averaged beside it.
+        What the update rules act on, and what is averaged beside it: statistics, and behind them
+        the optimizer's state where that travels.
 
     Examples
     --------

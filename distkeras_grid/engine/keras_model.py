@@ -25,7 +25,7 @@ class ModelVariables:
         In the model's order.
     statistics : tuple of keras.Variable
         Float variables without gradient of layers that train, such as the moving mean and
-        variance of batch normalization.
+        variance of batch normalization; behind them the optimizer's, where these travel.
     """
 
     trainable: tuple[Any, ...]
@@ -49,13 +49,15 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
-def model_variables(model: Any) -> ModelVariables:
+def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     """Sort a model's variables.
 
     Parameters
     ----------
     model : keras.Model
         A model that is built.
+    slots : bool, default False
+        Whether the optimizer's state is among them, as statistics.
 
     Raises
     ------
@@ -84,28 +86,86 @@ def model_variables(model: Any) -> ModelVariables:
                 f"variable {variable.path!r} is {variable.dtype}; weights travel as float32, so "
                 "build the model with float32 weights (a mixed precision policy keeps them so)"
             )
-    return ModelVariables(trainable, statistics)
+    return ModelVariables(trainable, statistics + (optimizer_slots(model) if slots else ()))
 
 
-def weight_layout(model: Any) -> WeightLayout:
+def optimizer_slots(model: Any) -> tuple[Any, ...]:
+    """Return the float variables of a model's optimizer but for its rate; build it if need be.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+    """
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = optimizer.learning_rate
+    return tuple(v for v in optimizer.variables if v is not rate and v.dtype == "float32")
+
+
+def weight_layout(model: Any, *, slots: bool = False) -> WeightLayout:
     """Return the layout of a model's flat vector.
 
     Parameters
     ----------
     model : keras.Model
         A model that is built.
+    slots : bool, default False
+        As in `model_variables`.
     """
-    variables = model_variables(model)
+    variables = model_variables(model, slots=slots)
     return WeightLayout(_described(variables.trainable), _described(variables.statistics))
 
 
-def get_flat_weights(model: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+def normalizations(model: Any) -> list[Any]:
+    """Return the layers of batch normalization that train, in the model's order.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    """
+    import keras
+
+    kind = keras.layers.BatchNormalization
+    return [layer for layer in layers_of(model) if isinstance(layer, kind) and layer.trainable]
+
+
+def get_flat_statistics(model: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return mean and variance of each of a model's `normalizations` as a new flat vector."""
+    pairs = [(layer.moving_mean, layer.moving_variance) for layer in normalizations(model)]
+    arrays = [np.asarray(variable, np.float64).ravel() for pair in pairs for variable in pair]
+    return np.concatenate([np.empty(0), *arrays])
+
+
+def set_flat_statistics(model: Any, vector: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    """Write what is laid out as `get_flat_statistics` says into a model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    vector : ndarray
+        Means and variances, ``float64``.
+    """
+    start = 0
+    for layer in normalizations(model):
+        for variable in (layer.moving_mean, layer.moving_variance):
+            size = int(np.prod(variable.shape))
+            variable.assign(vector[start : start + size].reshape(variable.shape))
+            start += size
+
+
+def get_flat_weights(model: Any, *, slots: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return a model's weights as a new flat vector, in the order of `weight_layout`."""
-    arrays = [np.asarray(variable) for variable in model_variables(model).all]
-    return weight_layout(model).flatten(arrays)
+    arrays = [np.asarray(variable) for variable in model_variables(model, slots=slots).all]
+    return weight_layout(model, slots=slots).flatten(arrays)
 
 
-def set_flat_weights(model: Any, vector: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+def set_flat_weights(
+    model: Any, vector: np.ndarray[Any, np.dtype[np.float32]], *, slots: bool = False
+) -> None:
     """Write a flat vector into a model.
 
     Parameters
@@ -114,10 +174,27 @@ def set_flat_weights(model: Any, vector: np.ndarray[Any, np.dtype[np.float32]]) 
         A model that is built.
     vector : ndarray
         Shape ``(layout.size,)``, ``float32``.
+    slots : bool, default False
+        Whether the optimizer's state is in it.
     """
-    parts = weight_layout(model).unflatten(vector)
-    for variable, part in zip(model_variables(model).all, parts, strict=True):
+    parts = weight_layout(model, slots=slots).unflatten(vector)
+    for variable, part in zip(model_variables(model, slots=slots).all, parts, strict=True):
         variable.assign(part)
+
+
+def skip_steps(model: Any, steps: int) -> None:
+    """Let a model's optimizer, and the schedules that go by its count, be so many batches further.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+    steps : int
+        Batches, at least 0.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    # Not `iterations`, which is a quotient where gradients are accumulated.
+    optimizer._iterations.assign_add(steps)
 
 
 def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
 from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.rules import LocalSteps
+from distkeras_grid.rules import LocalSteps, OptimizerState
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def load_engine(
     jit: bool | Literal["auto"] = "auto",
     local_steps: LocalSteps = LocalSteps.OPTIMIZER,
     momentum: float = 0.0,
-    optimizer_state: Literal["keep", "reset"] = "keep",
+    optimizer_state: OptimizerState = "keep",
 ) -> TensorFlowEngine:
     """Build an engine, or take the compiled one of an earlier run in this process.
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from distkeras_grid.engine.keras_model import optimizer_slots
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import LocalSteps, Rule
+from distkeras_grid.rules import LocalSteps, Rule, SynchronousRule
 from distkeras_grid.weights import Vector
 
 # What makes SGD other than "w <- w - learning_rate g". Clipping does not: it makes the gradient.
@@ -76,10 +77,10 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
         reason = f"{who}'s workers go on from their own weights and never take the center over"
     elif rule.plain_sgd:
         reason = f"{who} trains with plain SGD, which has no state; any momentum is the rule's own"
-    elif getattr(optimizer, "gradient_accumulation_steps", None):
+    elif steps := _accumulates(optimizer):
         reason = (
             "the state holds the gradients that are accumulated, of which a window may never have "
-            f"{optimizer.gradient_accumulation_steps}"
+            f"{steps}"
         )
     elif not _has_own_rate(optimizer):
         reason = (
@@ -88,6 +89,42 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
         )
     if reason:
         raise ConfigurationError(f"{reason}. Received: optimizer_state='reset'; leave it out.")
+
+
+def check_average(rule: Rule, model: Any, who: str) -> None:
+    """Refuse to average the optimizers' states where workers do not meet, or have none.
+
+    Parameters
+    ----------
+    rule : Rule
+        Of the run.
+    model : keras.Model
+        Compiled; its optimizer is built.
+    who : str
+        Whose rule it is, for the error.
+
+    Raises
+    ------
+    ConfigurationError
+        If the rule is asynchronous, all workers hold the same state, or the optimizer has none,
+        accumulates gradients or is several.
+    """
+    if rule.steps_on_workers:
+        reason = f"{who}'s workers hold the same optimizer state at every step"
+    elif not isinstance(rule, SynchronousRule):
+        reason = (
+            f"{who}'s workers have no rounds in which they all meet; trainers that work in rounds, "
+            "such as AveragingTrainer, have them"
+        )
+    elif _accumulates(model.optimizer):
+        reason = "the state holds gradients that are accumulated, of each worker at its own count"
+    elif getattr(model.optimizer, "learning_rate", None) is None:
+        reason = f"{type(model.optimizer).__name__} is several optimizers with states of their own"
+    elif not optimizer_slots(model):
+        reason = f"{type(model.optimizer).__name__} without momentum has no state"
+    else:
+        return
+    raise ConfigurationError(f"{reason}. Received: optimizer_state='average'; leave it out.")
 
 
 def check_unscaled(optimizer: Any, who: str) -> None:
@@ -321,6 +358,13 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Ow
     if kind is LocalSteps.NONE:
         return MeanGradientSteps(model)
     return RenewedSteps(model) if reset else OwnSteps(model)
+
+
+def _accumulates(optimizer: Any) -> int | None:
+    """Return of how many batches gradients are summed before a step; None if they are not."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    steps: int | None = inner.gradient_accumulation_steps
+    return steps
 
 
 def _has_own_rate(optimizer: Any) -> bool:

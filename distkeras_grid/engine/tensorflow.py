@@ -20,14 +20,17 @@ from distkeras_grid.engine.compile_settings import compile_model, has_own_train_
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import (
     declared,
+    get_flat_statistics,
     input_dtypes,
     model_variables,
+    normalizations,
     packed,
+    skip_steps,
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import install
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import LocalSteps
+from distkeras_grid.rules import LocalSteps, OptimizerState
 from distkeras_grid.weights import Vector
 
 # Scale and offset of an input that the model sees as it is.
@@ -64,8 +67,9 @@ class TensorFlowEngine:
         What the optimizer does in a window, and what `run` returns of it.
     momentum : float, default 0.0
         Of the look-ahead.
-    optimizer_state : {"keep", "reset"}, default "keep"
-        Whether the model's own optimizer goes on from window to window, or begins each as new.
+    optimizer_state : {"keep", "reset", "average"}, default "keep"
+        Whether the model's own optimizer goes on from window to window, begins each as new, or
+        takes its state from the vector, where it stands behind the statistics.
 
     Attributes
     ----------
@@ -89,16 +93,17 @@ class TensorFlowEngine:
         jit: bool | Literal["auto"] = "auto",
         local_steps: LocalSteps = LocalSteps.OPTIMIZER,
         momentum: float = 0.0,
-        optimizer_state: Literal["keep", "reset"] = "keep",
+        optimizer_state: OptimizerState = "keep",
     ) -> None:
         compile_model(model)
         self.model = model
-        self.layout = weight_layout(model)
+        slots = optimizer_state == "average"
+        self.layout = weight_layout(model, slots=slots)
         self.jit = decide_jit(model, jit) and block_shape is not None
         self._inputs = input_dtypes(model)
         self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
         self._block_shape = block_shape
-        self._variables = model_variables(model).all
+        self._variables = model_variables(model, slots=slots).all
         self._own_train_step = has_own_train_step(model)
         self._functions: dict[Signature, _WindowFunctions] = {}
         self._install = partial(
@@ -244,12 +249,51 @@ class TensorFlowEngine:
             variable.assign(value)
         return seconds
 
+    def measure_statistics(self, blocks: Iterable[Block]) -> tuple[int, NDArray[np.float64]]:
+        """Find the means and variances that batch normalization sees with the weights as they are.
+
+        By forward passes in training mode, as training sees them; nothing makes a step. Each batch
+        counts by its rows (Izmailov et al. 2018, of weights that are means of others, as here). A
+        layer that is called several times in a pass counts its last call.
+
+        Parameters
+        ----------
+        blocks : iterable of Block
+            The rows, in batches.
+
+        Returns
+        -------
+        int
+            Rows.
+        ndarray
+            The sum over all rows of the statistics of their batches, as `get_flat_statistics`
+            lays them out.
+        """
+        import tensorflow as tf
+
+        layers = normalizations(self.model)
+        momenta = [layer.momentum for layer in layers]
+        forward = partial(self.model, training=True)
+        if not self.model.run_eagerly:
+            forward = tf.function(forward, autograph=False)
+        rows, sums = 0, np.zeros_like(get_flat_statistics(self.model))
+        for layer in layers:
+            # Then the moving statistics are those of the last batch.
+            layer.momentum = 0.0
+        try:
+            for block in blocks:
+                for step in range(block.steps):
+                    forward(self._features([tf.constant(array[step]) for array in block.x]))
+                    count = len(block.x[0][step])
+                    rows, sums = rows + count, sums + count * get_flat_statistics(self.model)
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.momentum = momentum
+        return rows, sums
+
     def skip_steps(self, steps: int) -> None:
         """Let the optimizer's count of batches, which schedules go by, begin later by so many."""
-        optimizer = self.model.optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-        # Not `iterations`, which is a quotient where gradients are accumulated.
-        optimizer._iterations.assign_add(steps)
+        skip_steps(self.model, steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on.
@@ -425,12 +469,11 @@ class TensorFlowEngine:
         """Return features, labels and, where given, weights of a batch as the model takes them."""
         outputs = max(1, len(declared(self.model, "outputs")))
         x, y = arrays[: len(self._inputs)], arrays[len(self._inputs) :]
-        scaled = [_scaled(*each) for each in zip(x, self._inputs, self._scaling, strict=True)]
-        return (
-            packed(self.model, "input", scaled),
-            packed(self.model, "output", y[:outputs]),
-            *y[outputs:],
-        )
+        return (self._features(x), packed(self.model, "output", y[:outputs]), *y[outputs:])
+
+    def _features(self, arrays: Sequence[Any]) -> Any:
+        scaled = [_scaled(*each) for each in zip(arrays, self._inputs, self._scaling, strict=True)]
+        return packed(self.model, "input", scaled)
 
 
 def _to_tensor(array: NDArray[Any]) -> Any:

@@ -14,7 +14,9 @@ from distkeras_grid.rules.base import (
     CommitInfo,
     LocalSteps,
     Memory,
+    OptimizerState,
     Rule,
+    StatisticsSource,
     SynchronousRule,
 )
 from distkeras_grid.rules.downpour import AccumulatedGradientRule, DownpourRule
@@ -46,8 +48,10 @@ __all__ = [
     "MeanGradientRule",
     "MemberRule",
     "Memory",
+    "OptimizerState",
     "Rule",
     "SequentialRule",
+    "StatisticsSource",
     "SynchronousRule",
     "adopt_vector",
     "build_rule",

@@ -8,8 +8,9 @@ takes more is killed.
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from distkeras_grid.errors import ConfigurationError
@@ -63,6 +64,19 @@ class ModelSize:
     block_bytes: int = 32 * MB
     server_vectors: int = 0
     worker_vectors: int = 0
+
+    def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
+        """Return the same for vectors of `size` numbers, which hold the optimizer's state, too.
+
+        A worker has six of them: before and after a window, what is sent and answered, the
+        client's own, and one kept aside. The driver has three, the server two and one a worker.
+        """
+        longer = max(size / self.weights - 1, 0.0)
+        return replace(
+            self,
+            worker_vectors=self.worker_vectors + math.ceil(6 * longer),
+            server_vectors=self.server_vectors + math.ceil((5 + workers) * longer),
+        )
 
     @property
     def vector_mb(self) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import OptimizerState, StatisticsSource
 
 
 def check_backend() -> None:
@@ -70,7 +71,7 @@ def checked_quorum(quorum: Any) -> float:
     return float(quorum)
 
 
-def checked_optimizer_state(policy: Any) -> Literal["keep", "reset"]:
+def checked_optimizer_state(policy: Any) -> OptimizerState:
     """Return what becomes of the workers' optimizer state.
 
     Raises
@@ -83,14 +84,34 @@ def checked_optimizer_state(policy: Any) -> Literal["keep", "reset"]:
     >>> checked_optimizer_state("reset")
     'reset'
     """
-    if policy == "keep":
-        return "keep"
-    if policy == "reset":
-        return "reset"
-    raise ConfigurationError(
-        "optimizer_state is 'keep' (each worker goes on with its own) or 'reset' (a new optimizer "
-        f"in each window). Received: {policy!r}."
-    )
+    if policy not in get_args(OptimizerState):
+        raise ConfigurationError(
+            "optimizer_state is 'keep' (each worker goes on with its own), 'reset' (a new one in "
+            "each window) or 'average' (all go on with the mean, of trainers that work in rounds). "
+            f"Received: {policy!r}."
+        )
+    return cast(OptimizerState, policy)
+
+
+def checked_statistics(policy: Any) -> StatisticsSource:
+    """Return where batch normalization's statistics come from.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such policy.
+
+    Examples
+    --------
+    >>> checked_statistics("recalibrate")
+    'recalibrate'
+    """
+    if policy not in get_args(StatisticsSource):
+        raise ConfigurationError(
+            "statistics is 'average' (the workers' moving ones) or 'recalibrate' (those of all "
+            f"rows with the final weights). Received: {policy!r}."
+        )
+    return cast(StatisticsSource, policy)
 
 
 def checked_class_weight(class_weight: Any) -> dict[int, float] | None:

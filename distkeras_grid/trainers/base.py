@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.compression import check_compression
-from distkeras_grid.trainers.arguments import checked_optimizer_state
+from distkeras_grid.trainers.arguments import checked_optimizer_state, checked_statistics
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
 from distkeras_grid.trainers.progress import ProgressLine
 
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.rules import DeepGradientCompression, Rule
+    from distkeras_grid.rules import (
+        DeepGradientCompression,
+        OptimizerState,
+        Rule,
+        StatisticsSource,
+    )
     from distkeras_grid.simulation.cluster import Cluster
     from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
     from distkeras_grid.trainers.request import TrainRequest
@@ -51,7 +56,8 @@ class CommonArguments(TypedDict, total=False):
     allow_plaintext: bool
     gpu_sharing: bool
     compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
-    optimizer_state: Literal["keep", "reset"]
+    optimizer_state: OptimizerState
+    statistics: StatisticsSource
     progress: bool
 
 
@@ -106,10 +112,17 @@ class Trainer(ABC):
         an exchange; the center keeps its digits. "dgc" sends the largest thousandth of each change
         and keeps the rest for later, after four epochs in which it sends more. The last line of a
         run says whether it paid.
-    optimizer_state : {"keep", "reset"}, default "keep"
+    optimizer_state : {"keep", "reset", "average"}, default "keep"
         What becomes of a worker's momentum and other state of its optimizer when it takes the
-        center over: it goes on with it, or begins each window with a new optimizer. The history
-        tells this, and what becomes of batch normalization's statistics, in ``params``.
+        center over: it goes on with it, or begins each window with a new optimizer. "average", of
+        trainers that work in rounds: it takes the mean of all workers' states over, which travel
+        with the weights (with Adam three times the bytes), and the model that `train` returns has
+        it, too.
+    statistics : {"average", "recalibrate"}, default "average"
+        Where the means and variances of batch normalization come from: from the workers' moving
+        ones, averaged as the weights travel, or, when training is over, from one more pass over
+        the rows with the final weights; validation and callbacks have seen the averaged ones.
+        ``history.params`` tells this and `optimizer_state`.
     progress : bool, default True
         Whether the progress line is shown.
 
@@ -161,7 +174,8 @@ class Trainer(ABC):
         allow_plaintext: bool = False,
         gpu_sharing: bool = False,
         compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
-        optimizer_state: Literal["keep", "reset"] = "keep",
+        optimizer_state: OptimizerState = "keep",
+        statistics: StatisticsSource = "average",
         progress: bool = True,
         **unknown: Any,
     ) -> None:
@@ -188,6 +202,7 @@ class Trainer(ABC):
         self.gpu_sharing = gpu_sharing
         self.compression = check_compression(compression)
         self.optimizer_state = checked_optimizer_state(optimizer_state)
+        self.statistics = checked_statistics(statistics)
         self.progress = progress
         self.history = History()
         self.run: dict[str, Any] = {}
@@ -367,6 +382,11 @@ class Trainer(ABC):
     def seats_hold(self) -> Literal["partition", "full", "bootstrap"]:
         """What of the data each worker trains on: its share, all rows, or as many, drawn."""
         return "partition"
+
+    @property
+    def slots_travel(self) -> bool:
+        """Whether the vectors that travel hold the optimizer's state, behind the statistics."""
+        return self.optimizer_state == "average"
 
     @property
     def own_start(self) -> bool:

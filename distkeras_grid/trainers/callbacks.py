@@ -6,10 +6,11 @@ them: what a callback changes (stop, learning rate) reaches a worker with its ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.keras_model import set_flat_weights
+from distkeras_grid.engine.keras_model import set_flat_weights, skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochRecord
@@ -37,6 +38,8 @@ class EpochObserver:
         Evaluated at each epoch's end.
     epochs : int
         Of the run.
+    slots : bool, default False
+        Whether the center holds the optimizer's state, too.
 
     Raises
     ------
@@ -51,6 +54,8 @@ class EpochObserver:
         callbacks: Sequence[keras.callbacks.Callback],
         validation: ValidationData | None,
         epochs: int,
+        *,
+        slots: bool = False,
     ) -> None:
         import keras
 
@@ -60,6 +65,8 @@ class EpochObserver:
                 f"callbacks must be keras.callbacks.Callback objects. Received: {wrong[0]!r}."
             )
         self._model = model
+        self._slots = slots
+        self._steps = 0
         self._history = history
         self._validation = validation
         self._callbacks = keras.callbacks.CallbackList(
@@ -89,7 +96,7 @@ class EpochObserver:
         """Record an epoch; see `distkeras_grid.trainers.run.Observer`."""
         validation: dict[str, float] = {}
         if center is not None:
-            set_flat_weights(self._model, center)
+            self._take_over(center, event["version"])
         if self._validation is not None:
             validation = self._validation.evaluate(self._model)
         record = self._history.add_epoch(event, validation=validation, learning_rate=self._rate)
@@ -110,8 +117,16 @@ class EpochObserver:
         otherwise the model gets the last center.
         """
         if not self.stopped:
-            set_flat_weights(self._model, center)
+            self._take_over(center)
         self._callbacks.on_train_end()
+
+    def _take_over(self, center: Vector, version: float = math.inf) -> None:
+        """Put a center into the model; with slots go the steps in which they have become so."""
+        set_flat_weights(self._model, center, slots=self._slots)
+        if self._slots:
+            steps = self._history.most_steps(version)
+            skip_steps(self._model, steps - self._steps)
+            self._steps = steps
 
     def _changed_rate(self) -> float | None:
         """Return the rate if it is another than the workers', who are told of it next."""

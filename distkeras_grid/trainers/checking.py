@@ -16,7 +16,12 @@ import numpy as np
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
-from distkeras_grid.engine.local_steps import check_plain_sgd, check_reset, check_unscaled
+from distkeras_grid.engine.local_steps import (
+    check_average,
+    check_plain_sgd,
+    check_reset,
+    check_unscaled,
+)
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.rules import Rule, build_rule
@@ -42,6 +47,7 @@ from distkeras_grid.trainers.compressing import (
 )
 from distkeras_grid.trainers.defaults import WindowChoice
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
+from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.validation import ValidationData
 
 if TYPE_CHECKING:
@@ -107,8 +113,11 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
     window = trainer.choose_window(largest_seat(rows, workers), workers)
     check_momentum(trainer.compression, rule, window, model.optimizer)
     validation = _collect_validation(held_out, model, summary)
+    layout = weight_layout(model, slots=trainer.slots_travel)
     held = server_vectors(trainer.compression, rule, workers)
     size = _model_size(trainer, model, columns, window, server_vectors=held)
+    if trainer.slots_travel:
+        size = size.with_longer_vectors(layout.size, workers)
     warnings += _check_memory(spark, size, workers, validation)
     return Checked(
         spark=spark,
@@ -118,7 +127,7 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
         rows=rows,
         model=model,
         compile_settings=compile_settings,
-        layout=weight_layout(model),
+        layout=layout,
         workers=workers,
         rule=rule,
         window=window,
@@ -168,6 +177,10 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
         check_unscaled(model.optimizer, type(trainer).__name__)
     if trainer.optimizer_state == "reset":
         check_reset(rule, model.optimizer, type(trainer).__name__)
+    if trainer.slots_travel:
+        check_average(rule, model, type(trainer).__name__)
+    if trainer.statistics == "recalibrate":
+        check_recalibration(rule, model, type(trainer).__name__)
     check_compressible(trainer.compression, rule, type(trainer).__name__)
 
 

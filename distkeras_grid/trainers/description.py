@@ -102,12 +102,14 @@ def policies(trainer: Trainer, rule: Rule, workers: int) -> dict[str, str]:
     Returns
     -------
     dict
-        ``optimizer_state``: "keep" or "reset", each worker's own, or "same" on all;
-        ``statistics``: those of batch normalization: "average" over the workers, or "own".
+        ``optimizer_state``: "keep" or "reset", each worker's own, "average" or "same" on all;
+        ``statistics``: those of batch normalization: "average" over the workers, each one's or the
+        only one's "own", or "recalibrate", measured when training is over.
     """
+    own = trainer.statistics == "average" and (rule.separate or workers == 1)
     return {
         "optimizer_state": "same" if rule.steps_on_workers else trainer.optimizer_state,
-        "statistics": "own" if rule.separate or workers == 1 else "average",
+        "statistics": "own" if own else trainer.statistics,
     }
 
 

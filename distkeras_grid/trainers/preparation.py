@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
+from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.compression import wire_of
@@ -31,6 +32,7 @@ from distkeras_grid.trainers.description import (
     describe_run,
 )
 from distkeras_grid.trainers.progress import ProgressLine
+from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.run import Run, RunLimits
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
@@ -71,6 +73,8 @@ class PreparedRun:
         Said before the run starts.
     began : float
         When the preparation began, Unix seconds.
+    recalibrates : bool
+        Whether batch normalization's statistics are measured anew in the end.
     centers : list of ndarray
         Of all seats when the run has ended, where each has its own; else empty.
     """
@@ -86,6 +90,7 @@ class PreparedRun:
     description: dict[str, Any]
     notes: Sequence[str]
     began: float
+    recalibrates: bool
     centers: list[Vector] = field(default_factory=list)
 
     def execute(self, progress: ProgressLine) -> keras.Model:
@@ -115,8 +120,21 @@ class PreparedRun:
         if self.settings.compression:
             progress.note(compression_sentence(self.history, self.settings.size))
         self.observer.end(center)
+        if self.recalibrates:
+            self._recalibrate(plan, progress)
         self._describe(summaries)
         return self.model
+
+    def _recalibrate(self, plan: WorkerPlan, progress: ProgressLine) -> None:
+        try:
+            recalibrate(self.model, self.dealt, plan, progress)
+        except GridError as error:
+            progress.note(
+                "All is trained, but the statistics of batch normalization stay the workers' "
+                f"averages: {error}"
+            )
+            for told in (self.description, self.history.params):
+                told["statistics"] = "average"
 
     def _describe(self, summaries: list[dict[str, Any]]) -> None:
         """Add the run's figures to its description."""
@@ -165,7 +183,12 @@ def _lay_out(
     summary, workers = checked.summary, checked.workers
     history = History()
     observer = EpochObserver(
-        checked.model, history, request.callbacks, checked.validation, trainer.num_epoch
+        checked.model,
+        history,
+        request.callbacks,
+        checked.validation,
+        trainer.num_epoch,
+        slots=trainer.slots_travel,
     )
     settings = _settings(trainer, checked, shows_center=observer.needs_center)
     plan = _plan(trainer, request, checked, settings.run)
@@ -183,7 +206,7 @@ def _lay_out(
             copies=trainer.seats_hold != "partition",
         ),
         model=checked.model,
-        center=get_flat_weights(checked.model),
+        center=get_flat_weights(checked.model, slots=trainer.slots_travel),
         settings=settings,
         plan=plan,
         observer=observer,
@@ -213,6 +236,7 @@ def _lay_out(
             *checked.warnings,
         ],
         began=began,
+        recalibrates=trainer.statistics == "recalibrate",
     )
 
 

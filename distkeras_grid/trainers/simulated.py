@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.keras_model import model_to_bytes, set_flat_weights
+from distkeras_grid.engine.keras_model import (
+    get_flat_weights,
+    model_to_bytes,
+    set_flat_weights,
+    skip_steps,
+)
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.schema import DTYPES, Field
@@ -41,6 +46,7 @@ from distkeras_grid.trainers.description import cautions, policies
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
 from distkeras_grid.trainers.progress import TRAINING, ProgressLine
+from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.validation import ValidationData
 from distkeras_grid.worker.loop import sample_weights
@@ -139,7 +145,7 @@ def simulate(
         plan,
         keras_learners(engine, cluster.workers, plan.seed if cluster.workers > 1 else None),
         seats,
-        evaluate=_evaluation(model, held_out),
+        evaluate=_evaluation(model, held_out, slots=trainer.slots_travel),
         params={
             "trainer": type(trainer).__name__,
             "arguments": plain(trainer.arguments()),
@@ -151,7 +157,11 @@ def simulate(
     )
     said = cautions(trainer, plan.rule, model, plan.window, len(rows), cluster.workers)
     _watch(trainer, simulation, said)
-    set_flat_weights(model, simulation.center)
+    set_flat_weights(model, simulation.center, slots=trainer.slots_travel)
+    if trainer.slots_travel:
+        skip_steps(model, simulation.history.most_steps())
+    if trainer.statistics == "recalibrate":
+        _recalibrate(model, engine, plan, seats)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
 
@@ -201,6 +211,21 @@ def _engine(
     )
 
 
+def _recalibrate(
+    model: keras.Model, engine: TensorFlowEngine, plan: Plan, seats: Sequence[SeatRows]
+) -> None:
+    """Measure the statistics of batch normalization on all rows; takes no simulated time."""
+    set_flat_weights(engine.model, get_flat_weights(model))
+    once = replace(plan, epochs=1, epochs_per_window=1)
+    blocks = (
+        block
+        for number, seat in enumerate(seats)
+        for window in once.windows(len(seat), number, start=0)
+        for block in seat.gather(window)
+    )
+    set_statistics(model, [engine.measure_statistics(blocks)])
+
+
 def _measure(engine: TensorFlowEngine, plan: Plan, seat: SeatRows) -> float:
     """Return how long a batch takes on this machine [s]."""
     block = next(seat.gather(next(plan.windows(len(seat), 0, start=0))))
@@ -239,13 +264,13 @@ def _watch(trainer: Trainer, simulation: Simulation, said: Sequence[str]) -> Non
             shown = len(epochs)
 
 
-def _evaluation(model: keras.Model, rows: _Rows | None) -> Any:
+def _evaluation(model: keras.Model, rows: _Rows | None, *, slots: bool) -> Any:
     if rows is None:
         return None
     held_out = ValidationData(rows.features, rows.labels, rows.fields)
 
     def evaluate(center: Any) -> dict[str, float]:
-        set_flat_weights(model, center)
+        set_flat_weights(model, center, slots=slots)
         return held_out.evaluate(model)
 
     return evaluate

@@ -19,7 +19,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.compression import Compression, wire_of
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.rules import Accumulator, DeepGradientCompression, Rule
+from distkeras_grid.rules import Accumulator, DeepGradientCompression, OptimizerState, Rule
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,8 +96,8 @@ class WorkerPlan:
         Whether several workers may use one GPU.
     compression : "bfloat16" or DeepGradientCompression, optional
         How exchanges are compressed.
-    optimizer_state : {"keep", "reset"}
-        Whether the optimizer goes on from window to window.
+    optimizer_state : {"keep", "reset", "average"}
+        Whether the optimizer goes on from window to window, and with what.
     """
 
     run: str
@@ -125,7 +125,7 @@ class WorkerPlan:
     timeout: float
     gpu_sharing: bool = False
     compression: Compression | None = None
-    optimizer_state: Literal["keep", "reset"] = "keep"
+    optimizer_state: OptimizerState = "keep"
 
 
 def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -205,9 +205,9 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     from distkeras_grid.worker.loop import train
 
     clock = time.perf_counter()
-    _prepare_process(plan)
+    prepare_worker_process(plan)
     imported = time.perf_counter()
-    engine = _engine(plan, client.seat)
+    engine = build_engine(plan, client.seat)
     window_seconds = _warm_up(plan, engine, spool, client.seat)
     compiled = time.perf_counter()
     start = client.ready(spool.rows, plan.timeout, window_seconds)
@@ -223,7 +223,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
             engine.skip_steps(done)
         if plan.own_start and client.seat > 0 and start.next_sequence == 0:
             client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
-        remaining = _windows(plan, spool.rows, client.seat, start.next_sequence)
+        remaining = seat_windows(plan, spool.rows, client.seat, start.next_sequence)
         accumulator = None
         if isinstance(plan.compression, DeepGradientCompression):
             accumulator = Accumulator(plan.compression, engine.layout, plan.workers)
@@ -238,7 +238,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     }
 
 
-def _prepare_process(plan: WorkerPlan) -> None:
+def prepare_worker_process(plan: WorkerPlan) -> None:
     """Import TensorFlow with the task's cores and GPUs."""
     from pyspark import TaskContext
 
@@ -272,7 +272,8 @@ def steps_before(
     return epochs * steps + windows * window
 
 
-def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
+def build_engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
+    """Return the engine of a seat, in the state of the plan's model."""
     from distkeras_grid.engine.loading import load_engine
 
     engine = load_engine(
@@ -293,7 +294,8 @@ def _engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
     return engine
 
 
-def _windows(plan: WorkerPlan, rows: int, seat: int, start: int = 0) -> Iterator[Window]:
+def seat_windows(plan: WorkerPlan, rows: int, seat: int, start: int = 0) -> Iterator[Window]:
+    """Yield the windows of a seat, from one of them on."""
     from distkeras_grid.feeding.batches import windows
 
     return windows(
@@ -314,7 +316,7 @@ def _warm_up(plan: WorkerPlan, engine: TensorFlowEngine, spool: Spool, seat: int
     """Compile before the run's clock starts; return how long a window will take [s]."""
     from distkeras_grid.worker.loop import gather
 
-    first = next(_windows(plan, spool.rows, seat), None)
+    first = next(seat_windows(plan, spool.rows, seat), None)
     if first is None:
         return 0.0
     block = next(gather(spool, first, plan.class_weight))

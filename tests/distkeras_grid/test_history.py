@@ -80,6 +80,10 @@ def test_totals_are_sums_over_the_windows(history):
     assert history.training_seconds() == 106.0 - 101.0
 
 
+def test_the_steps_of_the_worker_that_made_most_up_to_a_version(history):
+    assert (history.most_steps(4), history.most_steps(), History().most_steps()) == (4, 6, 0)
+
+
 def test_an_empty_history_has_zeros_and_typed_empty_frames():
     empty = History()
     assert (empty.samples, empty.num_updates, empty.training_seconds()) == (0, 0, 0.0)

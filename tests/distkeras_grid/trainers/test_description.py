@@ -9,6 +9,7 @@ import pytest
 from distkeras_grid.history import History
 from distkeras_grid.rules import (
     AccumulatedGradientRule,
+    AveragingRule,
     ElasticRule,
     MeanGradientRule,
     MemberRule,
@@ -51,6 +52,21 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     assert second == "window 2 instead of 32"
 
 
+def asked(**policies):
+    return SimpleNamespace(**{"optimizer_state": "keep", "statistics": "average", **policies})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_statistics_that_were_measured_are_told(workers):
+    told = policies(asked(statistics="recalibrate"), AveragingRule(), workers)
+    assert told == {"optimizer_state": "keep", "statistics": "recalibrate"}
+
+
+def test_averaged_states_are_told():
+    told = policies(asked(optimizer_state="average"), AveragingRule(), 2)
+    assert told == {"optimizer_state": "average", "statistics": "average"}
+
+
 @pytest.mark.parametrize(
     ("rule", "workers", "state", "statistics"),
     [
@@ -61,7 +77,7 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     ],
 )
 def test_both_policies_are_told(rule, workers, state, statistics):
-    told = policies(SimpleNamespace(optimizer_state="reset"), rule, workers)
+    told = policies(asked(optimizer_state="reset"), rule, workers)
     assert told == {"optimizer_state": state, "statistics": statistics}
 
 

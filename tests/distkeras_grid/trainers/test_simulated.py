@@ -275,6 +275,86 @@ def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, po
     assert found.history.params["statistics"] == "own"
 
 
+def test_the_optimizers_states_are_averaged_with_the_weights(arrays):
+    """Two workers against two models whose weights, means and variances meet after each window."""
+
+    def meeting(model):
+        return [*model.trainable_variables, *model.optimizer.variables[2:]]
+
+    x, y = (array[:96] for array in arrays)
+    one, other = build("adam"), build("adam")
+    for window in range(0, 48, 24):
+        for model, first in ((one, window), (other, 48 + window)):
+            for row in range(first, first + 24, 8):
+                model.train_on_batch(x[row : row + 8], y[row : row + 8])
+        for mine, theirs in zip(meeting(one), meeting(other), strict=True):
+            mean = (np.asarray(mine) + np.asarray(theirs)) / 2
+            mine.assign(mean)
+            theirs.assign(mean)
+    arguments = {"communication_window": 3, "call": {"shuffle": False}}
+    averaged, kept = (
+        simulated(
+            "AveragingTrainer",
+            (x, y),
+            2,
+            model=build("adam"),
+            optimizer_state=policy,
+            **arguments,
+        )
+        for policy in ("average", "keep")
+    )
+    np.testing.assert_allclose(weights(averaged.model), weights(one), rtol=0, atol=1e-6)
+    assert np.abs(weights(kept.model) - weights(one)).max() > 1e-5
+    assert averaged.history.params["optimizer_state"] == "average"
+    found, expected = averaged.model.optimizer, one.optimizer
+    assert int(found.iterations.numpy()) == int(expected.iterations.numpy()) == 6
+    for mine, theirs in zip(found.variables[2:], expected.variables[2:], strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(theirs), rtol=0, atol=1e-7)
+    alone, together = (run.history.records[0].bytes_up for run in (kept, averaged))
+    size = len(weights(one))
+    assert together - alone == pytest.approx(4 * 2 * size, abs=40)
+
+
+def test_averaged_states_travel_with_elastic_rounds_momentum_and_xla(arrays):
+    import keras
+
+    model = build(keras.optimizers.SGD(0.05, momentum=0.9))
+    found = simulated(
+        "EASGD",
+        arrays,
+        3,
+        model=model,
+        jit=True,
+        num_epoch=3,
+        communication_window=2,
+        optimizer_state="average",
+    )
+    size = len(weights(model))
+    assert found.history.records[0].bytes_up == pytest.approx(4 * 2 * size, abs=600)
+    assert all(np.abs(slot).max() > 0 for slot in found.model.optimizer.momentums)
+    assert found.model.evaluate(*arrays, verbose=0)[0] < model.evaluate(*arrays, verbose=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "reason"),
+    [
+        ("SynchronousSGD", "adam", "hold the same optimizer state"),
+        ("ADAG", "adam", "no rounds in which they all meet"),
+        ("SingleTrainer", "adam", "no rounds in which they all meet"),
+        ("AveragingTrainer", "sgd", "SGD without momentum has no state"),
+        ("AveragingTrainer", "accumulating", "of each worker at its own count"),
+    ],
+)
+def test_states_are_not_averaged_where_that_makes_no_sense(arrays, name, optimizer, reason):
+    import keras
+
+    if optimizer == "accumulating":
+        adam = keras.optimizers.Adam(gradient_accumulation_steps=4)
+        optimizer = keras.optimizers.LossScaleOptimizer(adam)
+    with pytest.raises(ConfigurationError, match=f"{reason}.*optimizer_state='average'"):
+        simulated(name, arrays, 1, model=build(optimizer), optimizer_state="average")
+
+
 @pytest.mark.parametrize(
     ("name", "optimizer", "reason"),
     [
@@ -296,6 +376,64 @@ def test_a_reset_is_refused_where_it_makes_no_sense(arrays, name, optimizer, rea
         optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
     with pytest.raises(ConfigurationError, match=f"{reason}.*optimizer_state='reset'"):
         simulated(name, arrays, 1, model=build(optimizer), optimizer_state="reset")
+
+
+def normalizing():
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.BatchNormalization(name="first"),
+            keras.layers.Dense(8, "tanh"),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(CLASSES, "softmax"),
+        ]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+@pytest.mark.parametrize("name", ["ADAG", "AveragingTrainer", "SynchronousSGD", "AEASGD"])
+def test_recalibrated_statistics_are_those_of_all_rows(arrays, name):
+    """A normalization of the inputs: no weights before it, so they are known from the rows."""
+    x, _ = arrays
+    recalibrated, averaged = (
+        simulated(
+            name,
+            arrays,
+            2,
+            model=normalizing(),
+            num_epoch=2,
+            statistics=policy,
+            call={"shuffle": False},
+        )
+        for policy in ("recalibrate", "average")
+    )
+    batches = [seat[at : at + 8] for seat in np.split(x, 2) for at in range(0, ROWS // 2, 8)]
+    rows = [len(batch) for batch in batches]
+    variances = [batch.astype(float).var(axis=0) for batch in batches]
+    layer = recalibrated.model.get_layer("first")
+    np.testing.assert_allclose(layer.moving_mean, x.mean(axis=0), rtol=0, atol=1e-6)
+    expected = np.average(variances, axis=0, weights=rows)
+    np.testing.assert_allclose(layer.moving_variance, expected, rtol=1e-5)
+    assert recalibrated.history.params["statistics"] == "recalibrate"
+    for mine, theirs in zip(
+        recalibrated.model.trainable_variables, averaged.model.trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+    other = averaged.model.get_layer("first")
+    assert np.abs(np.asarray(other.moving_mean) - x.mean(axis=0)).max() > 1e-3
+
+
+def test_statistics_are_measured_only_where_there_are_any(arrays):
+    with pytest.raises(ConfigurationError, match="no layer of batch normalization that trains"):
+        simulated("ADAG", arrays, statistics="recalibrate")
+    with pytest.raises(ConfigurationError, match="EnsembleTrainer's members keep their own"):
+        simulated("EnsembleTrainer", arrays, model=normalizing(), statistics="recalibrate")
+    with pytest.raises(ConfigurationError, match=r"statistics is 'average' .* Received: 'sum'"):
+        trainer("ADAG", statistics="sum")
 
 
 @pytest.mark.parametrize("name", ["ADAG", "AveragingTrainer", "AEASGD"])

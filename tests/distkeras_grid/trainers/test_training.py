@@ -303,7 +303,7 @@ def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arra
     assert trainer.history.samples == 2 * ROWS
 
 
-@pytest.mark.parametrize("policy", ["keep", "reset"])
+@pytest.mark.parametrize("policy", ["keep", "reset", "average"])
 def test_the_optimizers_state_is_kept_or_begins_anew_and_the_saved_run_says_so(
     ordered, arrays, tmp_path, policy
 ):
@@ -331,6 +331,11 @@ def test_the_optimizers_state_is_kept_or_begins_anew_and_the_saved_run_says_so(
     saved = load(uri)
     for told in (saved.history.params, saved.run):
         assert (told["optimizer_state"], told["statistics"]) == (policy, "own")
+    if policy == "average":  # Of one worker: its own, from which a later run goes on as fit would.
+        for mine, theirs in zip(
+            saved.model.optimizer.variables, expected.optimizer.variables, strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
 
 
 def test_one_shot_averaging_exchanges_once(ordered, arrays):
@@ -636,6 +641,104 @@ def test_batch_norm_and_dropout(frame):
     variance = trainer.model.layers[1].moving_variance.numpy()
     assert np.all(variance > 0)
     assert not np.allclose(variance, 1.0)
+
+
+@pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer"])
+def test_recalibrated_statistics_are_those_of_all_rows(ordered, arrays, name):
+    """The second normalization sees what the trained weights make of the rows."""
+    import keras
+
+    normalized = keras.layers.BatchNormalization
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            normalized(name="first"),
+            keras.layers.Dense(8, "tanh"),
+            normalized(name="second"),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+    trainer = trained(
+        name,
+        model,
+        ordered,
+        num_workers=2,
+        batch_size=25,
+        num_epoch=3,
+        statistics="recalibrate",
+        train={"shuffle": False},
+    )
+    found = trainer.model
+    x, _ = arrays
+    means, variances = [], []
+    for batch in x.reshape(8, 25, WIDTH):
+        scaled = found.get_layer("first")(batch, training=True)
+        seen = np.asarray(found.layers[1](scaled), float)
+        means.append(seen.mean(axis=0))
+        variances.append(seen.var(axis=0))
+    second = trainer.model.get_layer("second")
+    np.testing.assert_allclose(second.moving_mean, np.mean(means, axis=0), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(second.moving_variance, np.mean(variances, axis=0), rtol=1e-4)
+    assert trainer.run["statistics"] == "recalibrate"
+
+
+def test_a_training_is_not_lost_when_its_statistics_cannot_be_measured(spark, frame, tmp_path):
+    import shutil
+
+    import keras
+
+    class Remove(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):  # noqa: ARG002
+            shutil.rmtree(tmp_path / "rows")
+
+    frame.write.parquet(str(tmp_path / "rows"))
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    trainer = trained(
+        "ADAG",
+        model,
+        str(tmp_path / "rows"),
+        num_workers=2,
+        statistics="recalibrate",
+        train={"callbacks": [Remove()]},
+    )
+    assert trainer.model is not None
+    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
+    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
+
+
+def test_averaged_states_come_with_the_steps_in_which_they_became_so(ordered):
+    import keras
+
+    class StopAtOnce(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            self.steps = int(self.model.optimizer.iterations.numpy())
+            self.model.stop_training = True
+
+    stop = StopAtOnce()
+    model = build("adam")
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.iterations.assign(7)  # As of an earlier training.
+    trainer = trained(
+        "AveragingTrainer",
+        model,
+        ordered,
+        num_workers=2,
+        batch_size=10,
+        num_epoch=50,
+        communication_window=5,
+        optimizer_state="average",
+        train={"callbacks": [stop]},
+    )
+    assert stop.steps == 7 + 10
+    assert int(trainer.model.optimizer.iterations.numpy()) == 7 + 10
 
 
 # -- refusals, before work starts ---------------------------------------------------------------

@@ -1,0 +1,102 @@
+"""Batch normalization's statistics, measured anew on all rows when training is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distkeras_grid.engine.compile_settings import has_own_train_step
+from distkeras_grid.engine.keras_model import (
+    model_to_bytes,
+    normalizations,
+    set_flat_statistics,
+)
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.launch import Launch
+from distkeras_grid.worker.recalibration import STATISTICS_SCHEMA, measure_statistics
+
+if TYPE_CHECKING:
+    import keras
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.rules import Rule
+    from distkeras_grid.trainers.progress import ProgressLine
+    from distkeras_grid.worker.task import WorkerPlan
+
+# Between two looks at the job, which lets an interrupt through.
+POLL_SECONDS = 0.5
+
+
+def check_recalibration(rule: Rule, model: keras.Model, who: str) -> None:
+    """Refuse to measure statistics where there are none, or where each worker keeps its own.
+
+    Raises
+    ------
+    ConfigurationError
+        Says why.
+    """
+    if rule.separate:
+        reason = f"{who}'s members keep their own statistics, which are those of their own weights"
+    elif has_own_train_step(model):
+        reason = f"{type(model).__name__} has a train_step of its own, which may not call the model"
+    elif not normalizations(model):
+        reason = f"model {model.name!r} has no layer of batch normalization that trains"
+    else:
+        return
+    raise ConfigurationError(f"{reason}. Received: statistics='recalibrate'; leave it out.")
+
+
+def recalibrate(
+    model: keras.Model, dealt: DataFrame, plan: WorkerPlan, progress: ProgressLine
+) -> None:
+    """Give a trained model the statistics that its rows have with its weights, by a Spark job.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Trained; changed in place.
+    dealt : DataFrame
+        The rows, as the workers had them.
+    plan : WorkerPlan
+        Theirs.
+    progress : ProgressLine
+        Told what is done.
+
+    Raises
+    ------
+    GridError
+        If the job fails.
+    """
+    progress.note("measuring the statistics of batch normalization on all rows")
+    plan = replace(plan, model=model_to_bytes(model))
+    name = f"{plan.run} statistics"
+    launch = Launch(dealt, partial(measure_statistics, plan), STATISTICS_SCHEMA, name)
+    launch.start()
+    try:
+        # As long as it takes: Spark itself gives up a job whose tasks fail.
+        while not launch.wait(POLL_SECONDS):
+            pass
+    finally:
+        # Also on an interrupt.
+        launch.cancel()
+    sums = [(row["rows"], np.frombuffer(row["sums"], np.float64)) for row in launch.result()]
+    set_statistics(model, sums)
+
+
+def set_statistics(model: keras.Model, sums: Iterable[tuple[int, NDArray[np.float64]]]) -> None:
+    """Write the mean of what was measured at several places into a model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Changed in place.
+    sums : iterable of (int, ndarray)
+        Rows and sums, as `TensorFlowEngine.measure_statistics` returns them.
+    """
+    counts, vectors = zip(*sums, strict=True)
+    set_flat_statistics(model, np.sum(vectors, axis=0) / sum(counts))

@@ -1,0 +1,64 @@
+"""A task that measures batch normalization's statistics on a seat's rows, when training is over.
+
+The moving statistics of workers are averages over weights that have changed since, and over
+workers whose weights differ. One forward pass over all rows gives those of the final weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distkeras_grid.worker.task import (
+    WorkerPlan,
+    build_engine,
+    prepare_worker_process,
+    seat_windows,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What a task yields, as Spark's DDL: its rows, and the sums of their statistics as float64.
+STATISTICS_SCHEMA = "rows long, sums binary"
+
+
+def measure_statistics(
+    plan: WorkerPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Measure the statistics of one seat's rows; what Spark runs on an executor.
+
+    Parameters
+    ----------
+    plan : WorkerPlan
+        That of the training, with the trained model.
+    batches : iterator of pyarrow.RecordBatch
+        The seat's rows, in any order.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        One row of `STATISTICS_SCHEMA`; none for a seat without rows.
+    """
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    from distkeras_grid.feeding.spool import Spool
+    from distkeras_grid.worker.loop import gather
+
+    context = TaskContext.get()
+    seat = context.partitionId() if context is not None else 0
+    with Spool(plan.features, plan.labels) as spool:
+        for batch in batches:
+            spool.append(batch)
+        spool.seal()
+        if spool.rows == 0:
+            return
+        prepare_worker_process(plan)
+        engine = build_engine(plan, seat)
+        once = replace(plan, epochs=1, epochs_per_window=1)
+        windows = seat_windows(once, spool.rows, seat)
+        blocks = (block for window in windows for block in gather(spool, window, None))
+        rows, sums = engine.measure_statistics(blocks)
+    yield pa.RecordBatch.from_pydict({"rows": pa.array([rows]), "sums": [sums.tobytes()]})
