@@ -106,8 +106,8 @@ def check_average(rule: Rule, model: Any, who: str) -> None:
     Raises
     ------
     ConfigurationError
-        If the rule is asynchronous, all workers hold the same state, or the optimizer has none,
-        accumulates gradients or is several.
+        If the rule is asynchronous, all workers hold the same state, or the optimizer has none or
+        accumulates gradients.
     """
     if rule.steps_on_workers:
         reason = f"{who}'s workers hold the same optimizer state at every step"
@@ -118,8 +118,6 @@ def check_average(rule: Rule, model: Any, who: str) -> None:
         )
     elif _accumulates(model.optimizer):
         reason = "the state holds gradients that are accumulated, of each worker at its own count"
-    elif getattr(model.optimizer, "learning_rate", None) is None:
-        reason = f"{type(model.optimizer).__name__} is several optimizers with states of their own"
     elif not optimizer_slots(model):
         reason = f"{type(model.optimizer).__name__} without momentum has no state"
     else:
@@ -363,7 +361,7 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Ow
 def _accumulates(optimizer: Any) -> int | None:
     """Return of how many batches gradients are summed before a step; None if they are not."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    steps: int | None = inner.gradient_accumulation_steps
+    steps: int | None = getattr(inner, "gradient_accumulation_steps", None)
     return steps
 
 

@@ -84,12 +84,12 @@ def checked_optimizer_state(policy: Any) -> OptimizerState:
     >>> checked_optimizer_state("reset")
     'reset'
     """
-    if policy not in get_args(OptimizerState):
-        raise ConfigurationError(
-            "optimizer_state is 'keep' (each worker goes on with its own), 'reset' (a new one in "
-            "each window) or 'average' (all go on with the mean, of trainers that work in rounds). "
-            f"Received: {policy!r}."
-        )
+    _check_known(
+        policy,
+        get_args(OptimizerState),
+        "optimizer_state is 'keep' (each worker goes on with its own), 'reset' (a new one in each "
+        "window) or 'average' (all go on with the mean, of trainers that work in rounds)",
+    )
     return cast(OptimizerState, policy)
 
 
@@ -106,12 +106,18 @@ def checked_statistics(policy: Any) -> StatisticsSource:
     >>> checked_statistics("recalibrate")
     'recalibrate'
     """
-    if policy not in get_args(StatisticsSource):
-        raise ConfigurationError(
-            "statistics is 'average' (the workers' moving ones) or 'recalibrate' (those of all "
-            f"rows with the final weights). Received: {policy!r}."
-        )
+    _check_known(
+        policy,
+        get_args(StatisticsSource),
+        "statistics is 'average' (the workers' moving ones) or 'recalibrate' (those of all rows "
+        "with the final weights)",
+    )
     return cast(StatisticsSource, policy)
+
+
+def _check_known(value: Any, known: tuple[str, ...], meanings: str) -> None:
+    if value not in known:
+        raise ConfigurationError(f"{meanings}. Received: {value!r}.")
 
 
 def checked_class_weight(class_weight: Any) -> dict[int, float] | None:

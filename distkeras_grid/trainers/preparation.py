@@ -133,8 +133,9 @@ class PreparedRun:
                 "All is trained, but the statistics of batch normalization stay the workers' "
                 f"averages: {error}"
             )
+            averaged = "own" if self.limits.workers == 1 else "average"
             for told in (self.description, self.history.params):
-                told["statistics"] = "average"
+                told["statistics"] = averaged
 
     def _describe(self, summaries: list[dict[str, Any]]) -> None:
         """Add the run's figures to its description."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distkeras_grid.errors import GridError
 from distkeras_grid.worker.task import (
     WorkerPlan,
     build_engine,
@@ -48,7 +49,9 @@ def measure_statistics(
     from distkeras_grid.worker.loop import gather
 
     context = TaskContext.get()
-    seat = context.partitionId() if context is not None else 0
+    if context is None:
+        raise GridError("measure_statistics runs inside a Spark task only.")
+    seat = context.partitionId()
     with Spool(plan.features, plan.labels) as spool:
         for batch in batches:
             spool.append(batch)

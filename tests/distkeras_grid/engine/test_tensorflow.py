@@ -106,7 +106,8 @@ def compiled(build, optimizer, metrics=("accuracy",), weighted_metrics=None):
     return model
 
 
-def test_measuring_statistics_leaves_weights_and_training_as_they_were():
+@pytest.mark.parametrize("eager", [False, True])
+def test_measuring_statistics_leaves_weights_and_training_as_they_were(eager):
     from distkeras_grid.engine.keras_model import get_flat_statistics
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
@@ -114,6 +115,7 @@ def test_measuring_statistics_leaves_weights_and_training_as_they_were():
     x = random.normal(size=(1, 9, 6, 6, 1)).astype(np.float32)
     y = random.integers(0, 3, (1, 9))
     engine = TensorFlowEngine(compiled(cnn, "sgd"))
+    engine.model.run_eagerly = eager
     (layer,) = (layer for layer in engine.model.layers if hasattr(layer, "moving_mean"))
     trainable = [np.asarray(v) for v in engine.model.trainable_variables]
     rows, sums = engine.measure_statistics([Block((x,), (y,)), Block((x[:, :2],), (y[:, :2],))])

@@ -430,6 +430,18 @@ def test_recalibrated_statistics_are_those_of_all_rows(arrays, name):
 def test_statistics_are_measured_only_where_there_are_any(arrays):
     with pytest.raises(ConfigurationError, match="no layer of batch normalization that trains"):
         simulated("ADAG", arrays, statistics="recalibrate")
+    import keras
+
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    own = Own(normalizing().layers)
+    own.build((None, WIDTH))
+    own.compile("sgd", "sparse_categorical_crossentropy")
+    objects = {"Own": Own}
+    with pytest.raises(ConfigurationError, match="Own has a train_step of its own"):
+        simulated("ADAG", arrays, model=own, custom_objects=objects, statistics="recalibrate")
     with pytest.raises(ConfigurationError, match="EnsembleTrainer's members keep their own"):
         simulated("EnsembleTrainer", arrays, model=normalizing(), statistics="recalibrate")
     with pytest.raises(ConfigurationError, match=r"statistics is 'average' .* Received: 'sum'"):
