@@ -44,6 +44,11 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
     if type(optimizer) is keras.optimizers.SGD and not more:
         return
     received = type(optimizer).__name__
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        received += (
+            f" around {type(optimizer.inner_optimizer).__name__}, as the policy mixed_float16 wants"
+            " it: build the model with float32 or mixed_bfloat16"
+        )
     if type(optimizer) is keras.optimizers.SGD:
         received += "(" + ", ".join(f"{name}={getattr(optimizer, name)!r}" for name in more) + ")"
     raise ConfigurationError(
@@ -266,6 +271,10 @@ class LookAheadSteps(OwnSteps):
         held = (variable.value for variable in variables)
         return [y - ahead for y, ahead in zip(held, self._ahead(len(variables)), strict=True)]
 
+    def check_applied(self, before: int, model: Any) -> None:
+        """Refuse a step whose gradients never came to the optimizer, which has the momentum."""
+        _check_applied(self._optimizer, before, model)
+
     def _ahead(self, count: int) -> list[Any]:
         # Without momentum Keras keeps no velocities.
         velocities = self._optimizer.momentums or [0.0] * count
@@ -384,7 +393,7 @@ def _take_sums(optimizer: Any, out: Vector) -> None:
 def _check_applied(optimizer: Any, before: int, model: Any) -> None:
     if int(optimizer.iterations.numpy()) == before:
         raise ConfigurationError(
-            f"train_step of {type(model).__name__} applied nothing: this rule sends the "
+            f"train_step of {type(model).__name__} applied nothing: this rule needs the "
             "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
         )
 

@@ -83,6 +83,11 @@ class DeepGradientCompression:
             )
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm)
+        # Plain numbers, of NumPy's too: they are told in JSON.
+        for name in ("sparsity", "momentum", "clip_norm"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
+        object.__setattr__(self, "warm_up_epochs", int(epochs))
 
     def sparsity_of(self, epoch: int) -> float:
         """Return the share that is held back in an epoch, from 1."""

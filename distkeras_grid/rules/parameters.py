@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 from distkeras_grid.errors import ConfigurationError
@@ -34,7 +35,7 @@ def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool
     Traceback (most recent call last):
     distkeras_grid.errors.ConfigurationError: kappa must be above 0 and finite, '2' came in.
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not (0 <= value < below) or (value == 0 and not zero):
         least = "at least 0" if zero else "above 0"
         most = "finite" if below == math.inf else f"below {below:g}"

@@ -81,5 +81,6 @@ def stability_warning(rule: Rule, steps: int, workers: int) -> str:
         advice = f"commit_scale={1 / workers:.3g}, or {advice}"
     return (
         f"{workers} workers with a window of {steps} lie in the divergent zone of delayed SGD "
-        f"(judged at learning rate x curvature = {STEP_SHARE:g}): set {advice}."
+        f"(judged at learning rate x curvature = {STEP_SHARE:g}, whatever your rate is, for the "
+        f"curvature is not known): set {advice}."
     )

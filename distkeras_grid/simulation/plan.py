@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import Block
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import Window, windows
-from distkeras_grid.parameter_server.compression import WireName
+from distkeras_grid.parameter_server.compression import Compression
 from distkeras_grid.rules import Rule
 
 
@@ -72,13 +71,8 @@ class Plan:
         Share of the workers whose commits close a synchronous round, 0.5 to 1.
     round_timeout : float, default infinity
         Seconds that a synchronous round may stay incomplete.
-    compression : str, optional
-        How exchanges are compressed; see `distkeras_grid.parameter_server.compression`.
-
-    Raises
-    ------
-    ConfigurationError
-        If exchanges are compressed so that their bytes are not known before they are computed.
+    compression : "bfloat16" or DeepGradientCompression, optional
+        How exchanges are compressed.
     """
 
     rule: Rule
@@ -90,19 +84,7 @@ class Plan:
     shuffle: bool = True
     quorum: float = 1.0
     round_timeout: float = math.inf
-    compression: WireName | None = None
-
-    def __post_init__(self) -> None:
-        # A window is computed when its commit arrives, and how long that takes says its size.
-        if self.compression == "dgc":
-            raise ConfigurationError(
-                "compression='dgc' is not simulated, for its bytes depend on what is trained: "
-                "simulate with 'bfloat16' or without, and train with it."
-            )
-
-    def exchange_bytes(self, size: int) -> int:
-        """Return the bytes by which a vector of so many scalars travels in an exchange."""
-        return (2 if self.compression else 4) * size
+    compression: Compression | None = None
 
     @property
     def epoch_window(self) -> str:

@@ -1,7 +1,7 @@
 """A training run in simulated time.
 
-Each window is computed for real, when its commit arrives at the server: until then nobody can see
-it, and a worker that is lost on the way has cost nothing. Only the clock is simulated.
+Each window is computed for real, when its commit is sent: how many bytes that has may depend on
+what was trained. Only the clock is simulated.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.center import is_finite
-from distkeras_grid.parameter_server.compression import Bfloat16
-from distkeras_grid.parameter_server.messages import Exchanged, Start
+from distkeras_grid.parameter_server.compression import wire_of
+from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.simulation.cluster import Cluster
@@ -32,6 +32,7 @@ from distkeras_grid.simulation.events import Event, EventQueue, Link
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.simulation.saved_state import read, write
 from distkeras_grid.simulation.server import Answer, SimulatedServer
+from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Simulation:
         Windows, epochs and workers; all its times are simulated, ``params["time"]`` says so.
     lost : int
         Attempts that were lost.
+    needed : int
+        Workers that a synchronous round waits for, and the end.
 
     Raises
     ------
@@ -114,10 +117,9 @@ class Simulation:
             )
         self._cluster, self._plan, self._evaluate = cluster, plan, evaluate
         self._settings = _settings(plan, learners[0], seats)
-        self._needed = self._settings.quorum_of(cluster.workers)
-        self._server = SimulatedServer(
-            self._settings, learners[0].weights(), stepper, carry=self._round
-        )
+        self.needed = self._settings.quorum_of(cluster.workers)
+        self._wire = SimulatedWire(plan.compression, self._settings.size, plan.rule)
+        self._server = SimulatedServer(self._settings, learners[0].weights(), self._wire, stepper)
         self._workers = [
             SimulatedWorker(number, cluster, plan, learner, rows)
             for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
@@ -125,7 +127,6 @@ class Simulation:
         self._up, self._down = (
             Link(cluster.server_bandwidth, cluster.bandwidth, cluster.latency) for _ in range(2)
         )
-        self._wire = Bfloat16(self._settings.size) if plan.compression else None
         self._queue = EventQueue()
         self._seen = self.lost = 0
         self._finished: set[int] = set()
@@ -174,7 +175,7 @@ class Simulation:
 
     def advance(self) -> bool:
         """Let the next thing happen; return False if the run has ended, and nothing happens."""
-        if len(self._finished) >= self._needed:
+        if len(self._finished) >= self.needed:
             return False
         if not self._queue:
             gone = sorted({*range(len(self._workers))} - self._finished)
@@ -280,12 +281,11 @@ class Simulation:
 
     def _send(self, worker: SimulatedWorker, session: Session) -> None:
         worker.computed += worker.seconds
-        size = self._plan.exchange_bytes(self._settings.size)
+        size = worker.send(session, self._wire)
         self._later(self._up.pass_through(size, self.now), "arrival", session)
 
     def _arrive(self, worker: SimulatedWorker, session: Session) -> None:
-        arrival, payload = worker.train(session)
-        self._round(payload)
+        arrival, payload = worker.deliver()
         before = self._server.round_opened
         try:
             answers = self._server.exchange(arrival, payload, self.now)
@@ -313,29 +313,21 @@ class Simulation:
             worker = self._workers[answer.session.seat]
             if isinstance(answer.message, Start):
                 worker.start(answer.message, answer.vector)
-                at = self._down.pass_through(4 * self._settings.size, self.now)
+                at = self._down.pass_through(answer.size, self.now)
             else:
-                at = self._reply(worker, answer.message, answer.vector)
+                before = worker.version
+                worker.take(answer.message, answer.vector)
+                if self._plan.rule.steps_on_workers:
+                    at = self._steps(before, answer.message.version)
+                else:
+                    at = self._down.pass_through(answer.size, self.now)
             self._later(at, "reply", answer.session)
 
-    def _reply(self, worker: SimulatedWorker, message: Exchanged, reply: Vector) -> float:
-        """Give a worker what its commit has led to; return when it has it."""
-        rule, missed = self._plan.rule, message.version - worker.version
-        if not rule.steps_on_workers:
-            self._round(reply)
-        worker.take(message, reply)
-        size = self._plan.exchange_bytes(self._settings.size) if rule.answers else 0
-        if not rule.steps_on_workers:
-            return self._down.pass_through(size, self.now)
-        # It asks for each step of the rounds that it has not seen, one after the other.
-        asking = 2 * self._cluster.latency
-        return self._down.pass_through(missed * size, self.now + asking) + (missed - 1) * asking
-
-    def _round(self, vector: Vector) -> None:
-        """Make a vector of an exchange what is left of it on the other side."""
-        if self._wire is not None:
-            self._wire.pack(vector)
-            self._wire.unpack(vector)
+    def _steps(self, before: int, version: int) -> float:
+        """Return when a worker has the steps since a version, asked for one after the other."""
+        asking, size = 2 * self._cluster.latency, self._server.step_bytes(before, version)
+        at = self._down.pass_through(size, self.now + asking)
+        return at + (version - before - 1) * asking
 
     def _record(self) -> None:
         """Take the server's news into the history."""
@@ -385,5 +377,5 @@ def _settings(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> Server
         advertised_host="simulated",
         round_timeout=plan.round_timeout,
         quorum=plan.quorum,
-        compression=plan.compression,
+        compression=wire_of(plan.compression),
     )

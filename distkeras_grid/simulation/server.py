@@ -6,7 +6,7 @@ which there are connections and locks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from distkeras_grid.simulation.saved_state import put_together, take_apart
 
 if TYPE_CHECKING:
     from distkeras_grid.simulation.learners import Stepper
+    from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
 
 
@@ -35,11 +36,14 @@ class Answer:
         The center at the start, the rule's reply to a commit.
     message : Start or Exchanged
         The rest.
+    size : int
+        Bytes by which the vector travels.
     """
 
     session: Session
     vector: Vector
     message: Start | Exchanged
+    size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +62,11 @@ class SimulatedServer:
         The run.
     vector : ndarray
         The initial weights, shape ``(settings.size,)``; changes in place.
+    wire : SimulatedWire
+        By which its answers travel.
     stepper : Stepper, optional
         Makes the steps of the workers, where they make them: the center is always where they are,
         and a late one is given what its own steps would lead to.
-    carry : callable, optional
-        Makes of the mean gradient what the workers receive of it.
 
     Attributes
     ----------
@@ -78,14 +82,16 @@ class SimulatedServer:
         self,
         settings: ServerSettings,
         vector: Vector,
+        wire: SimulatedWire,
         stepper: Stepper | None = None,
-        carry: Callable[[Vector], None] | None = None,
     ) -> None:
         rule = settings.build_rule()
         self.state = ServerState(settings)
         self.center = Center(rule, vector, settings.trainable_size, settings.seats)
         self._asynchronous = isinstance(rule, AsynchronousRule)
-        self._stepper, self._carry = stepper, carry
+        self._wire, self._stepper = wire, stepper
+        # Of each step that the workers make, from version 0 on.
+        self._step_bytes: list[int] = []
         self.round_opened: float | None = None
         self._starting: list[_Waiting] = []
         self._round: dict[int, _Waiting] = {}
@@ -120,16 +126,14 @@ class SimulatedServer:
         """
         session, state = arrival.session, self.state
         if not state.admit(arrival, is_finite(vector)):
-            self.center.repeat(vector, session.seat)
-            return [Answer(session, vector, state.repeat(session))]
+            return [self._repeat(session, vector, state.repeat(session))]
         if self._asynchronous:
             self.center.fold(vector, state.info(arrival))
-            (reply,), _ = state.fold([arrival], now)
-            return [Answer(session, vector, reply)]
+            size = self._wire.reply(session.seat, vector)
+            (reply,), _ = state.fold([arrival], now, [size])
+            return [Answer(session, vector, reply, size)]
         if state.is_late(arrival):
-            reply, _ = state.drop(arrival, now)
-            self.center.repeat(vector, session.seat)
-            return [Answer(session, vector, reply)]
+            return [self._repeat(session, vector, state.drop(arrival, now)[0])]
         if not self._round:
             self.round_opened = now
         self._round[session.seat] = _Waiting(session, vector, arrival)
@@ -139,6 +143,10 @@ class SimulatedServer:
         """Note that a worker has no windows left; a round may be complete without it."""
         self.state.finish(session, now)
         return [*self._open_gate(), *self._close_round(now)]
+
+    def step_bytes(self, since: int, version: int) -> int:
+        """Return the bytes of the steps after version `since`, up to `version`."""
+        return sum(self._step_bytes[since:version])
 
     def lose(self, session: Session) -> None:
         """Note that a worker is lost, and what it waited for with it."""
@@ -162,7 +170,9 @@ class SimulatedServer:
         return {
             "state": take_apart(self.state),
             "center": take_apart(self.center),
+            "wire": self._wire.to_tree(),
             "stepper": None if self._stepper is None else self._stepper.state(),
+            "step_bytes": list(self._step_bytes),
             "round_opened": self.round_opened,
             "starting": [_saved(entry) for entry in self._starting],
             "round": [_saved(entry) for entry in self._round.values()],
@@ -172,6 +182,8 @@ class SimulatedServer:
         """Go on from what `to_tree` returned."""
         put_together(self.state, tree["state"])
         put_together(self.center, tree["center"])
+        self._wire.restore(tree["wire"])
+        self._step_bytes = list(tree["step_bytes"])
         if self._stepper is not None:
             self._stepper.restore(tree["stepper"])
         self.round_opened = tree["round_opened"]
@@ -185,7 +197,9 @@ class SimulatedServer:
         for entry in going:
             self._starting.remove(entry)
             self.center.greet(entry.session.seat, entry.vector)
-            answers.append(Answer(entry.session, entry.vector, self.state.start(entry.session)))
+            size = self._wire.greet(entry.session.seat, entry.vector)
+            message = self.state.start(entry.session)
+            answers.append(Answer(entry.session, entry.vector, message, size))
         return answers
 
     def _close_round(self, now: float) -> list[Answer]:
@@ -197,17 +211,32 @@ class SimulatedServer:
         arrivals = [entry.arrival for entry in entries if entry.arrival]
         infos = [self.state.info(arrival) for arrival in arrivals]
         self.center.combine([entry.vector for entry in entries], infos)
-        if self._stepper is not None:
-            if self._carry is not None:
-                self._carry(entries[0].vector)
-            self._stepper.step(entries[0].vector, self.center.vector)
-            for entry in entries:
-                self.center.repeat(entry.vector, entry.session.seat)
-        replies, _ = self.state.fold(arrivals, now)
+        if self._stepper is None:
+            sizes = [self._wire.reply(entry.session.seat, entry.vector) for entry in entries]
+        else:
+            sizes = [self._step(self._stepper, entries)] * len(entries)
+        replies, _ = self.state.fold(arrivals, now, sizes)
         return [
-            Answer(entry.session, entry.vector, reply)
-            for entry, reply in zip(entries, replies, strict=True)
+            Answer(entry.session, entry.vector, reply, size)
+            for entry, reply, size in zip(entries, replies, sizes, strict=True)
         ]
+
+    def _step(self, stepper: Stepper, entries: list[_Waiting]) -> int:
+        """Make the step of a round, for all workers; return the bytes of its mean gradient."""
+        gradient = entries[0].vector
+        size = self._wire.send(gradient)
+        self._step_bytes.append(size)
+        stepper.step(gradient, self.center.vector)
+        for entry in entries:
+            self.center.repeat(entry.vector, entry.session.seat)
+        return size
+
+    def _repeat(self, session: Session, vector: Vector, message: Exchanged) -> Answer:
+        """Answer a commit that is not folded."""
+        self.center.repeat(vector, session.seat)
+        # A worker that makes the steps itself is told of those by themselves.
+        size = 0 if self._stepper else self._wire.reply(session.seat, vector)
+        return Answer(session, vector, message, size)
 
 
 def _saved(entry: _Waiting) -> dict[str, Any]:

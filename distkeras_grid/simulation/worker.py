@@ -15,12 +15,18 @@ from distkeras_grid.feeding.batches import Window
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, Session
-from distkeras_grid.rules import adopt_vector, propose_vector
+from distkeras_grid.rules import (
+    Accumulator,
+    DeepGradientCompression,
+    adopt_vector,
+    propose_vector,
+)
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.plan import Plan, SeatRows
 
 if TYPE_CHECKING:
     from distkeras_grid.simulation.learners import Learner
+    from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
 
 # What is saved as it is.
@@ -71,6 +77,8 @@ class SimulatedWorker:
         self._windows: Iterator[Window] = iter(())
         self._window: Window | None = None
         self._after: Vector | None = None
+        self._sent: tuple[Arrival, Vector] | None = None
+        self._accumulator: Accumulator | None = None
         self.stop = False
         self.next_window = self.steps = self.version = 0
         self.started = self.seconds = 0.0
@@ -81,12 +89,13 @@ class SimulatedWorker:
 
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
-        self.session = self._window = self._after = None
+        self.session = self._window = self._after = self._sent = None
 
     def start(self, message: Start, center: Vector) -> None:
         """Begin at the window that the server wants, from the center."""
         np.copyto(self.before, center)
         self._learner.renew(self.steps)
+        self._accumulator = self._new_accumulator()
         self.stop, self.next_window = message.stop, message.next_sequence
         self.version = message.version
         self._windows = self._plan.windows(len(self.rows), self._number, self.next_window)
@@ -110,8 +119,8 @@ class SimulatedWorker:
         self.started, self.seconds = now, self._draw_seconds(self._window)
         return self.seconds
 
-    def train(self, session: Session) -> tuple[Arrival, Vector]:
-        """Compute the window that was begun; return its commit and what the rule proposes.
+    def send(self, session: Session, wire: SimulatedWire) -> int:
+        """Compute the window that was begun, and send its commit; return the vector's bytes.
 
         Raises
         ------
@@ -129,8 +138,9 @@ class SimulatedWorker:
                 f"of worker {self._number}: lower the learning rate, or choose another window."
             )
         propose_vector(self._plan.rule, self._cut, self.before, after, result.steps, payload)
+        if self._accumulator is not None:
+            self._accumulator.compress(payload, window.epoch)
         self._after = after
-        self.steps += result.steps
         commit = WindowCommit(
             sequence=window.sequence,
             version=self.version,
@@ -143,8 +153,17 @@ class SimulatedWorker:
             started=self.started,
             seconds=self.seconds,
         )
-        size = encoded_size(commit, self._plan.exchange_bytes(payload.size))
-        return Arrival(session, commit, size), payload
+        size = wire.send(payload)
+        self._sent = Arrival(session, commit, encoded_size(commit, size)), payload
+        return size
+
+    def deliver(self) -> tuple[Arrival, Vector]:
+        """Return the commit that was sent and its vector, which are on their way no longer."""
+        if self._sent is None:
+            raise ValueError(f"Worker {self._number} has sent nothing.")
+        (arrival, payload), self._sent = self._sent, None
+        self.steps += arrival.commit.steps
+        return arrival, payload
 
     def to_tree(self) -> dict[str, Any]:
         """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""
@@ -154,6 +173,8 @@ class SimulatedWorker:
             "begun": self._window is not None,
             "before": self.before,
             "after": self._after,
+            "sent": None if self._sent is None else _saved(*self._sent),
+            "held_back": None if self._accumulator is None else _vectors_of(self._accumulator),
             "random": self._random.bit_generator.state,
             "learner": self._learner.state(),
         }
@@ -165,11 +186,22 @@ class SimulatedWorker:
         self.session = None if tree["session"] is None else Session(**tree["session"])
         np.copyto(self.before, tree["before"])
         self._after = tree["after"]
+        self._sent = _restored(self.session, tree["sent"])
+        self._accumulator = self._new_accumulator()
+        if self._accumulator is not None and tree["held_back"] is not None:
+            for name, vector in tree["held_back"].items():
+                np.copyto(getattr(self._accumulator, name), vector)
         self._random.bit_generator.state = tree["random"]
         self._learner.restore(tree["learner"])
         first = self.next_window - int(tree["begun"])
         self._windows = self._plan.windows(len(self.rows), self._number, first)
         self._window = next(self._windows) if tree["begun"] else None
+
+    def _new_accumulator(self) -> Accumulator | None:
+        compression, workers = self._plan.compression, self._cluster.workers
+        if not isinstance(compression, DeepGradientCompression):
+            return None
+        return Accumulator(compression, self._learner.layout, workers)
 
     def _draw_seconds(self, window: Window) -> float:
         cluster = self._cluster
@@ -182,3 +214,20 @@ class SimulatedWorker:
         if lot < cluster.straggler_probability:
             seconds *= cluster.straggler_factor
         return seconds
+
+
+def _vectors_of(accumulator: Accumulator) -> dict[str, Vector]:
+    return {"residual": accumulator.residual, "velocity": accumulator.velocity}
+
+
+def _saved(arrival: Arrival, payload: Vector) -> dict[str, Any]:
+    return {"told": [arrival.commit.to_json(), arrival.bytes_up], "payload": payload}
+
+
+def _restored(
+    session: Session | None, saved: Mapping[str, Any] | None
+) -> tuple[Arrival, Vector] | None:
+    if session is None or saved is None:
+        return None
+    commit, bytes_up = saved["told"]
+    return Arrival(session, WindowCommit.from_json(commit), bytes_up), saved["payload"]

@@ -20,7 +20,7 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal, largest_seat
-from distkeras_grid.trainers.arguments import checked_class_weight, checked_seed
+from distkeras_grid.trainers.arguments import checked_class_weight, checked_whole
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.checking import Checked, check
@@ -172,7 +172,7 @@ def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Pr
     began = time.time()
     request = replace(
         request,
-        seed=checked_seed(request.seed),
+        seed=checked_whole("seed", request.seed, least=0),
         class_weight=checked_class_weight(request.class_weight),
     )
     return _lay_out(trainer, request, check(trainer, request, resources), began)

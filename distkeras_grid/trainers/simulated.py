@@ -27,7 +27,6 @@ from distkeras_grid.feeding.shapes import (
     outputs_of,
 )
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -38,11 +37,21 @@ from distkeras_grid.spark.session import active_session
 from distkeras_grid.trainers.arguments import (
     check_backend,
     checked_class_weight,
-    checked_seed,
+    checked_whole,
     plain,
 )
 from distkeras_grid.trainers.checking import check_rule, compiled_copy, rule_of
-from distkeras_grid.trainers.description import cautions, policies
+from distkeras_grid.trainers.compressing import (
+    check_momentum,
+    compression_notes,
+    describe_compression,
+)
+from distkeras_grid.trainers.description import (
+    cautions,
+    choices,
+    described_parameters,
+    policies,
+)
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
 from distkeras_grid.trainers.progress import TRAINING, ProgressLine
@@ -57,7 +66,9 @@ if TYPE_CHECKING:
 
     from distkeras_grid.engine.compile_settings import CompileSettings
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
+    from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.base import Trainer
+    from distkeras_grid.trainers.defaults import WindowChoice
 
 
 @dataclass(frozen=True)
@@ -134,12 +145,15 @@ def simulate(
     rows = _read(trainer, data, model, class_weight)
     with naming("validation_data"):
         held_out = None if validation_data is None else _read(trainer, validation_data, model)
-    plan = _plan(trainer, model, len(rows), cluster.workers)
-    plan = replace(plan, shuffle=shuffle, seed=checked_seed(seed))
+    window = trainer.choose_window(largest_seat(len(rows), cluster.workers), cluster.workers)
+    plan = _plan(trainer, model, window, cluster.workers)
+    plan = replace(plan, shuffle=shuffle, seed=checked_whole("seed", seed, least=0))
     seats = rows.deal(cluster.workers, plan.seed if shuffle else None, class_weight)
     engine = _engine(trainer, model, settings, plan, rows.fields)
+    # Once also where nobody asks how long it takes: the engine refuses here what it cannot train.
+    timed = _measure(engine, plan, seats[0], times=1 if cluster.batch_seconds else 3)
     if cluster.batch_seconds is None:
-        cluster = replace(cluster, batch_seconds=_measure(engine, plan, seats[0]))
+        cluster = replace(cluster, batch_seconds=timed)
     simulation = Simulation(
         cluster,
         plan,
@@ -151,12 +165,17 @@ def simulate(
             "arguments": plain(trainer.arguments()),
             "num_epoch": trainer.num_epoch,
             "compile": settings.to_json(),
+            "compression": describe_compression(trainer.compression),
             **policies(trainer, plan.rule, cluster.workers),
         },
         stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
     )
-    said = cautions(trainer, plan.rule, model, plan.window, len(rows), cluster.workers)
-    _watch(trainer, simulation, said)
+    said = [
+        *cautions(trainer, plan.rule, model, plan.window, len(rows), cluster.workers),
+        *compression_notes(trainer.compression, trainer.num_epoch),
+        *choices(window, plan.quorum, simulation.needed, cluster.workers),
+    ]
+    _watch(trainer, simulation, plan.rule, said)
     set_flat_weights(model, simulation.center, slots=trainer.slots_travel)
     if trainer.slots_travel:
         skip_steps(model, simulation.history.most_steps())
@@ -166,7 +185,7 @@ def simulate(
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
 
 
-def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan:
+def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Plan:
     if trainer.num_workers not in (None, workers):
         raise ConfigurationError(
             f"The cluster has {workers} workers and the trainer num_workers="
@@ -178,7 +197,7 @@ def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan
             f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "
             "train(), or simulate another trainer."
         )
-    window = trainer.choose_window(largest_seat(rows, workers), workers)
+    check_momentum(trainer.compression, rule, window, model.optimizer)
     return Plan(
         rule=rule,
         batch_size=trainer.batch_size,
@@ -187,7 +206,7 @@ def _plan(trainer: Trainer, model: keras.Model, rows: int, workers: int) -> Plan
         epochs_per_window=trainer.num_epoch if window.once else 1,
         quorum=trainer.quorum,
         round_timeout=trainer.round_timeout,
-        compression=wire_of(trainer.compression),
+        compression=trainer.compression,
     )
 
 
@@ -226,14 +245,14 @@ def _recalibrate(
     set_statistics(model, [engine.measure_statistics(blocks)])
 
 
-def _measure(engine: TensorFlowEngine, plan: Plan, seat: SeatRows) -> float:
+def _measure(engine: TensorFlowEngine, plan: Plan, seat: SeatRows, times: int) -> float:
     """Return how long a batch takes on this machine [s]."""
     block = next(seat.gather(next(plan.windows(len(seat), 0, start=0))))
     # The least of a few: whatever else this machine does only adds to it.
-    return min(engine.warm_up(block) for _ in range(3)) / block.steps
+    return min(engine.warm_up(block) for _ in range(times)) / block.steps
 
 
-def _watch(trainer: Trainer, simulation: Simulation, said: Sequence[str]) -> None:
+def _watch(trainer: Trainer, simulation: Simulation, rule: Rule, said: Sequence[str]) -> None:
     """Run to the end, showing how far it is in simulated time."""
     params, epochs = simulation.history.params, simulation.history.epoch_records
     window, shown = params["communication_window"], 0
@@ -250,6 +269,7 @@ def _watch(trainer: Trainer, simulation: Simulation, said: Sequence[str]) -> Non
             f"{params['num_workers']} workers, batch {params['batch_size']} each, "
             f"{params['cluster']['batch_seconds'] * 1e3:.3g} ms a batch, window "
             + (f"{window} batches" if isinstance(window, int) else window)
+            + described_parameters(rule)
         )
         while simulation.advance():
             progress.update(

@@ -13,6 +13,7 @@ from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.simulation.run import Simulation
+from distkeras_grid.weights import Variable, WeightLayout
 
 
 class Watched(QuadraticLearner):
@@ -61,6 +62,7 @@ def build(
     dtype=np.float64,
     learners=None,
     shuffle=False,
+    compression=None,
     **cluster,
 ):
     """A run that has not begun; `rows` are each worker's targets, ``(rows, size)``."""
@@ -70,7 +72,12 @@ def build(
             Watched(np.array(start, dtype), curvature, rate, momentum, rule.local_steps)
             for _ in seats
         ]
-    plan = Plan(rule, batch, window, epochs, quorum=quorum, shuffle=shuffle)
+    if compression is not None:
+        # A kernel: of one dimension all would be sent.
+        for learner in learners:
+            learner.layout = WeightLayout((Variable("x", (learner.layout.size, 1)),))
+    terms = {"quorum": quorum, "shuffle": shuffle, "compression": compression}
+    plan = Plan(rule, batch, window, epochs, **terms)
     stepper = None
     if rule.steps_on_workers:
         stepper = QuadraticLearner(

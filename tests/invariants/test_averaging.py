@@ -1,4 +1,7 @@
-"""Parameter averaging and local SGD."""
+"""Parameter averaging and local SGD.
+
+L7 is of runs that change from the one to the other, which no trainer here does.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Downpour, with plain commits and with Adagrad on the server."""
+"""Downpour, with plain commits and with Adagrad on the server.
+
+D2 and D3 tell apart how often workers push and how often they fetch; one exchange does both here.
+"""
 
 import numpy as np
 import pytest

@@ -1,5 +1,7 @@
 """What is saved and loaded, lost and repeated."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -7,17 +9,25 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival
-from distkeras_grid.rules import AveragingRule, SequentialRule, SynchronousRule, build_rule
+from distkeras_grid.rules import (
+    AveragingRule,
+    DeepGradientCompression,
+    SequentialRule,
+    SynchronousRule,
+    build_rule,
+)
 from distkeras_grid.simulation.cluster import Outage
 from distkeras_grid.simulation.server import SimulatedServer
+from distkeras_grid.simulation.wire import SimulatedWire
 from tests.contracts.test_rules import built
 from tests.invariants.quadratics import build, descend, held, trained
 
 RULES_BUILT = built()
+SENDING_CHANGES = [rule for rule in RULES_BUILT if rule.values[0].sends_changes]
 ROWS = np.random.default_rng(0).normal(size=(4, 11, 6)).astype(np.float32)
 
 
-def troubled(rule):
+def troubled(rule, compression=None):
     """Of all kinds of trouble one; partial batches and windows; two epochs, each in its order."""
     own = rule.local_steps.value in ("optimizer", "none")
     momentum = rule.local_momentum or (0.5 if own else 0.0)
@@ -33,6 +43,7 @@ def troubled(rule):
         quorum=0.75 if isinstance(rule, SynchronousRule) else 1.0,
         dtype=np.float32,
         shuffle=True,
+        compression=compression,
         times="exponential",
         straggler_probability=0.2,
         latency=0.1,
@@ -46,16 +57,26 @@ def troubled(rule):
 @pytest.mark.parametrize("rule", RULES_BUILT)
 def test_R1_save_load_and_continue_is_the_uninterrupted_run(rule, tmp_path):
     """Bit for bit: center, workers, history, at many places of the run."""
-    whole = troubled(rule)
+    check_R1(partial(troubled, rule), tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["bfloat16", DeepGradientCompression(0.6, 0.5, 1)])
+@pytest.mark.parametrize("rule", SENDING_CHANGES)
+def test_R1_whatever_of_the_commits_is_on_its_way_or_held_back(rule, compression, tmp_path):
+    check_R1(partial(troubled, rule, compression), tmp_path)
+
+
+def check_R1(build, tmp_path):
+    whole = build()
     whole.run()
-    saving, moments = troubled(rule), 0
+    saving, moments = build(), 0
     while saving.advance():
         moments += 1
         if moments % 17 == 5:
             saving.save(tmp_path / f"{moments}.npz")
     assert moments > 60
     for path in tmp_path.iterdir():
-        loaded = troubled(rule)
+        loaded = build()
         loaded.load(path)
         loaded.run()
         assert (loaded.center == whole.center).all(), path.name
@@ -113,7 +134,7 @@ def test_R3_a_repeated_commit_changes_nothing(rule):
         bind_host="nowhere",
         advertised_host="nowhere",
     )
-    server = SimulatedServer(settings, np.ones(6))
+    server = SimulatedServer(settings, np.ones(6), SimulatedWire(None, 6, rule))
     session = server.state.join(0, 0)
     server.ready(session, 4, np.empty(6))
     arrivals = [

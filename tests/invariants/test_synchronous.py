@@ -67,22 +67,30 @@ def test_Q4_a_late_commit_leaves_the_center_as_it_is(rule):
         ROWS,
         start=np.ones(3),
         quorum=0.75,
+        momentum=0.5,
         times="exponential",
         seed=1,
         speeds=[1, 1, 1, 0.4],
     )
     late = 0
     while True:
-        before, version = simulation.center, simulation.version
+        before, version, slots = simulation.center, simulation.version, velocity(simulation)
         if not simulation.advance():
             break
         if len(simulation.history.late) > late:
             late += 1
             assert (simulation.center == before).all()
             assert simulation.version == version
+            assert (velocity(simulation) == slots).all()
     assert late >= 3
     assert all(record.staleness >= 1 for record in simulation.history.late)
     assert simulation.history.samples == simulation.samples
+
+
+def velocity(simulation):
+    """The slots of the steps that all workers make; of other rules there are none."""
+    stepper = simulation._server._stepper
+    return np.zeros(0) if stepper is None else stepper.state()["velocity"]
 
 
 def test_Q4_a_late_worker_goes_on_from_the_center():

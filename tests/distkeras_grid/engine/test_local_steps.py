@@ -153,7 +153,10 @@ def test_E5_eamsgd_without_momentum_is_aeasgd():
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_train_step_that_applies_nothing_is_refused():
+@pytest.mark.parametrize(
+    "local_steps", [LocalSteps.GRADIENT, LocalSteps.NONE, LocalSteps.LOOK_AHEAD]
+)
+def test_a_train_step_that_applies_nothing_is_refused(local_steps):
     import keras
 
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
@@ -167,7 +170,7 @@ def test_a_train_step_that_applies_nothing_is_refused():
     net.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     x, y = data()
     with pytest.raises(ConfigurationError, match="train_step of Idle applied nothing"):
-        TensorFlowEngine(net, local_steps=LocalSteps.GRADIENT).warm_up(Block((x,), (y,)))
+        TensorFlowEngine(net, local_steps=local_steps).warm_up(Block((x,), (y,)))
 
 
 @pytest.mark.parametrize(
@@ -187,6 +190,9 @@ def test_only_plain_sgd_makes_plain_gradients(name, options, received):
     with pytest.raises(ConfigurationError, match=f"GEM .* Received: .*{received}"):
         check_plain_sgd(getattr(keras.optimizers, name)(**options), "GEM")
     check_plain_sgd(keras.optimizers.SGD(0.5, clipnorm=1.0), "GEM")
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
+    with pytest.raises(ConfigurationError, match="around SGD, as the policy mixed_float16 wants"):
+        check_plain_sgd(wrapped, "GEM")
 
 
 def test_a_scaled_loss_is_refused_where_steps_are_made_outside_of_train_step():

@@ -1,5 +1,8 @@
 """Settings, thresholds and clipping of deep gradient compression; invariants are beside."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -67,3 +70,9 @@ def test_what_is_not_finite_goes_as_it_is_and_is_not_kept(value):
     keeping.compress(wrong, 1)
     np.testing.assert_array_equal(wrong, [1, value, 0, 1])
     assert not keeping.residual.any()
+
+
+def test_numbers_of_numpy_become_plain():
+    """They are told in the history, and saved with a simulated run."""
+    given = DeepGradientCompression(np.float32(0.5), np.float32(0.25), np.int64(2), np.float64(1))
+    assert json.loads(json.dumps(asdict(given))) == asdict(DeepGradientCompression(0.5, 0.25, 2, 1))

@@ -78,8 +78,8 @@ def test_a_shared_engine_is_as_good_as_one_each(rule, optimizer):
     assert (shared.center != engine(rule, optimizer).weights()).mean() > 0.9
 
 
-def test_R1_a_keras_run_goes_on_where_it_was_saved(tmp_path):
-    """Also S3: weights, slots, random generators and the place in the data."""
+def test_S3_R1_a_keras_run_goes_on_where_it_was_saved(tmp_path):
+    """Weights, slots, random generators and the place in the data."""
     rule = AccumulatedGradientRule()
     trouble = {"outages": [Outage(1, at=3.0, seconds=2.0)], "latency": 0.1}
     whole = simulation(rule, learners(rule), **trouble)

@@ -12,7 +12,13 @@ from distkeras_grid.errors import (
     NonFiniteLossError,
     RefusedError,
 )
-from distkeras_grid.rules import AveragingRule, DownpourRule, MeanGradientRule, SequentialRule
+from distkeras_grid.rules import (
+    AveragingRule,
+    DeepGradientCompression,
+    DownpourRule,
+    MeanGradientRule,
+    SequentialRule,
+)
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -140,9 +146,53 @@ def test_compressed_exchanges_are_shorter_and_lose_digits():
     assert found.history.records[0].bytes_up == finished(rows=[1]).history.records[0].bytes_up - 4
 
 
-def test_exchanges_whose_bytes_depend_on_what_is_trained_are_refused():
-    with pytest.raises(ConfigurationError, match="'dgc' is not simulated"):
-        finished(rows=[3], plan={"compression": "dgc"})
+def sparse(rule, rows, *, run=True, quorum=1.0, **more):
+    """Of 4 numbers one travels, 8 bytes of 16; the minimum is at 0."""
+    compression = DeepGradientCompression(sparsity=0.75, warm_up_epochs=0)
+    plan = Plan(rule, 1, 1, quorum=quorum, compression=compression)
+    learners = [
+        QuadraticLearner(np.array([8, 4, 3, 2], np.float32), 1.0, 0.5, local_steps=rule.local_steps)
+        for _ in rows
+    ]
+    for learner in learners:
+        learner.layout = WeightLayout((Variable("kernel", (4, 1)),))
+    seats = [SeatRows((np.zeros((count, 4), np.float32),), (np.zeros(count),)) for count in rows]
+    speeds = [1.0, 0.2][: len(rows)]
+    cluster = Cluster(len(rows), batch_seconds=1.0, bandwidth=16.0, speeds=speeds, **more)
+    stepper = learners[0] if rule.steps_on_workers else None
+    found = Simulation(cluster, plan, learners, seats, stepper=stepper)
+    if run:
+        found.run()
+    return found
+
+
+@pytest.mark.parametrize("rule", [DownpourRule(), MeanGradientRule()])
+def test_sparse_exchanges_take_the_bytes_of_what_is_sent_and_hold_the_rest_back(rule):
+    """The center comes whole, in a second; half a second each way for what is sent."""
+    found = sparse(rule, [3])
+    records = found.history.records
+    assert [record.started for record in records] == [1.0, 3.0, 5.0]
+    assert [record.folded_at - record.started for record in records] == [1.5, 1.5, 1.5]
+    # Each time half of the largest gradient goes, of which so far 1, 2 and 3 were held back.
+    np.testing.assert_array_equal(found.center, [4, 0, -1.5, 2])
+
+
+def test_what_was_held_back_is_lost_with_its_worker():
+    found = sparse(DownpourRule(), [3], run=False, outages=[Outage(0, at=5.5, seconds=1.0)])
+    worker = found.workers[0]
+    while worker.attempt < 1:
+        held_back = worker.to_tree()["held_back"]
+        found.advance()
+    assert (held_back["residual"] != 0).any()
+    assert (worker.to_tree()["held_back"]["residual"] == 0).all()
+
+
+def test_who_was_late_is_told_of_each_step_in_its_own_bytes():
+    """Late at 6.5 s, when the other's rounds have closed at 2.5 and 4.5 s: twice 8 bytes."""
+    found = sparse(MeanGradientRule(), [6, 2], quorum=0.5)
+    (late, *_) = found.history.late
+    assert (late.worker, late.staleness, late.at) == (1, 2, 6.5)
+    assert found.workers[1].started == 7.5
 
 
 def bfloat16(values):
@@ -292,6 +342,16 @@ def test_with_a_quorum_the_slow_are_late_and_told_so():
     assert folds(found, 0) == [1.0, 2.0, 3.0, 4.0]
     assert [(r.worker, r.version) for r in found.history.late] == [(3, 1), (3, 3)]
     assert found.samples == found.history.samples == 12
+
+
+def test_the_center_takes_its_time_to_who_was_late():
+    """Late at 5 s, when rounds have closed at 2 and 4 s; 8 bytes come at 16 bytes/s."""
+    found = finished(
+        AveragingRule(), rows=[6, 2], speeds=[1, 0.25], bandwidth=16.0, plan={"quorum": 0.5}
+    )
+    (late, *_) = found.history.late
+    assert (late.worker, late.at, late.staleness) == (1, 5.0, 2)
+    assert found.workers[1].started == 5.5
 
 
 def test_a_round_that_takes_too_long_ends_the_run():

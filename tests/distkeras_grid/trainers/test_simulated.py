@@ -13,6 +13,7 @@ from distkeras_grid.errors import (
     SchemaError,
     UnknownArgumentError,
 )
+from distkeras_grid.rules import DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster, Outage
 
 pytestmark = pytest.mark.tensorflow
@@ -235,6 +236,65 @@ def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert "10 workers with a window of 5 lie in the divergent zone" in lines[0]
     assert "DOWNPOUR in simulated time" in lines[1]
+    assert "commit_scale 1" in lines[1]
+
+
+def test_what_was_chosen_for_the_user_is_said_in_simulated_time_too(arrays, capsys):
+    """Of 120 rows each worker has 5 batches, which is too few for any window."""
+    simulated("DOWNPOUR", arrays, model=build("adam"), progress=True)
+    said = capsys.readouterr().err
+    assert "window 1 instead of 5: an epoch of a worker has only 5 batches" in said
+    assert "commit_scale 0.333" in said
+    simulated("AveragingTrainer", arrays, quorum=0.8, progress=True)
+    assert "a round waits for 3 of 3 workers (quorum 0.8)" in capsys.readouterr().err
+
+
+def test_a_step_that_applies_nothing_is_refused_also_where_its_time_is_given(arrays):
+    import keras
+
+    class Idle(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            return {"loss": self.compute_loss(x=x, y=y, y_pred=self(x))}
+
+    net = Idle([keras.Input((WIDTH,)), keras.layers.Dense(CLASSES)])
+    net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(ConfigurationError, match="train_step of Idle applied nothing"):
+        simulated("SynchronousSGD", arrays, model=net, custom_objects={"Idle": Idle})
+
+
+@pytest.mark.parametrize("name", ["ADAG", "SynchronousSGD"])
+def test_sparse_exchanges_are_fewer_bytes_and_less_time(arrays, name):
+    slow = Cluster(3, batch_seconds=0.01, bandwidth=1e4)
+    dense, sparse = (
+        simulated(name, arrays, num_epoch=6, compression=compression, call={"cluster": slow})
+        for compression in (None, DeepGradientCompression(0.99, warm_up_epochs=2))
+    )
+    assert sparse.history.params["compression"]["name"] == "dgc"
+    seconds = [run.history.training_seconds() for run in (sparse, dense)]
+    assert seconds[0] < 0.8 * seconds[1]
+    saved = [
+        d.bytes_up - s.bytes_up
+        for d, s in zip(
+            dense.history.select(worker=0), sparse.history.select(worker=0), strict=True
+        )
+    ]
+    # Kernels of 48 and 24 numbers and all of 11 biases, 8 bytes each, instead of 83 of 4 bytes. The
+    # digits of losses and times differ, by some bytes either way.
+    expected = [332 - 8 * (12 + 6 + 11), 332 - 8 * (3 + 2 + 11), 332 - 8 * (1 + 1 + 11)]
+    epochs = np.mean(np.reshape(saved, (6, -1)), axis=1)
+    assert list(epochs) == pytest.approx([*expected[:2], *[expected[2]] * 4], abs=20)
+    assert sparse.history.history["loss"][-1] < sparse.history.history["loss"][0]
+
+
+def test_momentum_is_corrected_only_where_commits_are_gradients_here_too(arrays):
+    with pytest.raises(ConfigurationError, match="corrects the momentum of single gradients"):
+        simulated(
+            "ADAG",
+            arrays,
+            communication_window=4,
+            compression=DeepGradientCompression(momentum=0.9),
+        )
 
 
 def test_a_window_of_an_epoch_counts_its_batches(arrays, capsys):
