@@ -9,7 +9,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("exchange", "feeding", "tiling", "training")
+NAMES = ("exchange", "feeding", "tiling", "training", "simulated_patterns")
 
 
 def main() -> int:

@@ -73,11 +73,15 @@ class Curve:
     @property
     def epoch_seconds(self) -> float:
         """Seconds of an epoch, on average."""
-        return self._points[-1][1] / EPOCHS
+        return self._points[-1][1] / self._epochs
+
+    @property
+    def _epochs(self) -> float:
+        return len(self._points) / MARKS
 
     def reach(self, target: float) -> tuple[float, float]:
         """Return epochs and seconds at the first mark that has the accuracy; infinite if none."""
-        rows = self._points[-1][0] / EPOCHS
+        rows = self._points[-1][0] / self._epochs
         for mark, (samples, seconds, _) in enumerate(self._points, 1):
             if self.accuracy(mark) >= target:
                 return samples / rows, seconds

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache, partial
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -20,9 +22,10 @@ from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster
 
 REFERENCE = 32
 SIZES = (16, 32, 64, 128, 256, 512)
+SEARCH = 1
 
-# A seed -> seconds to the target.
-Reach = Callable[[int], float]
+# A seed -> the curve of a run.
+Run = Callable[[int], Curve]
 
 
 def measure_own_batch(net: str, folder: Path, cluster: Cluster, seeds: int) -> None:
@@ -33,58 +36,67 @@ def measure_own_batch(net: str, folder: Path, cluster: Cluster, seeds: int) -> N
     )
     examiner = Examiner(net, folder, "validation")
     with ExitStack() as stack:
-        fits = {size: start_fit(stack, net, folder, size, "fitting") for size in SIZES}
-        target = _curve(fits[REFERENCE], examiner, 1).target
-        sides: dict[str, dict[int, Reach]] = {
-            "fit": {size: _reach_of(fit, examiner, target) for size, fit in fits.items()}
-        }
+        sides = {"fit": {size: _fit(stack, net, folder, size, examiner) for size in SIZES}}
         for choice in RECOMMENDED:
             sides[choice.trainer] = {
-                size: _reach_of_ours(choice, size, net, cluster, examiner, target) for size in SIZES
+                size: cache(partial(_ours, choice, size, net, cluster, examiner)) for size in SIZES
             }
-        print(f"  target {target:.4f}; seed 1, batch " + ", ".join(map(str, SIZES)))
-        found = {title: _decide(title, of_side, seeds) for title, of_side in sides.items()}
-    fit = found.pop("fit")
-    for title, seconds in found.items():
-        ratios = [theirs / ours for theirs, ours in zip(fit, seconds, strict=True)]
-        print(
-            f"  fit / {title}: median {median(ratios):.2f}, each seed "
-            + " ".join(f"{ratio:.2f}" for ratio in ratios),
-            flush=True,
-        )
+        target = sides["fit"][REFERENCE](SEARCH).target
+        print(f"  target {target:.4f}; seed {SEARCH}, batch " + ", ".join(map(str, SIZES)))
+        best = {title: _best(title, runs, target) for title, runs in sides.items()}
+        reached: dict[str, list[float]] = {title: [] for title in sides}
+        for seed in range(SEARCH + 1, SEARCH + 1 + seeds):
+            for title, run in best.items():
+                reached[title].append(_seconds(run(seed), target))
+    _print_reached(reached)
 
 
-def _decide(title: str, of_side: dict[int, Reach], seeds: int) -> list[float]:
-    """Return the seconds of the other seeds at the size that the first one finds best."""
-    first = {size: reach(1) for size, reach in of_side.items()}
-    best = min(first, key=first.__getitem__)
-    others = [of_side[best](seed) for seed in range(2, seeds + 1)]
-    print(
-        f"  {title:<20}"
-        + "".join(f"{seconds:8.2f}" for seconds in first.values())
-        + f"   best {best}; other seeds "
-        + " ".join(f"{seconds:.2f}" for seconds in others),
-        flush=True,
-    )
-    return others
+def epochs_of(size: int) -> int:
+    """Return the epochs of a run: larger batches need more, which are quicker."""
+    return EPOCHS if size <= 64 else 2 * EPOCHS
 
 
-def _curve(fit: Side, examiner: Examiner, seed: int) -> Curve:
-    fit.ask("curve", seed, EPOCHS, MARKS)
+def _fit(stack: ExitStack, net: str, folder: Path, size: int, examiner: Examiner) -> Run:
+    fit = start_fit(stack, net, folder, size, "fitting")
+    return cache(partial(_curve_of_fit, fit, size, examiner))
+
+
+def _curve_of_fit(fit: Side, size: int, examiner: Examiner, seed: int) -> Curve:
+    fit.ask("curve", seed, epochs_of(size), MARKS)
     return Curve(examiner, fit.answer())
 
 
-def _reach_of(fit: Side, examiner: Examiner, target: float) -> Reach:
-    return lambda seed: _curve(fit, examiner, seed).reach(target)[1]
-
-
-def _reach_of_ours(
-    choice: Choice, size: int, net: str, cluster: Cluster, examiner: Examiner, target: float
-) -> Reach:
+def _ours(
+    choice: Choice, size: int, net: str, cluster: Cluster, examiner: Examiner, seed: int
+) -> Curve:
     chosen = Choice(choice.trainer, size // WORKERS, choice.arguments)
+    run = cluster.curve(chosen, net, epochs=epochs_of(size), seed=seed, marks=MARKS)
+    return Curve(examiner, run.points)
 
-    def reach(seed: int) -> float:
-        run = cluster.curve(chosen, net, epochs=EPOCHS, seed=seed, marks=MARKS)
-        return Curve(examiner, run.points).reach(target)[1]
 
-    return reach
+def _seconds(curve: Curve, target: float) -> float:
+    return curve.reach(target)[1]
+
+
+def _best(title: str, runs: dict[int, Run], target: float) -> Run:
+    """Return the runs of the size that has the target first."""
+    seconds = {size: _seconds(run(SEARCH), target) for size, run in runs.items()}
+    best = min(seconds, key=seconds.__getitem__)
+    each = "".join(f"{value:8.2f}" for value in seconds.values())
+    print(f"  {title:<20}{each}   best {best}", flush=True)
+    return runs[best]
+
+
+def _print_reached(reached: dict[str, list[float]]) -> None:
+    print("  further seeds at the best size")
+    for title, seconds in reached.items():
+        each = "".join(f"{value:8.2f}" for value in seconds)
+        print(f"  {title:<20}{each}   median {median(seconds):.2f}")
+    fit = reached.pop("fit")
+    for title, seconds in reached.items():
+        # Where neither side has the target there is no ratio.
+        pairs = [pair for pair in zip(fit, seconds, strict=True) if min(pair) < inf]
+        ratios = [theirs / ours for theirs, ours in pairs]
+        each = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        middle = f"{median(ratios):.2f}" if ratios else "none"
+        print(f"  fit / {title}: median {middle}, each seed {each}", flush=True)
