@@ -48,6 +48,18 @@ XLA_LAYERS = frozenset(
 )
 
 
+def check_jit(jit: Any) -> None:
+    """Refuse what says neither whether XLA compiles, nor that this is to be found out.
+
+    Raises
+    ------
+    ConfigurationError
+        If `jit` is neither a boolean nor "auto".
+    """
+    if jit not in (True, False, "auto"):
+        raise ConfigurationError(f'jit must be True, False or "auto". Received: jit={jit!r}')
+
+
 def decide_jit(model: Any, jit: bool | Literal["auto"]) -> bool:
     """Decide whether XLA compiles the windows of a model.
 
@@ -64,8 +76,7 @@ def decide_jit(model: Any, jit: bool | Literal["auto"]) -> bool:
     ConfigurationError
         If `jit` is something else.
     """
-    if jit not in (True, False, "auto"):
-        raise ConfigurationError(f'jit must be True, False or "auto". Received: jit={jit!r}')
+    check_jit(jit)
     if model.run_eagerly:
         return False
     if jit != "auto":

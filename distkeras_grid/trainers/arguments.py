@@ -11,6 +11,7 @@ import numpy as np
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import OptimizerState, StatisticsSource
+from distkeras_grid.rules.parameters import check_positive
 
 
 def check_backend() -> None:
@@ -32,22 +33,32 @@ def check_backend() -> None:
         )
 
 
-def checked_seed(seed: Any) -> int:
-    """Return the seed as a plain integer.
+def checked_whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
+    """Return a whole number as a plain integer.
 
     Raises
     ------
     ConfigurationError
-        If it is no whole number, or negative.
+        If it is none, or out of its range.
 
     Examples
     --------
-    >>> checked_seed(np.int64(7))
+    >>> checked_whole("seed", np.int64(7), least=0)
     7
     """
-    if not isinstance(seed, Integral) or seed < 0:
-        raise ConfigurationError(f"seed must be a whole number of at least 0. Received: {seed!r}.")
-    return int(seed)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or not least <= int(value) <= most:
+        upper = "" if most == math.inf else f" and at most {most}"
+        raise ConfigurationError(
+            f"{name} must be a whole number of at least {least}{upper}. Received: {value!r}."
+        )
+    return int(value)
+
+
+def checked_positive(name: str, value: Any) -> float:
+    """Return a number above 0 as a plain one; see `check_positive`."""
+    check_positive(name, value)
+    return float(value)
 
 
 def checked_quorum(quorum: Any) -> float:

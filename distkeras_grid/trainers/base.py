@@ -9,10 +9,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
+from distkeras_grid.engine.jit import check_jit
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.compression import check_compression
-from distkeras_grid.trainers.arguments import checked_optimizer_state, checked_statistics
+from distkeras_grid.trainers.arguments import (
+    checked_optimizer_state,
+    checked_positive,
+    checked_statistics,
+    checked_whole,
+)
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
 from distkeras_grid.trainers.progress import ProgressLine
 
@@ -101,8 +107,10 @@ class Trainer(ABC):
     start_timeout : float, default 300
         Seconds in which all workers must have started.
     round_timeout : float, default 600
-        Seconds a synchronous round may wait for a worker; of an asynchronous one, seconds without
-        a commit (or 20 times its window, if that is longer) after which its task is started again.
+        Seconds a synchronous round may wait for a worker, counted from its first commit: with a
+        window of an epoch or more the time by which workers may end apart. Of an asynchronous
+        worker, seconds without a commit (or 20 times its window, if that is longer) after which
+        its task is started again.
     allow_plaintext : bool, default False
         Send weights unencrypted also where Spark's own traffic is told to be encrypted.
     gpu_sharing : bool, default False
@@ -122,6 +130,7 @@ class Trainer(ABC):
         Where the means and variances of batch normalization come from: from the workers' moving
         ones, averaged as the weights travel, or, when training is over, from one more pass over
         the rows with the final weights; validation and callbacks have seen the averaged ones.
+        What a layer counts in whole numbers stays with each worker.
         ``history.params`` tells this and `optimizer_state`.
     progress : bool, default True
         Whether the progress line is shown.
@@ -132,6 +141,8 @@ class Trainer(ABC):
         Of the last run: a row per accepted window, a row per epoch.
     run : dict
         What the last run was: trainer, arguments, versions, figures.
+    model : keras.Model or None
+        What the last `train` returned.
 
     Raises
     ------
@@ -185,19 +196,23 @@ class Trainer(ABC):
         self.loss = loss
         self.metrics = metrics
         self.loss_weights = loss_weights
-        self.num_workers = num_workers
-        self.batch_size = batch_size
+        self.num_workers = (
+            None if num_workers is None else checked_whole("num_workers", num_workers, least=1)
+        )
+        self.batch_size = checked_whole("batch_size", batch_size, least=1)
         self.features_col = features_col
         self.label_col = label_col
-        self.num_epoch = num_epoch
+        self.num_epoch = checked_whole("num_epoch", num_epoch, least=1)
         self.communication_window = communication_window
-        self.learning_rate = learning_rate
+        self.learning_rate = (
+            None if learning_rate is None else checked_positive("learning_rate", learning_rate)
+        )
         self.custom_objects = dict(custom_objects or {})
         self.jit = jit
         self.master_host = master_host
-        self.master_port = master_port
-        self.start_timeout = start_timeout
-        self.round_timeout = round_timeout
+        self.master_port = checked_whole("master_port", master_port, least=0, most=65535)
+        self.start_timeout = checked_positive("start_timeout", start_timeout)
+        self.round_timeout = checked_positive("round_timeout", round_timeout)
         self.allow_plaintext = allow_plaintext
         self.gpu_sharing = gpu_sharing
         self.compression = check_compression(compression)
@@ -218,7 +233,7 @@ class Trainer(ABC):
         workers : int
             Workers of the run.
         optimizer : str
-            Name of the worker optimizer's class.
+            Kind of the worker optimizer, such as ``"Adam"``.
         """
 
     def train(
@@ -300,17 +315,19 @@ class Trainer(ABC):
 
         The rule, the server's code and the batches are those of `train`; only the clock and the
         network are simulated. All rows are held here; of each worker its optimizer's state and one
-        vector of the weights, three while it waits for a round. What `train` has left (`history`,
-        `run`, `model`) stays.
+        vector of the weights, three while its commit is on its way or waits for a round, and with
+        deep gradient compression two or three more. What `train` has left (`history`, `run`,
+        `model`) stays.
 
         Parameters
         ----------
         data : tuple of ndarray, DataFrame or str
             ``(features, labels)`` or ``(features, labels, sample_weights)``, of several inputs or
-            outputs as lists or dicts of arrays; or what `train` takes, collected on the driver.
+            outputs as lists or dicts of arrays; or what `train` takes, collected on the driver,
+            without sample weights.
         cluster : Cluster
             Workers, speeds, network, losses. Where it gives no ``batch_seconds``, a batch is timed
-            on this machine once.
+            on this machine.
         shuffle : bool, default True
             Mix the rows, anew each epoch.
         validation_data : as `data`, optional
@@ -438,20 +455,14 @@ class Trainer(ABC):
         return {}
 
     def _check(self) -> None:
-        for name in ("batch_size", "num_epoch", "num_workers"):
-            value = getattr(self, name)
-            if name == "num_workers" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(
-                    f"{name} must be a whole number of at least 1. Received: {value!r}."
-                )
         if not hasattr(self.keras_model, "get_config") or not hasattr(self.keras_model, "fit"):
             raise ConfigurationError(
                 f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
             )
-        # Refuses a window out of range at once, not after the data were read.
+        # Refused at once, not after the data were read.
         self.choose_window(self.batch_size, workers=1)
+        self.build_rule(self.num_workers or 1, "")
+        check_jit(self.jit)
 
     @classmethod
     def _refuse_unknown(cls, call: str, unknown: Mapping[str, Any], function: Any) -> None:

@@ -45,7 +45,7 @@ from distkeras_grid.trainers.compressing import (
     server_vectors,
     worker_vectors,
 )
-from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.defaults import WindowChoice, optimizer_kind
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.validation import ValidationData
@@ -158,19 +158,19 @@ def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
 
 def rule_of(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
-    rule = trainer.build_rule(workers, type(model.optimizer).__name__)
+    rule = trainer.build_rule(workers, optimizer_kind(model.optimizer))
     return build_rule(rule.name, plain(rule.parameters()))
 
 
 def check_rule(trainer: Trainer, model: keras.Model) -> None:
-    """Refuse what the rule cannot work with, whatever the number of workers.
+    """Refuse what the rule cannot work with, as far as the number of workers is known.
 
     Raises
     ------
     ConfigurationError
         Names the optimizer or the argument.
     """
-    rule = trainer.build_rule(1, type(model.optimizer).__name__)
+    rule = trainer.build_rule(trainer.num_workers or 1, optimizer_kind(model.optimizer))
     if rule.plain_sgd:
         check_plain_sgd(model.optimizer, type(trainer).__name__)
     if rule.steps_on_workers:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
 
 from distkeras_grid.errors import ConfigurationError
 
@@ -43,9 +45,7 @@ class WindowChoice:
         return "every batch" if self.batches == 1 else f"every {self.batches} batches"
 
 
-def choose_window(
-    given: int | str | None, default: int, seat_rows: int, batch_size: int
-) -> WindowChoice:
+def choose_window(given: Any, default: int, seat_rows: int, batch_size: int) -> WindowChoice:
     """Return the window: the user's unchanged, else the default capped for small data.
 
     Parameters
@@ -74,12 +74,12 @@ def choose_window(
     if given in ("epoch", "once"):
         return WindowChoice(None, once=given == "once")
     if given is not None:
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
             raise ConfigurationError(
                 "communication_window must be a positive number of batches, 'epoch' or 'once'. "
                 f"Received: {given!r}."
             )
-        return WindowChoice(given)
+        return WindowChoice(int(given))
     steps = math.ceil(seat_rows / batch_size)
     cap = max(1, steps // EXCHANGES_PER_EPOCH)
     if cap >= default:
@@ -89,6 +89,23 @@ def choose_window(
         f"window {cap} instead of {default}: an epoch of a worker has only {steps} batches "
         "(set communication_window to choose)",
     )
+
+
+def optimizer_kind(optimizer: Any) -> str:
+    """Return the name of the Keras class that an optimizer is, wraps or is derived from.
+
+    Under the policy mixed_float16 Keras wraps it, and a user's may be a class of its own.
+
+    Parameters
+    ----------
+    optimizer : keras.optimizers.Optimizer
+        The worker's.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    kinds = (kind for kind in type(inner).__mro__ if kind.__module__.startswith("keras."))
+    kind = next(kinds, type(inner))
+    # Of one that is derived from no other its own name says most.
+    return (type(inner) if kind.__name__ == "Optimizer" else kind).__name__
 
 
 def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> float:
@@ -103,7 +120,7 @@ def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> flo
     given : float or "auto"
         What the user gave.
     optimizer : str
-        Name of the worker optimizer's class, in any case.
+        Kind of the worker optimizer (`optimizer_kind`), in any case.
     workers : int
         Number of workers.
 

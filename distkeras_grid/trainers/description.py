@@ -13,6 +13,7 @@ from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_version
 from distkeras_grid.spark.seats import largest_seat
 from distkeras_grid.trainers.arguments import plain
 from distkeras_grid.trainers.compressing import describe_compression
+from distkeras_grid.trainers.defaults import WindowChoice, optimizer_kind
 
 if TYPE_CHECKING:
     import keras
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from distkeras_grid.rules import Rule
     from distkeras_grid.spark.dataframes import Columns
     from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.request import TrainRequest
 
 
@@ -134,7 +134,7 @@ def cautions(
         How many.
     """
     lines = [trainer.introduction]
-    if type(model.optimizer).__name__ == "SGD":
+    if optimizer_kind(model.optimizer) == "SGD":
         steps = window or -(-largest_seat(rows, workers) // trainer.batch_size)
         lines.append(stability_warning(rule, steps, workers) or "")
     return [line for line in lines if line]
@@ -164,14 +164,48 @@ def announce_run(
     way = "each way" if rule.answers else "to the driver"
     if settings.compression:
         way += " before compression"
-    parameters = "".join(f", {k} {v:g}" for k, v in rule.parameters().items())
-    lines = [
+    return [
         f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
         f"exchange {window} "
-        f"({settings.size * 4 / 1e6:.3g} MB {way}){parameters}"
+        f"({settings.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}",
+        *choices(window, settings.quorum, settings.quorum_of(settings.seats), settings.seats),
     ]
-    if window.reason:
-        lines.append(window.reason)
+
+
+def described_parameters(rule: Rule) -> str:
+    """Return the numbers of a rule, to be put behind what is said of it.
+
+    Examples
+    --------
+    >>> from distkeras_grid.rules import DownpourRule
+    >>> described_parameters(DownpourRule(0.5))
+    ', commit_scale 0.5'
+    """
+    return "".join(f", {name} {value:g}" for name, value in rule.parameters().items())
+
+
+def choices(window: WindowChoice, quorum: float, needed: int, workers: int) -> list[str]:
+    """Return what was chosen for the user, and what a quorum comes to.
+
+    Parameters
+    ----------
+    window : WindowChoice
+        Batches between two exchanges.
+    quorum : float
+        Share of the workers that a round waits for.
+    needed : int
+        How many that is.
+    workers : int
+        Of how many.
+
+    Examples
+    --------
+    >>> choices(WindowChoice(16), 0.8, needed=4, workers=4)
+    ['a round waits for 4 of 4 workers (quorum 0.8)']
+    """
+    lines = [window.reason] if window.reason else []
+    if quorum < 1:
+        lines.append(f"a round waits for {needed} of {workers} workers (quorum {quorum:g})")
     return lines
 
 

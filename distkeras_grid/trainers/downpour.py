@@ -8,8 +8,11 @@ import keras
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AccumulatedGradientRule, AdagradRule, DownpourRule, Rule
+from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.defaults import choose_commit_scale
+
+SERVER_LEARNING_RATE = 0.01
 
 
 class DOWNPOUR(Trainer):
@@ -27,8 +30,8 @@ class DOWNPOUR(Trainer):
     server_optimizer : "adagrad", optional
         The paper's other form: workers send the sum of their gradients, and the server steps by
         Adagrad. They train with plain SGD; their window is 1 unless given.
-    server_learning_rate : float, default 0.01
-        Rate of the server's Adagrad.
+    server_learning_rate : float, optional
+        Rate of the server's Adagrad, default 0.01; not without it.
     **common
         As in `Trainer`. The window is 5 batches.
     """
@@ -41,12 +44,14 @@ class DOWNPOUR(Trainer):
         *positional: object,
         commit_scale: float | str = "auto",
         server_optimizer: Literal["adagrad"] | None = None,
-        server_learning_rate: float = 0.01,
+        server_learning_rate: float | None = None,
         **common: Unpack[CommonArguments],
     ) -> None:
         self.commit_scale = commit_scale
         self.server_optimizer = server_optimizer
         self.server_learning_rate = server_learning_rate
+        if server_learning_rate is not None:
+            check_positive("server_learning_rate", server_learning_rate)
         choose_commit_scale(commit_scale, "", 1)
         if server_optimizer not in (None, "adagrad"):
             raise ConfigurationError(
@@ -57,12 +62,18 @@ class DOWNPOUR(Trainer):
                 "commit_scale scales changes of the weights, a server with Adagrad is sent "
                 f"gradients: set server_learning_rate instead. Received: {commit_scale=}."
             )
+        if server_learning_rate is not None and not server_optimizer:
+            raise ConfigurationError(
+                "server_learning_rate is that of server_optimizer='adagrad'; learning_rate is the "
+                f"workers'. Received: {server_learning_rate=} and no server_optimizer."
+            )
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:
         """Return the rule with the scale that the optimizer asks for."""
         if self.server_optimizer:
-            return AdagradRule(self.server_learning_rate)
+            rate = self.server_learning_rate
+            return AdagradRule(SERVER_LEARNING_RATE if rate is None else rate)
         return DownpourRule(choose_commit_scale(self.commit_scale, optimizer, workers))
 
     def window_by_default(self, workers: int) -> int:  # noqa: ARG002

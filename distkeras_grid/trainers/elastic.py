@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Unpack
 
 import keras
 
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import ElasticMomentumRule, ElasticRoundRule, ElasticRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.defaults import choose_alpha
@@ -110,7 +111,8 @@ class EASGD(AEASGD):
     keras_model : keras.Model
         The model.
     alpha, rho : float, optional
-        As in `AEASGD`.
+        As in `AEASGD`. In each round workers that agree come nearer to the center by the factor
+        ``1 - alpha (num_workers + 1)``, so alpha must be below ``2 / (num_workers + 1)``.
     **common
         As in `Trainer`. The window is 32 batches. All workers must run at the same time.
     """
@@ -118,5 +120,18 @@ class EASGD(AEASGD):
     synchronous: ClassVar[bool] = True
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
-        """Return the rule with the force for this many workers."""
-        return ElasticRoundRule(choose_alpha(self.alpha, self.rho, self.learning_rate, workers))
+        """Return the rule with the force for this many workers.
+
+        Raises
+        ------
+        ConfigurationError
+            If workers and center would jump past each other, farther each time.
+        """
+        force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
+        if workers > 1 and force * (workers + 1) >= 2:
+            raise ConfigurationError(
+                f"alpha = {force:g} is too strong for rounds of {workers} workers: all pull the "
+                f"center at once, which diverges from alpha = {2 / (workers + 1):.3g} on. Leave "
+                f"alpha and rho out (then it is {0.9 / workers:.3g}), or take AEASGD."
+            )
+        return ElasticRoundRule(force)

@@ -1,12 +1,14 @@
 """What holds for every trainer."""
 
+import ast
 import inspect
+import re
 
 import numpy as np
 import pytest
 
 import distkeras_grid
-from distkeras_grid.errors import UnknownArgumentError
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules import RULES, build_rule
 from distkeras_grid.trainers import TRAINERS
 
@@ -57,19 +59,152 @@ def test_the_common_arguments_are_taken_and_a_misspelt_one_is_told(name, model):
 @pytest.mark.parametrize("name", TRAINERS)
 def test_the_extras_are_what_the_constructor_adds_and_what_the_run_keeps(name, model):
     trainer = build(name, model)
-    own = inspect.signature(type(trainer).__init__).parameters.values()
-    extras = {p.name for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    assert set(trainer.arguments()) == extras
+    assert trainer.arguments().keys() == extras_of(type(trainer)).keys()
     rebuilt = build(name, model, **trainer.arguments())
     assert rebuilt.build_rule(WORKERS, "SGD") == trainer.build_rule(WORKERS, "SGD")
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_every_argument_is_documented_with_its_default(name, model):
-    text = " ".join((inspect.getdoc(type(build(name, model))) or "").split())
-    for extra in build(name, model).arguments():
-        assert extra in text, f"{name} does not document {extra}"
+def test_every_argument_is_documented_with_its_default(name):
+    trainer = getattr(distkeras_grid, name)
+    check_documented(trainer, extras_of(trainer))
+    text = " ".join((inspect.getdoc(trainer) or "").split())
     assert name == "SingleTrainer" or "The window is" in text or "their window is" in text
+
+
+def test_the_common_arguments_are_documented_with_their_defaults():
+    from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+    parameters = inspect.signature(Trainer.__init__).parameters
+    check_documented(Trainer, {name: parameters[name] for name in CommonArguments.__annotations__})
+
+
+def check_documented(trainer, parameters):
+    """Each has a line of its own, ``name : type, default value``, or ``optional`` for None."""
+    lines = (inspect.getdoc(trainer) or "").splitlines()
+    for name, parameter in parameters.items():
+        (line,) = [
+            line for line in lines if " : " in line and name in line.split(" : ")[0].split(", ")
+        ]
+        if parameter.default is None:
+            assert line.endswith("optional"), line
+        else:
+            assert ast.literal_eval(line.split(" default ")[1]) == parameter.default, line
+
+
+def extras_of(trainer):
+    """The keyword arguments that a trainer's own constructor adds; it may have none."""
+    from distkeras_grid.trainers.base import Trainer
+
+    if trainer.__init__ is Trainer.__init__:
+        return {}
+    own = inspect.signature(trainer.__init__).parameters.values()
+    return {p.name: p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_table_of_the_readme_has_every_argument(project):
+    from distkeras_grid.trainers.base import CommonArguments
+
+    text = (project / "README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| argument \| default \|\n(.*?)\n\n", text, re.DOTALL)
+    extras = {extra for name in TRAINERS for extra in extras_of(getattr(distkeras_grid, name))}
+    for argument in {*CommonArguments.__annotations__, *extras}:
+        assert f"`{argument}`" in table, argument
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        *((name, 5) for name in ("DOWNPOUR", "DynSGD")),
+        *((name, WORKERS) for name in ("ADAG", "StalenessADAG")),
+        *((name, 32) for name in ("AEASGD", "EAMSGD", "EASGD")),
+        *((name, 16) for name in ("SingleTrainer", "AveragingTrainer", "EnsembleTrainer")),
+        *((name, 1) for name in ("GEM", "SynchronousSGD")),
+    ],
+)
+def test_windows_by_default_and_as_given(name, window, model):
+    assert build(name, model).choose_window(10**6, WORKERS).batches == window
+    given = build(name, model, communication_window=np.int64(7))
+    assert given.choose_window(10, WORKERS).batches == 7
+    epoch = build(name, model, communication_window="epoch")
+    assert epoch.choose_window(10**6, WORKERS).batches is None
+
+
+def test_of_two_workers_or_one_the_window_of_adag_is_two(model):
+    assert build("ADAG", model).choose_window(10**6, 1).batches == 2
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "scale"),
+    [
+        (lambda keras: keras.optimizers.Adam(), 1 / WORKERS),
+        (lambda keras: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), 1 / WORKERS),
+        (lambda keras: type("Mine", (keras.optimizers.Adam,), {})(), 1 / WORKERS),
+        (lambda keras: type("Lamb", (keras.optimizers.Optimizer,), {})(0.1), 1 / WORKERS),
+        (lambda keras: keras.optimizers.SGD(), 1),
+        (lambda keras: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), 1),
+    ],
+)
+def test_commits_of_whatever_is_adam_are_scaled(optimizer, scale):
+    import keras
+
+    from distkeras_grid.trainers.checking import rule_of
+
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    net.compile(optimizer(keras), "mse")
+    assert rule_of(build("DOWNPOUR", net), WORKERS, net).parameters() == {"commit_scale": scale}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_numbers_of_numpy_are_numbers(name, model):
+    counts = ("batch_size", "num_epoch", "num_workers", "master_port")
+    trainer = build(name, model, **{count: np.int32(1) for count in counts})
+    assert [type(getattr(trainer, count)) for count in counts] == [int] * 4
+    momentum = {"EAMSGD": "momentum", "GEM": "momentum", "StalenessADAG": "gamma"}.get(name)
+    if momentum:
+        build(name, model, **{momentum: np.float32(0.5)})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"batch_size": value} for value in (0, 2.0, True, "8")),
+        *({"num_workers": 0}, {"num_epoch": -1}, {"learning_rate": 0.0}, {"jit": "yes"}),
+        *({"start_timeout": 0}, {"start_timeout": float("nan")}, {"round_timeout": "1"}),
+        *({"master_port": -1}, {"master_port": 65536}, {"master_port": 1.5}),
+    ],
+)
+def test_values_out_of_range_are_refused_at_once(wrong, model):
+    (name,) = wrong
+    with pytest.raises(ConfigurationError, match=f"{name} must be"):
+        build("ADAG", model, **wrong)
+
+
+@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
+@pytest.mark.parametrize("quorum", [0.49, 1.01, "all", float("nan")])
+def test_a_quorum_is_half_of_the_workers_or_more(name, quorum, model):
+    with pytest.raises(ConfigurationError, match=r"quorum is .* from 0.5 to 1.0"):
+        build(name, model, quorum=quorum)
+
+
+def test_a_rate_of_the_server_needs_its_optimizer(model):
+    with pytest.raises(ConfigurationError, match="server_learning_rate is that of"):
+        build("DOWNPOUR", model, server_learning_rate=0.1)
+    with pytest.raises(ConfigurationError, match="server_learning_rate must be"):
+        build("DOWNPOUR", model, server_optimizer="adagrad", server_learning_rate=0)
+    rule = build("DOWNPOUR", model, server_optimizer="adagrad").build_rule(WORKERS, "SGD")
+    assert rule.parameters()["rate"] == 0.01
+
+
+def test_a_force_that_drives_rounds_apart_is_refused(model):
+    """Of dist-keras' rho 5 and rate 0.1: 0.5 times 4 + 1 workers is more than 2."""
+    trainer = build("EASGD", model, rho=5, learning_rate=0.1)
+    assert trainer.build_rule(2, "SGD").parameters() == {"alpha": 0.5}
+    with pytest.raises(ConfigurationError, match=r"too strong for rounds of 4 .* alpha = 0.4 on"):
+        trainer.build_rule(WORKERS, "SGD")
+    assert build("EASGD", model, alpha=1).build_rule(1, "SGD").parameters() == {"alpha": 1}
+    with pytest.raises(ConfigurationError, match="too strong for rounds of 3 workers"):
+        build("EASGD", model, alpha=0.5, num_workers=3)
 
 
 @pytest.mark.parametrize("name", TRAINERS)

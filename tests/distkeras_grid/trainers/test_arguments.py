@@ -12,7 +12,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.trainers.arguments import (
     check_backend,
     checked_class_weight,
-    checked_seed,
+    checked_whole,
     plain,
 )
 
@@ -20,11 +20,11 @@ from distkeras_grid.trainers.arguments import (
 @pytest.mark.parametrize("seed", [-1, np.int64(-1), 1.5, "3"])
 def test_a_seed_is_a_whole_number_from_0_on(seed):
     with pytest.raises(ConfigurationError, match=r"seed must be .*Received"):
-        checked_seed(seed)
+        checked_whole("seed", seed, least=0)
 
 
 def test_a_seed_of_numpy_fits_json():
-    assert json.dumps(checked_seed(np.uint32(5))) == "5"
+    assert json.dumps(checked_whole("seed", np.uint32(5), least=0)) == "5"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from distkeras_grid.rules import (
     SequentialRule,
 )
 from distkeras_grid.trainers.defaults import WindowChoice
-from distkeras_grid.trainers.description import announce_run, compression_sentence, policies
+from distkeras_grid.trainers.description import (
+    announce_run,
+    choices,
+    compression_sentence,
+    policies,
+)
 
 
 class ADAG:
@@ -25,7 +30,14 @@ class ADAG:
 
 
 def announced(rule, seats=2, window=WindowChoice(4), compression=None):  # noqa: B008 - frozen
-    settings = SimpleNamespace(rows=200, seats=seats, size=250_000, compression=compression)
+    settings = SimpleNamespace(
+        rows=200,
+        seats=seats,
+        size=250_000,
+        compression=compression,
+        quorum=1.0,
+        quorum_of=lambda seats: seats,
+    )
     return announce_run(ADAG(), settings, rule, window)
 
 
@@ -44,6 +56,13 @@ def test_the_first_line_tells_what_no_argument_did():
 def test_a_rule_whose_replies_are_empty_sends_one_way_only():
     (line,) = announced(SequentialRule(), seats=1, window=WindowChoice(None))
     assert line == "ADAG: 200 rows, 1 worker, batch 8, exchange once an epoch (1 MB to the driver)"
+
+
+def test_what_a_quorum_comes_to_is_told():
+    """Of three workers 0.8 is all."""
+    assert choices(WindowChoice(4), 1.0, needed=3, workers=3) == []
+    (line,) = choices(WindowChoice(4), 0.8, needed=3, workers=3)
+    assert line == "a round waits for 3 of 3 workers (quorum 0.8)"
 
 
 def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
