@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster import JAVA_OPTIONS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -19,6 +21,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 # The workers' kernels, so that driver and workers can be compared bit for bit.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# Every driver's JVM, in subprocesses and notebooks too: on two cores the second compiler costs a
+# test's short queries more than it gains.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 
 
 @pytest.fixture(scope="session")

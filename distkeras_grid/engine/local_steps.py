@@ -22,6 +22,17 @@ from distkeras_grid.weights import Vector
 _MORE_THAN_PLAIN = ("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps")
 
 
+def is_plain_sgd(optimizer: Any) -> bool:
+    """Tell whether an optimizer does ``w <- w - learning_rate g`` and nothing more."""
+    import keras
+
+    return type(optimizer) is keras.optimizers.SGD and not _more_than_plain(optimizer)
+
+
+def _more_than_plain(optimizer: Any) -> list[str]:
+    return [name for name in _MORE_THAN_PLAIN if getattr(optimizer, name, None)]
+
+
 def check_plain_sgd(optimizer: Any, who: str) -> None:
     """Refuse an optimizer that does more than ``w <- w - learning_rate g``.
 
@@ -40,8 +51,7 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
     """
     import keras
 
-    more = [name for name in _MORE_THAN_PLAIN if getattr(optimizer, name, None)]
-    if type(optimizer) is keras.optimizers.SGD and not more:
+    if is_plain_sgd(optimizer):
         return
     received = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -50,6 +60,7 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
             " it: build the model with float32 or mixed_bfloat16"
         )
     if type(optimizer) is keras.optimizers.SGD:
+        more = _more_than_plain(optimizer)
         received += "(" + ", ".join(f"{name}={getattr(optimizer, name)!r}" for name in more) + ")"
     raise ConfigurationError(
         f"{who} makes its steps from plain gradients: give it worker_optimizer="

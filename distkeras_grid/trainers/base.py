@@ -99,7 +99,8 @@ class Trainer(ABC):
     custom_objects : mapping of str to object, optional
         Layers, losses and metrics of your own, by name; they travel to the workers.
     jit : bool or "auto", default "auto"
-        Whether XLA compiles the workers' windows; "auto" says no where it is known to hurt.
+        Whether XLA compiles the workers' windows; "auto" says no where it is known to hurt. It
+        never compiles a window of an epoch or more.
     master_host : str, optional
         Address of this driver as executors see it; default ``spark.driver.host``.
     master_port : int, default 0
@@ -314,10 +315,10 @@ class Trainer(ABC):
         """Train in this process, in the simulated time of a cluster that is not there.
 
         The rule, the server's code and the batches are those of `train`; only the clock and the
-        network are simulated. All rows are held here; of each worker its optimizer's state and one
-        vector of the weights, three while its commit is on its way or waits for a round, and with
-        deep gradient compression two or three more. What `train` has left (`history`, `run`,
-        `model`) stays.
+        network are simulated. All rows are held here, arrays that you pass a second time; of each
+        worker its optimizer's state and one vector of the weights, three while its commit is on its
+        way or waits for a round, and with deep gradient compression two or three more. What `train`
+        has left (`history`, `run`, `model`) stays.
 
         Parameters
         ----------

@@ -8,16 +8,18 @@ from numbers import Integral
 from typing import Any
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.trainers.arguments import checked_positive
 
 # An epoch has at least this many exchanges per worker, unless the user sets the window: with
 # fewer, small data lose accuracy, not just freshness.
 EXCHANGES_PER_EPOCH = 20
 
 # Optimizers that scale the step of each weight by its own history. Deltas of several workers that
-# start from one point then add up to steps that are too long by the number of workers.
+# start from one point then add up to steps that are too long by the number of workers. One that
+# holds several is taken for adaptive: of its parts one mostly is.
 ADAPTIVE_OPTIMIZERS = frozenset(
     {"adam", "adamw", "adamax", "nadam", "adagrad", "adadelta", "adafactor", "rmsprop", "lion"}
-    | {"ftrl", "lamb", "muon"}
+    | {"ftrl", "lamb", "muon", "schedulefreeadamw", "multioptimizer"}
 )
 
 
@@ -43,6 +45,26 @@ class WindowChoice:
         if self.batches is None:
             return "once, at the end" if self.once else "once an epoch"
         return "every batch" if self.batches == 1 else f"every {self.batches} batches"
+
+    def longest(self, seat_rows: int, batch_size: int, epochs: int) -> int:
+        """Return the batches of a whole window.
+
+        Parameters
+        ----------
+        seat_rows : int
+            Rows of the largest seat.
+        batch_size : int
+            Rows in a batch of one worker.
+        epochs : int
+            Of the run.
+
+        Examples
+        --------
+        >>> WindowChoice(None, once=True).longest(seat_rows=100, batch_size=32, epochs=5)
+        20
+        """
+        whole = math.ceil(seat_rows / batch_size) * (epochs if self.once else 1)
+        return whole if self.batches is None else self.batches
 
 
 def choose_window(given: Any, default: int, seat_rows: int, batch_size: int) -> WindowChoice:
@@ -127,7 +149,7 @@ def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> flo
     Raises
     ------
     ConfigurationError
-        If `given` is no positive number and not ``"auto"``.
+        If `given` is neither a positive number nor ``"auto"``.
 
     Examples
     --------
@@ -136,11 +158,7 @@ def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> flo
     """
     if given == "auto":
         return 1.0 / workers if optimizer.lower() in ADAPTIVE_OPTIMIZERS else 1.0
-    if isinstance(given, str) or not given > 0:
-        raise ConfigurationError(
-            f"commit_scale must be 'auto' or a number above 0. Received: {given!r}."
-        )
-    return float(given)
+    return checked_positive("commit_scale", given)
 
 
 def choose_alpha(
@@ -168,8 +186,8 @@ def choose_alpha(
     if rho is not None:
         if learning_rate is None:
             raise ConfigurationError("rho needs learning_rate: alpha = rho * learning_rate.")
-        alpha = rho * learning_rate
-    force = 0.9 / workers if alpha is None else alpha
-    if not 0 < force <= 1:
-        raise ConfigurationError(f"alpha must lie above 0 and at most at 1. Received: {force}.")
+        alpha = checked_positive("rho", rho) * learning_rate
+    force = 0.9 / workers if alpha is None else checked_positive("alpha", alpha)
+    if force > 1:
+        raise ConfigurationError(f"alpha must be at most 1. Received: {force:g}.")
     return force

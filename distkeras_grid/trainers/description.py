@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.engine.local_steps import is_plain_sgd
 from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
 from distkeras_grid.spark.seats import largest_seat
 from distkeras_grid.trainers.arguments import plain
 from distkeras_grid.trainers.compressing import describe_compression
-from distkeras_grid.trainers.defaults import WindowChoice, optimizer_kind
+from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
     import keras
@@ -114,7 +115,12 @@ def policies(trainer: Trainer, rule: Rule, workers: int) -> dict[str, str]:
 
 
 def cautions(
-    trainer: Trainer, rule: Rule, model: keras.Model, window: int | None, rows: int, workers: int
+    trainer: Trainer,
+    rule: Rule,
+    model: keras.Model,
+    window: WindowChoice,
+    rows: int,
+    workers: int,
 ) -> list[str]:
     """Return what is said first of all: what a name may hide, and whether the steps are stable.
 
@@ -126,16 +132,17 @@ def cautions(
         The update rule.
     model : keras.Model
         Compiled; the bound of delayed steps is known for plain SGD alone.
-    window : int or None
-        Batches between two exchanges; None for an epoch or more.
+    window : WindowChoice
+        Batches between two exchanges.
     rows : int
         Of all workers.
     workers : int
         How many.
     """
     lines = [trainer.introduction]
-    if optimizer_kind(model.optimizer) == "SGD":
-        steps = window or -(-largest_seat(rows, workers) // trainer.batch_size)
+    if is_plain_sgd(model.optimizer):
+        seat = largest_seat(rows, workers)
+        steps = window.longest(seat, trainer.batch_size, trainer.num_epoch)
         lines.append(stability_warning(rule, steps, workers) or "")
     return [line for line in lines if line]
 

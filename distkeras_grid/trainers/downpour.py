@@ -52,7 +52,6 @@ class DOWNPOUR(Trainer):
         self.server_learning_rate = server_learning_rate
         if server_learning_rate is not None:
             check_positive("server_learning_rate", server_learning_rate)
-        choose_commit_scale(commit_scale, "", 1)
         if server_optimizer not in (None, "adagrad"):
             raise ConfigurationError(
                 f"server_optimizer must be 'adagrad' or None. Received: {server_optimizer!r}."
@@ -99,8 +98,7 @@ class ADAG(Trainer):
         The model.
     **common
         As in `Trainer`. The window is the number of workers, at least 2: the center then moves
-        by about the mean of the workers' changes, and keeps the accuracy per sample of ``fit``
-        with a batch of ``batch_size * num_workers``.
+        by about the mean of the workers' changes.
     """
 
     default_window: ClassVar[int] = 2

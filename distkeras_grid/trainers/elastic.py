@@ -43,7 +43,6 @@ class AEASGD(Trainer):
     ) -> None:
         self.alpha = alpha
         self.rho = rho
-        choose_alpha(alpha, rho, common.get("learning_rate"), 1)
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
@@ -88,7 +87,6 @@ class EAMSGD(AEASGD):
         **common: Unpack[CommonArguments],
     ) -> None:
         self.momentum = momentum
-        ElasticMomentumRule(0.5, momentum)
         super().__init__(keras_model, *positional, alpha=alpha, rho=rho, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
@@ -128,10 +126,10 @@ class EASGD(AEASGD):
             If workers and center would jump past each other, farther each time.
         """
         force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
-        if workers > 1 and force * (workers + 1) >= 2:
+        if force * (workers + 1) >= 2:
             raise ConfigurationError(
-                f"alpha = {force:g} is too strong for rounds of {workers} workers: all pull the "
-                f"center at once, which diverges from alpha = {2 / (workers + 1):.3g} on. Leave "
+                f"alpha = {force:g} is too strong for rounds of {workers} worker(s): all pull the "
+                f"center at once, and never meet from alpha = {2 / (workers + 1):.3g} on. Leave "
                 f"alpha and rho out (then it is {0.9 / workers:.3g}), or take AEASGD."
             )
         return ElasticRoundRule(force)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from distkeras_grid.errors import DataError, SplitLeakError
+from distkeras_grid.errors import ConfigurationError, DataError, SplitLeakError
 from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
 from distkeras_grid.spark.seats import DataSummary, summarize
@@ -94,7 +94,7 @@ def naming(what: str) -> Iterator[None]:
     """Let errors about data begin with whose data they are."""
     try:
         yield
-    except DataError as error:
+    except (DataError, ConfigurationError) as error:
         raise type(error)(f"{what}: {error}") from error
 
 

@@ -228,7 +228,7 @@ def _lay_out(
                 trainer,
                 checked.rule,
                 checked.model,
-                checked.window.batches,
+                checked.window,
                 checked.rows,
                 workers,
             ),
@@ -300,13 +300,13 @@ def _plan(
 def _network(trainer: Trainer, checked: Checked) -> partial[NetworkNeed]:
     """Return what the run asks of the network, but for the time of a window."""
     rows, workers = checked.rows, checked.workers
-    epoch = -(-largest_seat(rows, workers) // trainer.batch_size)
+    seat = largest_seat(rows, workers)
     return partial(
         NetworkNeed,
         vector_bytes=vector_bytes(trainer.compression, checked.layout, workers),
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
-        window=checked.window.batches or epoch * (trainer.num_epoch if checked.window.once else 1),
+        window=checked.window.longest(seat, trainer.batch_size, trainer.num_epoch),
         available=link_speed(checked.place.bind_host),
         empty_reply=not checked.rule.answers,
     )

@@ -138,6 +138,8 @@ def simulate(
 ) -> SimulatedRun:
     """Run a trainer in simulated time; `Trainer.simulate` has the meanings."""
     check_backend()
+    seed = checked_whole("seed", seed, least=0)
+    _check_workers(trainer, cluster)
     class_weight = checked_class_weight(class_weight)
     check_one_output(class_weight, outputs_of(trainer.keras_model))
     model, settings = compiled_copy(trainer)
@@ -145,11 +147,14 @@ def simulate(
     rows = _read(trainer, data, model, class_weight)
     with naming("validation_data"):
         held_out = None if validation_data is None else _read(trainer, validation_data, model)
-    window = trainer.choose_window(largest_seat(len(rows), cluster.workers), cluster.workers)
+    count, fields = len(rows), rows.fields
+    window = trainer.choose_window(largest_seat(count, cluster.workers), cluster.workers)
     plan = _plan(trainer, model, window, cluster.workers)
-    plan = replace(plan, shuffle=shuffle, seed=checked_whole("seed", seed, least=0))
+    plan = replace(plan, shuffle=shuffle, seed=seed)
     seats = rows.deal(cluster.workers, plan.seed if shuffle else None, class_weight)
-    engine = _engine(trainer, model, settings, plan, rows.fields)
+    # The seats have them: what came from Spark is not held twice.
+    del rows
+    engine = _engine(trainer, model, settings, plan, fields)
     # Once also where nobody asks how long it takes: the engine refuses here what it cannot train.
     timed = _measure(engine, plan, seats[0], times=1 if cluster.batch_seconds else 3)
     if cluster.batch_seconds is None:
@@ -171,7 +176,7 @@ def simulate(
         stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
     )
     said = [
-        *cautions(trainer, plan.rule, model, plan.window, len(rows), cluster.workers),
+        *cautions(trainer, plan.rule, model, window, count, cluster.workers),
         *compression_notes(trainer.compression, trainer.num_epoch),
         *choices(window, plan.quorum, simulation.needed, cluster.workers),
     ]
@@ -185,12 +190,15 @@ def simulate(
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
 
 
-def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Plan:
-    if trainer.num_workers not in (None, workers):
+def _check_workers(trainer: Trainer, cluster: Cluster) -> None:
+    if trainer.num_workers not in (None, cluster.workers):
         raise ConfigurationError(
-            f"The cluster has {workers} workers and the trainer num_workers="
+            f"The cluster has {cluster.workers} workers and the trainer num_workers="
             f"{trainer.num_workers}: leave num_workers out, or give both the same number."
         )
+
+
+def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Plan:
     rule = rule_of(trainer, workers, model)
     if rule.separate:
         raise ConfigurationError(
@@ -323,7 +331,7 @@ def _from_arrays(data: Any, model: keras.Model, class_weight: Mapping[int, float
     inputs, outputs = inputs_of(model), outputs_of(model)
     features = _arrays(data[0], inputs, "features")
     labels = _arrays(data[1], outputs, "labels")
-    weights = tuple(np.asarray(given, np.float32) for given in data[2:])
+    weights = tuple(_sample_weights(given) for given in data[2:])
     _check_lengths((*features, *labels, *weights))
     fields = tuple(_field(*named) for named in _named(inputs, features, "features"))
     check_fit(model, fields)
@@ -341,6 +349,17 @@ def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any],
     several = len(ports) > 1 or isinstance(given, Mapping)
     items = match(given, ports, what) if several else (given,)
     return tuple(np.asarray(item) for item in items)
+
+
+def _sample_weights(given: Any) -> NDArray[np.float32]:
+    weights = np.asarray(given, np.float32)
+    unusable = ~((weights >= 0) & (weights < np.inf))
+    if weights.ndim != 1 or unusable.any():
+        raise DataError(
+            "Sample weights are one finite number of at least 0 for each row. Received: shape "
+            f"{weights.shape}, {unusable.sum()} of {weights.size} null, NaN, infinite or negative."
+        )
+    return weights
 
 
 def _check_lengths(arrays: Sequence[NDArray[Any]]) -> None:

@@ -63,7 +63,6 @@ class StalenessADAG(ADAG):
         **common: Unpack[CommonArguments],
     ) -> None:
         self.gamma = gamma
-        DistanceRule(gamma)
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
@@ -114,7 +113,6 @@ class GEM(Trainer):
         self.kappa = kappa
         self.largest_scale = largest_scale
         self.exclude_own_commit = exclude_own_commit
-        self.build_rule(1, "SGD")
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002

@@ -80,8 +80,8 @@ class ValidationData:
             if "maxResultSize" not in str(error):
                 raise
             raise ConfigurationError(
-                "validation_data do not fit the driver's spark.driver.maxResultSize: pass a part "
-                "of them, data.sample(0.1, seed=0), or raise that setting."
+                "the rows do not fit the driver's spark.driver.maxResultSize: pass a part of them, "
+                "data.sample(0.1, seed=0), or raise that setting."
             ) from error
         batches = table.to_batches()
         features = tuple(

@@ -15,11 +15,9 @@ import pytest
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.cluster import Sandbox
+from tests.cluster import JAVA_OPTIONS
 
 SPARK_HOME = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
-
-#: These JVMs live for seconds: the quick compiler alone, and no threads that collect garbage.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
@@ -62,12 +60,8 @@ class Grid:
         return self.run(
             *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn"),
             *("--driver-memory", "512m", "--executor-memory", "512m", "--num-executors", "2"),
-            *(
-                "--conf",
-                "spark.ui.enabled=false",
-                "--conf",
-                f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
-            ),
+            *("--conf", "spark.ui.enabled=false"),
+            *("--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}"),
             *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
             *command,
             timeout=timeout,

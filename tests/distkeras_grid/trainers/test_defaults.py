@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.trainers.defaults import choose_alpha, choose_commit_scale, choose_window
+from distkeras_grid.trainers.defaults import (
+    ADAPTIVE_OPTIMIZERS,
+    choose_alpha,
+    choose_commit_scale,
+    choose_window,
+)
 
 
 def test_a_given_window_is_never_changed():
@@ -40,10 +45,39 @@ def test_commit_scale(given, optimizer, scale):
     assert choose_commit_scale(given, optimizer, 4) == scale
 
 
+@pytest.mark.parametrize("scale", [None, "half", 0, -1.0, float("inf")])
+def test_scales_out_of_range(scale):
+    with pytest.raises(ConfigurationError, match="commit_scale must be"):
+        choose_commit_scale(scale, "SGD", 4)
+
+
+@pytest.mark.tensorflow
+def test_all_optimizers_of_keras_but_sgd_are_adaptive():
+    import keras
+
+    base = keras.optimizers.Optimizer
+    known = {
+        name.lower()
+        for name, kind in vars(keras.optimizers).items()
+        if isinstance(kind, type) and issubclass(kind, base) and kind is not base
+    }
+    # The one around another is seen through.
+    assert known - {"sgd", "lossscaleoptimizer"} == ADAPTIVE_OPTIMIZERS
+
+
+def test_a_window_has_the_batches_of_an_epoch_or_of_all():
+    sizes = {"seat_rows": 100, "batch_size": 32, "epochs": 5}
+    lengths = [choose_window(given, 5, 100, 32).longest(**sizes) for given in (3, "epoch", "once")]
+    assert lengths == [3, 4, 20]
+
+
 def test_alpha():
     assert choose_alpha(None, None, None, 4) == pytest.approx(0.225)
     assert choose_alpha(0.5, None, None, 4) == 0.5
     assert choose_alpha(None, 5.0, 0.1, 4) == 0.5
-    for wrong in ((0.5, 5.0, 0.1), (None, 5.0, None), (1.5, None, None), (0.0, None, None)):
+    for wrong in (
+        *((0.5, 5.0, 0.1), (None, 5.0, None), (1.5, None, None), (0.0, None, None)),
+        *(("0.5", None, None), (None, "5", 0.1)),
+    ):
         with pytest.raises(ConfigurationError):
             choose_alpha(*wrong, 4)

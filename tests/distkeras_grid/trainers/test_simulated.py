@@ -162,6 +162,19 @@ def test_classes_and_samples_have_weights(arrays):
     assert (weights(by_class.model) != weights(plain.model)).any()
 
 
+@pytest.mark.parametrize(
+    ("given", "received"),
+    [
+        (np.array([-1.0, *[1.0] * (ROWS - 1)]), f"1 of {ROWS} null"),
+        (np.full(ROWS, np.nan), f"{ROWS} of {ROWS} null"),
+        (np.ones((ROWS, 2)), r"shape \(\d+, 2\)"),
+    ],
+)
+def test_weights_that_are_none(arrays, given, received):
+    with pytest.raises(DataError, match=f"Sample weights are one finite .* Received: .*{received}"):
+        simulated("ADAG", (*arrays, given))
+
+
 def test_progress_says_that_the_time_is_simulated(arrays, capsys):
     simulated("ADAG", arrays, progress=True)
     shown = capsys.readouterr().err
@@ -237,6 +250,13 @@ def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
     assert "10 workers with a window of 5 lie in the divergent zone" in lines[0]
     assert "DOWNPOUR in simulated time" in lines[1]
     assert "commit_scale 1" in lines[1]
+    simulated("DOWNPOUR", arrays, 10, num_epoch=3, communication_window="once", progress=True)
+    assert "10 workers with a window of 6 lie in" in capsys.readouterr().err.splitlines()[0]
+    # The bound is that of plain SGD.
+    heavy = build("sgd")
+    heavy.optimizer.momentum = 0.9
+    simulated("DOWNPOUR", arrays, 10, model=heavy, communication_window=5, progress=True)
+    assert "divergent" not in capsys.readouterr().err
 
 
 def test_what_was_chosen_for_the_user_is_said_in_simulated_time_too(arrays, capsys):
