@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -98,8 +99,9 @@ class CompileSettings:
             raise UnknownArgumentError.among(cls.__name__, unknown, names)
         try:
             values = {
+                # A copy: Keras puts a schedule in the place of its description.
                 name: keras.saving.deserialize_keras_object(
-                    value, custom_objects=dict(custom_objects or {}), safe_mode=True
+                    deepcopy(value), custom_objects=dict(custom_objects or {}), safe_mode=True
                 )
                 for name, value in data.items()
             }

@@ -38,8 +38,10 @@ def test_settings_survive_json():
         loss_weights=[0.5],
     )
     text = json.dumps(settings.to_json())
-    back = CompileSettings.from_json(json.loads(text), {"half_squares": half_squares})
+    read = json.loads(text)
+    back = CompileSettings.from_json(read, {"half_squares": half_squares})
     assert json.dumps(back.to_json()) == text
+    assert json.dumps(read) == text
     assert back.loss is half_squares
 
 

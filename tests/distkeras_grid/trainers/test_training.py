@@ -97,6 +97,27 @@ def test_S1_single_trainer_equals_fit_bit_for_bit(ordered, arrays, optimizer):
     np.testing.assert_array_equal(weights(trainer.model), weights(expected))
 
 
+def test_a_schedule_given_to_the_trainer_is_followed_as_by_fit(ordered, arrays):
+    import keras
+
+    def scheduled():
+        return keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.5, 50))
+
+    expected = build(scheduled())
+    expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    trainer = trained(
+        "SingleTrainer",
+        build(),
+        ordered,
+        worker_optimizer=scheduled(),
+        batch_size=8,
+        num_epoch=2,
+        jit=False,
+        train={"shuffle": False},
+    )
+    np.testing.assert_array_equal(weights(trainer.model), weights(expected))
+
+
 def test_D1_downpour_with_one_worker_and_window_1_equals_fit(ordered, arrays):
     expected = build()
     expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
