@@ -59,7 +59,6 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = (
     *("--driver-memory", "512m", "--executor-memory", "512m", "--executor-cores", "1"),
     *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
-    *("--driver-java-options", JAVA_OPTIONS),
     *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
 )
 

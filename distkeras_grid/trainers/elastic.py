@@ -123,7 +123,7 @@ class EASGD(AEASGD):
         Raises
         ------
         ConfigurationError
-            If workers and center would jump past each other, farther each time.
+            If workers and center would jump past each other, and come no nearer.
         """
         force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
         if force * (workers + 1) >= 2:
