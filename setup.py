@@ -18,6 +18,7 @@ DEVELOPMENT = [
     "pandas-stubs<3",
     "pre-commit>=4",
     "pytest>=8.3",
+    "pytest-xdist>=3.6",
     "ruff>=0.9",
     "scikit-image>=0.25",
     "types-psutil",
@@ -43,6 +44,7 @@ setup(
         "keras>=3.15,<4",
         "matplotlib>=3.9",
         "ml_dtypes>=0.5",
+        "msgspec>=0.19",
         "numpy>=2,<3",
         "opencv-python-headless>=4.10",
         "packaging>=24",
@@ -54,6 +56,7 @@ setup(
         "pyarrow>=18",
         "pyspark>=4.0,<5",
         "requests>=2.32",
+        "rich>=13",
         "tensorboard>=2.20",
     ],
     extras_require={
