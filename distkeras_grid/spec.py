@@ -1,0 +1,537 @@
+"""A training run as one value: algorithm, layout, schedule, exchange, data and limits.
+
+Trainers build a `RunSpec` from their arguments. The driver, the parameter server, the workers, the
+simulation and ``run.json`` read the same value. It is frozen, it can be compared, and it travels as
+JSON: unknown fields, missing ones and wrong types are refused with errors of the project.
+
+What is not in it: the model's archive, custom objects, keys and addresses. They are no JSON, or
+they belong to one execution of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeAlias
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+
+#: What becomes of a worker's optimizer state from window to window.
+OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
+#: Where batch normalization's statistics come from: averaged on the way, or measured in the end.
+StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
+#: How vectors travel, where not as they are.
+CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
+#: Which rows a worker trains on: its share, all of them, or as many, drawn with replacement.
+Share: TypeAlias = Literal["partition", "full", "bootstrap"]
+
+
+class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A frozen value that JSON can describe."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as plain JSON values."""
+        described: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return described
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Build the value that `to_json` described.
+
+        Parameters
+        ----------
+        data : mapping
+            What `to_json` returned.
+
+        Raises
+        ------
+        UnknownArgumentError
+            If a field is unknown.
+        ConfigurationError
+            If a field is missing, has another type, or is out of its range.
+        """
+        try:
+            return msgspec.convert(data, cls, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise _translated(error, cls) from error
+
+
+class RuleSpec(_Value, frozen=True):
+    """An update rule by its name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `distkeras_grid.rules.RULES`.
+    parameters : mapping of str to object, default {}
+        The rule's parameters, JSON values.
+    """
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        _store(self, "parameters", plain(self.parameters))
+
+
+class CompressionSpec(_Value, frozen=True):
+    """A compression by its name.
+
+    Parameters
+    ----------
+    name : {"bfloat16", "dgc"}
+        How the vectors of exchanges travel.
+    parameters : mapping of str to object, default {}
+        Parameters of `DeepGradientCompression`; none for ``"bfloat16"``.
+    """
+
+    name: CompressionName
+    parameters: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        _store(self, "parameters", plain(self.parameters))
+
+
+class AlgorithmSpec(_Value, frozen=True):
+    """How workers train, and how the server puts their results together.
+
+    Parameters
+    ----------
+    rule : RuleSpec
+        The update rule.
+    trainer : str, default ""
+        Name of the trainer's class.
+    arguments : mapping of str to object, default {}
+        The arguments that this trainer has beside the common ones, as they were given.
+    quorum : float, default 1
+        Share of the workers whose commits close a synchronous round, 0.5 to 1.
+    optimizer_state : {"keep", "reset", "average"}, default "keep"
+        What a worker's optimizer keeps from window to window.
+    statistics : {"average", "recalibrate"}, default "average"
+        Where batch normalization's statistics come from.
+    own_start : bool, default False
+        Whether workers but the first draw initial weights of their own.
+    jit : bool or "auto", default "auto"
+        Whether XLA compiles windows.
+    compile : mapping of str to object, default {}
+        What `CompileSettings.to_json` returned.
+    """
+
+    rule: RuleSpec
+    trainer: str = ""
+    arguments: dict[str, Any] = {}
+    quorum: float = 1.0
+    optimizer_state: OptimizerState = "keep"
+    statistics: StatisticsSource = "average"
+    own_start: bool = False
+    jit: bool | Literal["auto"] = "auto"
+    compile: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        _store(self, "arguments", plain(self.arguments))
+        _within("quorum", self.quorum, 0.5, 1)
+
+
+class LayoutSpec(_Value, frozen=True):
+    """The sections of the vector that travels, by their sizes, in their order.
+
+    Parameters
+    ----------
+    trainable : int
+        Scalars that the update rule moves.
+    statistics : int, default 0
+        Scalars that training changes without a gradient; they are averaged.
+    slots : int, default 0
+        Scalars of the optimizers' state, where that is averaged too.
+    """
+
+    trainable: int
+    statistics: int = 0
+    slots: int = 0
+
+    def __post_init__(self) -> None:
+        _within("trainable", self.trainable, 1)
+        _within("statistics", self.statistics, 0)
+        _within("slots", self.slots, 0)
+
+    @property
+    def size(self) -> int:
+        """Scalars in the vector."""
+        return self.trainable + self.statistics + self.slots
+
+
+class ScheduleSpec(_Value, frozen=True):
+    """How many rows go through the model, in which order, with how many exchanges.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of all workers together; an epoch ends when so many samples more are folded.
+    workers : int, default 1
+        Workers of the run.
+    batch_size : int, default 32
+        Rows in a batch of one worker.
+    window : int or None, default None
+        Batches between two exchanges; None for one exchange in `epochs_per_window` epochs.
+    epochs : int, default 1
+        Passes over the data.
+    epochs_per_window : int, default 1
+        Epochs between two exchanges, where `window` is None.
+    shuffle : bool, default True
+        Whether each epoch has an order of its own.
+    seed : int, default 0
+        Seed of the order and of random layers.
+    bootstrap : bool, default False
+        Whether a worker trains on rows drawn with replacement from its own.
+    snapshots_per_epoch : int, default 0
+        Copies of the center that are made while an epoch's samples are folded, the last one at its
+        end; each is kept until the driver fetches it.
+    """
+
+    rows: int
+    workers: int = 1
+    batch_size: int = 32
+    window: int | None = None
+    epochs: int = 1
+    epochs_per_window: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    bootstrap: bool = False
+    snapshots_per_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "workers", "batch_size", "epochs", "epochs_per_window"):
+            _within(name, getattr(self, name), 1)
+        for name in ("seed", "snapshots_per_epoch"):
+            _within(name, getattr(self, name), 0)
+        if self.window is not None:
+            _within("window", self.window, 1)
+
+    @property
+    def communication_window(self) -> int | Literal["epoch", "once"]:
+        """The window as a user gives it."""
+        return self.window or ("epoch" if self.epochs_per_window == 1 else "once")
+
+
+class ExchangeSpec(_Value, frozen=True):
+    """How commits and replies travel.
+
+    Parameters
+    ----------
+    compression : CompressionSpec, optional
+        How vectors are compressed; None sends them as they are.
+    """
+
+    compression: CompressionSpec | None = None
+
+
+class DataSpec(_Value, frozen=True):
+    """What is read of the data.
+
+    Parameters
+    ----------
+    source : str, default ""
+        Path of the data set, or the digest of the DataFrame's plan.
+    features : tuple of mapping, default ()
+        The feature columns in the order of the model's inputs: ``name``, and the metadata that
+        `Field.to_metadata` returns.
+    labels : tuple of str, default ()
+        Names of the label columns, in the order of the model's outputs.
+    sample_weight : str, optional
+        Name of the column of sample weights.
+    class_weight : mapping of int to float, optional
+        Weight of the samples of each class.
+    share : {"partition", "full", "bootstrap"}, default "partition"
+        Which rows a worker trains on.
+    validation : str, optional
+        Where the validation data come from, as `source`.
+    """
+
+    source: str = ""
+    features: tuple[dict[str, Any], ...] = ()
+    labels: tuple[str, ...] = ()
+    sample_weight: str | None = None
+    class_weight: dict[int, float] | None = None
+    share: Share = "partition"
+    validation: str | None = None
+
+    def __post_init__(self) -> None:
+        for number, weight in (self.class_weight or {}).items():
+            _within(f"class_weight[{number}]", weight, 0)
+
+
+class LimitsSpec(_Value, frozen=True):
+    """How long a run may wait, and what a worker takes of its executor.
+
+    Parameters
+    ----------
+    start_timeout : float, default 300
+        Seconds until all workers must have started.
+    round_timeout : float or None, default 600
+        Seconds that a synchronous round may stay incomplete, or an asynchronous worker silent;
+        None for no limit.
+    threads : int, default 1
+        Cores of a worker.
+    gpu_sharing : bool, default False
+        Whether several workers may use one GPU.
+    """
+
+    start_timeout: float = 300.0
+    round_timeout: float | None = 600.0
+    threads: int = 1
+    gpu_sharing: bool = False
+
+    def __post_init__(self) -> None:
+        _above_zero("start_timeout", self.start_timeout)
+        if self.round_timeout is not None:
+            _above_zero("round_timeout", self.round_timeout)
+        _within("threads", self.threads, 1)
+
+
+class RunSpec(_Value, frozen=True):
+    """One training run.
+
+    Parameters
+    ----------
+    algorithm : AlgorithmSpec
+        How workers train, and how the server puts their results together.
+    layout : LayoutSpec
+        The sections of the vector.
+    schedule : ScheduleSpec
+        Rows, workers, batches, windows, epochs.
+    exchange : ExchangeSpec
+        How commits and replies travel.
+    data : DataSpec
+        What is read of the data.
+    limits : LimitsSpec
+        How long it may wait.
+
+    Examples
+    --------
+    >>> spec = RunSpec(
+    ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging"), quorum=0.8),
+    ...     layout=LayoutSpec(trainable=100, statistics=4),
+    ...     schedule=ScheduleSpec(rows=1000, workers=5, batch_size=10, window=2),
+    ... )
+    >>> spec.size, spec.quorum_of(spec.workers)
+    (104, 4)
+    >>> RunSpec.from_text(spec.to_text()) == spec
+    True
+    >>> spec.change(epochs=3, quorum=1.0).schedule.epochs
+    3
+    """
+
+    algorithm: AlgorithmSpec
+    layout: LayoutSpec
+    schedule: ScheduleSpec
+    exchange: ExchangeSpec = msgspec.field(default_factory=ExchangeSpec)
+    data: DataSpec = msgspec.field(default_factory=DataSpec)
+    limits: LimitsSpec = msgspec.field(default_factory=LimitsSpec)
+
+    def to_text(self) -> str:
+        """Return the value as text: JSON, keys in the order of the fields."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> Self:
+        """Build the value that `to_text` described.
+
+        Raises
+        ------
+        UnknownArgumentError
+            If a field is unknown.
+        ConfigurationError
+            If the text is no JSON, or a field is missing, has another type, or is out of its range.
+        """
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.ValidationError as error:
+            raise _translated(error, cls) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"The description of a run is JSON. Received: {text[:80]!r} ({error})."
+            ) from error
+
+    def change(self, **changes: Any) -> Self:
+        """Return a copy with other values of some fields, whatever section they are in.
+
+        Parameters
+        ----------
+        **changes
+            By the name of a field of a section, such as ``epochs=3``, or of a section itself.
+
+        Raises
+        ------
+        UnknownArgumentError
+            If no section has the field.
+        """
+        sections = {name: getattr(self, name) for name in self.__struct_fields__}
+        owners = {
+            name: owner for owner, section in sections.items() for name in section.__struct_fields__
+        }
+        if unknown := sorted(set(changes) - set(owners) - set(sections)):
+            raise UnknownArgumentError.among(type(self).__name__, unknown, [*sections, *owners])
+        for name, value in changes.items():
+            if name in sections:
+                sections[name] = value
+        for name, value in changes.items():
+            if name not in sections:
+                owner = owners[name]
+                sections[owner] = msgspec.structs.replace(sections[owner], **{name: value})
+        return type(self)(**sections)
+
+    # -- what server, workers and simulation ask most ------------------------------------------
+
+    @property
+    def rule(self) -> RuleSpec:
+        """The update rule."""
+        return self.algorithm.rule
+
+    @property
+    def workers(self) -> int:
+        """Workers of the run."""
+        return self.schedule.workers
+
+    @property
+    def rows(self) -> int:
+        """Rows of all workers together."""
+        return self.schedule.rows
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data."""
+        return self.schedule.epochs
+
+    @property
+    def batch_size(self) -> int:
+        """Rows in a batch of one worker."""
+        return self.schedule.batch_size
+
+    @property
+    def window(self) -> int | None:
+        """Batches between two exchanges; None for one in `epochs_per_window` epochs."""
+        return self.schedule.window
+
+    @property
+    def snapshots_per_epoch(self) -> int:
+        """Copies of the center that are made in an epoch."""
+        return self.schedule.snapshots_per_epoch
+
+    @property
+    def size(self) -> int:
+        """Scalars in the vector."""
+        return self.layout.size
+
+    @property
+    def compression(self) -> CompressionName | None:
+        """How the vectors of exchanges travel; None as they are."""
+        return None if self.exchange.compression is None else self.exchange.compression.name
+
+    @property
+    def round_timeout(self) -> float:
+        """Seconds that a synchronous round may stay incomplete; infinite without a limit."""
+        timeout = self.limits.round_timeout
+        return math.inf if timeout is None else timeout
+
+    def quorum_of(self, workers: int) -> int:
+        """Return how many of so many workers the quorum asks for.
+
+        Parameters
+        ----------
+        workers : int
+            Those that could come.
+        """
+        # Not 0.8 * 5 itself, which as a float may lie above 4.
+        return math.ceil(round(self.algorithm.quorum * workers, 6))
+
+    def largest_share(self) -> int:
+        """Return the rows of the largest worker; workers differ by one row at most."""
+        return -(-self.rows // self.workers)
+
+    def steps_per_window(self) -> int:
+        """Return the batches of the longest window that a worker may commit."""
+        steps = math.ceil(self.largest_share() / self.batch_size)
+        if self.window is None:
+            return steps * self.schedule.epochs_per_window
+        return min(self.window, steps)
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with NumPy's numbers as Python's, for JSON.
+
+    Examples
+    --------
+    >>> plain({"alpha": np.float32(0.5), "rho": None})
+    {'alpha': 0.5, 'rho': None}
+    """
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in values.items()
+    }
+
+
+def _store(value: _Value, name: str, content: Any) -> None:
+    """Set a field of a value that is being built."""
+    msgspec.structs.force_setattr(value, name, content)
+
+
+def _within(name: str, value: float, least: float, most: float = math.inf) -> None:
+    # Not `value < least`: NaN is refused, too.
+    if not least <= value <= most or math.isinf(value):
+        upper = "" if most == math.inf else f" and at most {most:g}"
+        raise ConfigurationError(f"{name} must be at least {least:g}{upper}. Received: {value!r}.")
+
+
+def _above_zero(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ConfigurationError(f"{name} must be above 0 and finite. Received: {value!r}.")
+
+
+_UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+
+
+def _translated(error: msgspec.ValidationError, kind: type[_Value]) -> ConfigurationError:
+    """Return msgspec's error as one of the project's; a value's own refusal stays as it is."""
+    if isinstance(error.__cause__, ConfigurationError):
+        return error.__cause__
+    owner = kind.__name__
+    if found := _UNKNOWN.search(str(error)):
+        fields = _fields_at(kind, found["path"] or "")
+        where = f"{owner}.{found['path']}" if found["path"] else owner
+        return UnknownArgumentError.among(where, [found["name"]], fields)
+    return ConfigurationError(f"This is no {owner}: {error}.")
+
+
+def _fields_at(kind: type[_Value], path: str) -> tuple[str, ...]:
+    """Return the fields of the section that a path of msgspec leads to."""
+    for step in filter(None, path.split(".")):
+        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        found = types.get(step)
+        options = getattr(found, "__args__", (found,))
+        inner = [item for item in options if isinstance(item, type) and issubclass(item, _Value)]
+        if not inner:
+            break
+        kind = inner[0]
+    return kind.__struct_fields__
+
+
+__all__ = [
+    "AlgorithmSpec",
+    "CompressionName",
+    "CompressionSpec",
+    "DataSpec",
+    "ExchangeSpec",
+    "LayoutSpec",
+    "LimitsSpec",
+    "OptimizerState",
+    "RuleSpec",
+    "RunSpec",
+    "ScheduleSpec",
+    "Share",
+    "StatisticsSource",
+    "plain",
+]

@@ -1,0 +1,250 @@
+"""A run as one value: what it refuses, and that it travels unchanged."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    CompressionSpec,
+    DataSpec,
+    ExchangeSpec,
+    LayoutSpec,
+    LimitsSpec,
+    RuleSpec,
+    RunSpec,
+    ScheduleSpec,
+)
+
+
+def make_spec(**changes) -> RunSpec:
+    spec = RunSpec(
+        algorithm=AlgorithmSpec(rule=RuleSpec(name="elastic", parameters={"alpha": 0.1})),
+        layout=LayoutSpec(trainable=8, statistics=2),
+        schedule=ScheduleSpec(rows=100, workers=4, batch_size=10, window=2),
+    )
+    return spec.change(**changes)
+
+
+@pytest.fixture
+def everything() -> RunSpec:
+    """Every field has a value that is not its default."""
+    return RunSpec(
+        algorithm=AlgorithmSpec(
+            rule=RuleSpec(name="averaging", parameters={"alpha": 0.1}),
+            trainer="AveragingTrainer",
+            arguments={"quorum": 0.8},
+            quorum=0.8,
+            optimizer_state="average",
+            statistics="recalibrate",
+            own_start=True,
+            jit=False,
+            compile={"optimizer": "sgd", "loss": None},
+        ),
+        layout=LayoutSpec(trainable=8, statistics=2, slots=3),
+        schedule=ScheduleSpec(
+            rows=100,
+            workers=4,
+            batch_size=10,
+            window=2,
+            epochs=3,
+            epochs_per_window=2,
+            shuffle=False,
+            seed=7,
+            bootstrap=True,
+            snapshots_per_epoch=1,
+        ),
+        exchange=ExchangeSpec(
+            compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99})
+        ),
+        data=DataSpec(
+            source="hdfs:///tiles",
+            features=({"name": "image", "distkeras_grid": {"shape": [8, 8, 1]}},),
+            labels=("label",),
+            sample_weight="weight",
+            class_weight={0: 1.0, 3: 2.5},
+            share="full",
+            validation="hdfs:///other",
+        ),
+        limits=LimitsSpec(start_timeout=1.5, round_timeout=None, threads=2, gpu_sharing=True),
+    )
+
+
+def test_a_spec_travels_as_json_and_as_text(everything):
+    assert RunSpec.from_json(json.loads(json.dumps(everything.to_json()))) == everything
+    assert RunSpec.from_text(everything.to_text()) == everything
+    assert pickle.loads(pickle.dumps(everything)) == everything  # noqa: S301
+    assert RunSpec.from_json(make_spec().to_json()) != everything
+
+
+def test_the_fixture_leaves_no_field_at_its_default(everything):
+    for name in everything.__struct_fields__:
+        section = getattr(everything, name)
+        for field in msgspec.structs.fields(section):
+            assert getattr(section, field.name) != field.default, f"{name}.{field.name}"
+
+
+def test_two_specs_are_equal_if_all_their_fields_are(everything):
+    assert everything.change() == everything
+    assert everything.change(seed=8) != everything
+    assert everything.change(seed=8).change(seed=7) == everything
+
+
+def test_a_spec_cannot_be_changed_in_place(everything):
+    with pytest.raises(AttributeError):
+        everything.schedule.rows = 3
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ("schedule", {"rows": 0}),
+        ("schedule", {"workers": 0}),
+        ("schedule", {"batch_size": 0}),
+        ("schedule", {"epochs": 0}),
+        ("schedule", {"epochs_per_window": 0}),
+        ("schedule", {"window": 0}),
+        ("schedule", {"seed": -1}),
+        ("schedule", {"snapshots_per_epoch": -1}),
+        ("layout", {"trainable": 0}),
+        ("layout", {"statistics": -1}),
+        ("layout", {"slots": -1}),
+        ("algorithm", {"quorum": 0.4}),
+        ("algorithm", {"quorum": 1.1}),
+        ("algorithm", {"quorum": math.nan}),
+        ("limits", {"start_timeout": 0.0}),
+        ("limits", {"start_timeout": math.inf}),
+        ("limits", {"round_timeout": -1.0}),
+        ("limits", {"threads": 0}),
+        ("data", {"class_weight": {0: -1.0}}),
+        ("data", {"class_weight": {0: math.nan}}),
+    ],
+)
+def test_values_out_of_range_are_refused(section, change):
+    with pytest.raises(ConfigurationError):
+        make_spec(**change)
+    described = make_spec().to_json()
+    described[section] = {**described[section], **change}
+    with pytest.raises(ConfigurationError) as refused:
+        RunSpec.from_json(described)
+    # The same words on both ways.
+    with pytest.raises(ConfigurationError) as built:
+        make_spec(**change)
+    assert str(refused.value) == str(built.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ("schedule", {"rows": "100"}),
+        ("schedule", {"rows": 2.5}),
+        ("schedule", {"rows": True}),
+        ("schedule", {"window": "epoch"}),
+        ("schedule", {"shuffle": 1}),
+        ("algorithm", {"optimizer_state": "forget"}),
+        ("algorithm", {"jit": "yes"}),
+        ("algorithm", {"rule": "averaging"}),
+        ("exchange", {"compression": {"name": "zip"}}),
+        ("data", {"class_weight": {"first": 1.0}}),
+        ("data", {"labels": "label"}),
+    ],
+)
+def test_values_of_another_type_are_refused(section, change):
+    described = make_spec().to_json()
+    described[section] = {**described[section], **change}
+    with pytest.raises(ConfigurationError):
+        RunSpec.from_json(described)
+    with pytest.raises(ConfigurationError):
+        RunSpec.from_text(json.dumps(described))
+
+
+def test_an_unknown_field_is_refused_with_the_nearest_known_one(everything):
+    for section in everything.__struct_fields__:
+        described = everything.to_json()
+        described[section]["batchsize"] = 3
+        with pytest.raises(UnknownArgumentError) as refused:
+            RunSpec.from_json(described)
+        assert ("'batch_size'" in str(refused.value)) == (section == "schedule")
+        with pytest.raises(UnknownArgumentError):
+            RunSpec.from_text(json.dumps(described))
+    described = everything.to_json()
+    described["algorithm"]["rule"]["nam"] = "x"
+    with pytest.raises(UnknownArgumentError, match="did you mean 'name'"):
+        RunSpec.from_json(described)
+    with pytest.raises(UnknownArgumentError, match="did you mean 'schedule'"):
+        RunSpec.from_json({**everything.to_json(), "schedul": {}})
+    with pytest.raises(UnknownArgumentError, match="did you mean 'epochs'"):
+        everything.change(epoch=3)
+
+
+def test_a_missing_section_and_text_that_is_no_json_are_refused(everything):
+    described = everything.to_json()
+    del described["schedule"]
+    for text in (json.dumps(described), "", "{", '{"algorithm": 3}', "[]"):
+        with pytest.raises(ConfigurationError):
+            RunSpec.from_text(text)
+    with pytest.raises(ConfigurationError):
+        RunSpec.from_text(b"\xff\xfe")
+
+
+def test_numbers_of_numpy_become_plain():
+    rule = RuleSpec(name="elastic", parameters={"alpha": np.float64(0.1), "n": np.int64(3)})
+    assert {type(value) for value in rule.parameters.values()} == {float, int}
+    assert RuleSpec.from_json(json.loads(json.dumps(rule.to_json()))) == rule
+
+
+def test_sections_and_their_fields_are_changed_together(everything):
+    changed = everything.change(limits=LimitsSpec(), start_timeout=3.0, rows=5)
+    assert changed.limits == LimitsSpec(start_timeout=3.0)
+    assert changed.rows == 5
+    assert everything.rows == 100
+
+
+def test_a_quorum_is_rounded_up_but_not_by_the_error_of_a_float():
+    spec = make_spec(quorum=0.8)
+    assert [spec.quorum_of(workers) for workers in (1, 2, 4, 5, 10)] == [1, 2, 4, 4, 8]
+
+
+def test_no_round_timeout_is_an_infinite_one():
+    assert make_spec(round_timeout=None).round_timeout == math.inf
+    assert make_spec(round_timeout=2.0).round_timeout == 2.0
+
+
+@pytest.mark.parametrize(
+    ("change", "steps"),
+    [
+        ({"window": 2}, 2),
+        ({"window": 50}, 3),
+        ({"window": None}, 3),
+        ({"window": None, "epochs": 4, "epochs_per_window": 4}, 12),
+        ({"workers": 7, "window": None}, 2),
+    ],
+)
+def test_the_longest_window(change, steps):
+    assert make_spec(**change).steps_per_window() == steps
+
+
+@given(
+    st.builds(
+        ScheduleSpec,
+        rows=st.integers(1, 2**40),
+        workers=st.integers(1, 10**4),
+        batch_size=st.integers(1, 10**6),
+        window=st.none() | st.integers(1, 10**6),
+        epochs=st.integers(1, 10**4),
+        seed=st.integers(0, 2**62),
+    ),
+    st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.text()),
+)
+def test_any_spec_survives_its_text(schedule, parameters):
+    spec = make_spec(schedule=schedule, rule=RuleSpec(name="r", parameters=parameters))
+    assert RunSpec.from_text(spec.to_text()) == spec
