@@ -13,19 +13,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_origin
+
+import msgspec
 
 from distkeras_grid.errors import ConfigurationError, DataError, PathNotFoundError
 from distkeras_grid.records import (
+    EpochEnded,
     EpochRecord,
+    HistoryRecord,
     LateRecord,
+    Record,
     WindowRecord,
     WorkerRecord,
     format_line,
+    json_of,
     parse_line,
-    record_of,
+    record_of_line,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +63,12 @@ class History:
     Examples
     --------
     >>> history = History({"trainer": "ADAG"})
-    >>> window = dict(worker=0, attempt=0, epoch=1, window=0, steps=2, samples=64, loss=0.5,
-    ...               metrics={"accuracy": 0.75}, started=100.0, seconds=0.5, staleness=0,
-    ...               bytes_up=40, bytes_down=40, folded_at=101.0, version=1)
-    >>> history.add_window(window)
-    >>> ended = history.add_epoch({"epoch": 1, "version": 1, "samples": 64, "at": 101.0},
-    ...                           validation={"val_accuracy": 0.7})
+    >>> history.add(WindowRecord(
+    ...     worker=0, attempt=0, epoch=1, window=0, steps=2, samples=64, loss=0.5,
+    ...     metrics={"accuracy": 0.75}, started=100.0, seconds=0.5, staleness=0,
+    ...     bytes_up=40, bytes_down=40, folded_at=101.0, version=1))
+    >>> ended = EpochEnded(epoch=1, version=1, samples=64, at=101.0)
+    >>> record = history.add_epoch(ended, validation={"val_accuracy": 0.7})
     >>> history.history
     {'loss': [0.5], 'accuracy': [0.75], 'val_accuracy': [0.7]}
     >>> history.training_seconds()
@@ -85,39 +90,24 @@ class History:
 
     # -- what the driver adds ---------------------------------------------------------------
 
-    def add_window(self, event: Mapping[str, Any]) -> None:
-        """Add a ``window`` event of the server.
+    def add(self, record: HistoryRecord) -> None:
+        """Add what happened, in the order in which it happened.
 
         Parameters
         ----------
-        event : mapping
-            The fields of `WindowRecord`; others are left out.
+        record : WindowRecord, LateRecord, EpochRecord or WorkerRecord
+            As the server told it. The end of an epoch goes to `add_epoch`.
         """
-        self.records.append(record_of(WindowRecord, event))
+        self._lists[type(record)].append(record)
 
-    def add_late(self, event: Mapping[str, Any]) -> None:
-        """Add a ``late`` event of the server.
-
-        Parameters
-        ----------
-        event : mapping
-            The fields of `LateRecord`.
-        """
-        self.late.append(record_of(LateRecord, event))
-
-    def add_worker(self, event: Mapping[str, Any]) -> None:
-        """Add a ``worker`` or ``failure`` event of the server.
-
-        Parameters
-        ----------
-        event : mapping
-            The fields of `WorkerRecord`; a failure has ``error`` instead of a status.
-        """
-        if "error" in event:
-            told = f"{event['error']}: {event.get('message', '')}"
-            event = {**event, "status": "failed", "message": told}
-        known = {name: value for name, value in event.items() if value is not None}
-        self.workers.append(record_of(WorkerRecord, known))
+    @property
+    def _lists(self) -> dict[type[Record], list[Any]]:
+        return {
+            WorkerRecord: self.workers,
+            WindowRecord: self.records,
+            LateRecord: self.late,
+            EpochRecord: self.epoch_records,
+        }
 
     def add_localities(self, workers: Mapping[int, str], reading: Mapping[str, int]) -> None:
         """Add how near to their data Spark ran the tasks.
@@ -130,23 +120,24 @@ class History:
             Tasks that read the data, by level; goes to ``params["reading"]``.
         """
         self.workers = [
-            replace(record, locality=workers.get(record.attempt)) for record in self.workers
+            msgspec.structs.replace(record, locality=workers.get(record.attempt))
+            for record in self.workers
         ]
         self.params["reading"] = dict(reading)
 
     def add_epoch(
         self,
-        event: Mapping[str, Any],
+        ended: EpochEnded,
         *,
         validation: Mapping[str, float] | None = None,
         learning_rate: float | None = None,
     ) -> EpochRecord:
-        """Add an ``epoch`` event of the server, after the windows up to its version.
+        """Add an epoch that has ended, after the windows up to its version.
 
         Parameters
         ----------
-        event : mapping
-            ``epoch``, ``version``, ``samples``, ``at``.
+        ended : EpochEnded
+            As the server told it.
         validation : mapping of str to float, optional
             The center of that version on the validation data, keys with ``val_``.
         learning_rate : float, optional
@@ -159,20 +150,20 @@ class History:
         """
         before = self.epoch_records[-1] if self.epoch_records else None
         since = before.version if before else -1
-        windows = [record for record in self.records if since < record.version <= event["version"]]
-        began = before.at if before else min((w.started for w in windows), default=event["at"])
+        windows = [record for record in self.records if since < record.version <= ended.version]
+        began = before.at if before else min((w.started for w in windows), default=ended.at)
         epoch = EpochRecord(
-            epoch=event["epoch"],
-            version=event["version"],
-            samples=event["samples"],
-            at=event["at"],
-            seconds=max(0.0, event["at"] - began),
+            epoch=ended.epoch,
+            version=ended.version,
+            samples=ended.samples,
+            at=ended.at,
+            seconds=max(0.0, ended.at - began),
             loss=_mean((w.loss, w.samples) for w in windows),
             metrics=_mean_metrics(windows),
             validation=dict(validation or {}),
             learning_rate=learning_rate,
         )
-        self.epoch_records.append(epoch)
+        self.add(epoch)
         return epoch
 
     # -- what the user reads ----------------------------------------------------------------
@@ -306,10 +297,8 @@ class History:
         Numbers that are not finite become the strings ``NaN``, ``Infinity`` and ``-Infinity``.
         """
         lines: list[dict[str, Any]] = [{"kind": "history", "format": FORMAT, "params": self.params}]
-        lines += [{"kind": "worker", **asdict(record)} for record in self.workers]
-        lines += [{"kind": "window", **asdict(record)} for record in self.records]
-        lines += [{"kind": "late", **asdict(record)} for record in self.late]
-        lines += [{"kind": "epoch", **asdict(record)} for record in self.epoch_records]
+        for records in self._lists.values():
+            lines += [json_of(record) for record in records]
         return "".join(format_line(line) for line in lines)
 
     def to_jsonl(self, path: str | Path) -> None:
@@ -345,7 +334,7 @@ class History:
             )
         history = cls(head.get("params"))
         for number, line in enumerate(lines[1:], start=2):
-            history._add_line(parse_line(line, number), number)
+            history.add(record_of_line(parse_line(line, number), number))
         return history
 
     @classmethod
@@ -372,23 +361,6 @@ class History:
             raise DataError(f"{str(path)!r} is no history: it is not text ({error})") from error
         return cls.from_jsonl_text(text)
 
-    def _add_line(self, line: Mapping[str, Any], number: int) -> None:
-        lists: dict[str, tuple[type[Any], list[Any]]] = {
-            "worker": (WorkerRecord, self.workers),
-            "window": (WindowRecord, self.records),
-            "late": (LateRecord, self.late),
-            "epoch": (EpochRecord, self.epoch_records),
-        }
-        if line.get("kind") not in lists:
-            raise DataError(f"line {number} of the history is of no known kind: {line!r}")
-        kind, records = lists[line["kind"]]
-        try:
-            records.append(record_of(kind, line))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"line {number} of the history is damaged ({error}): {line!r}"
-            ) from error
-
 
 def _mean(weighted: Iterable[tuple[float, int]]) -> float:
     pairs = list(weighted)
@@ -407,17 +379,18 @@ def _mean_metrics(windows: Sequence[WindowRecord]) -> dict[str, float]:
 
 
 def _frame(
-    kind: type[Any], records: Sequence[Any], metrics: Sequence[Mapping[str, float]]
+    kind: type[Record], records: Sequence[Any], metrics: Sequence[Mapping[str, float]]
 ) -> pd.DataFrame:
     import pandas as pd
 
     names = list(dict.fromkeys(name for row in metrics for name in row))
-    taken = {item.name for item in fields(kind)}
+    members = msgspec.structs.fields(kind)
+    taken = {item.name for item in members}
     columns: dict[str, pd.Series[Any]] = {}
-    for item in fields(kind):
-        if str(item.type).startswith("Mapping"):
+    for item in members:
+        if get_origin(item.type) is dict:
             continue
-        dtype = "int64" if item.type == "int" else "float64"
+        dtype = "int64" if item.type is int else "float64"
         columns[item.name] = pd.Series([getattr(r, item.name) for r in records], dtype=dtype)
         if item.name == "loss":
             for name in names:

@@ -1,20 +1,26 @@
-"""The records of a training run, and their form as JSON lines."""
+"""What happens in a training run, one type for each kind of event, and its form as JSON lines.
+
+The server tells these as they happen; the history keeps them; progress, simulation and tests read
+them. An event is defined here and nowhere else.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
+
+import msgspec
 
 from distkeras_grid.errors import DataError
 
-Record = TypeVar("Record", "WindowRecord", "LateRecord", "EpochRecord", "WorkerRecord")
+
+class Record(msgspec.Struct, frozen=True, tag_field="kind"):
+    """Something that happened in a run; ``kind`` names it in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRecord:
+class WindowRecord(Record, frozen=True, tag="window"):
     """One communication window that the server accepted.
 
     Parameters
@@ -27,7 +33,7 @@ class WindowRecord:
         Batches and rows in this window.
     loss : float
         Mean loss over the samples of this window alone.
-    metrics : mapping of str to float
+    metrics : dict of str to float
         The model's metrics over this window alone.
     started : float
         When its first batch began [s since 1970, the worker's clock].
@@ -50,7 +56,7 @@ class WindowRecord:
     steps: int
     samples: int
     loss: float
-    metrics: Mapping[str, float]
+    metrics: dict[str, float]
     started: float
     seconds: float
     staleness: int
@@ -60,8 +66,7 @@ class WindowRecord:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class LateRecord:
+class LateRecord(Record, frozen=True, tag="late"):
     """A window that came after its synchronous round had closed, and was not folded.
 
     Parameters
@@ -90,8 +95,28 @@ class LateRecord:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
+class EpochEnded(Record, frozen=True, tag="ended"):
+    """The folded samples have reached the end of an epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        The epoch, from 1.
+    version : int
+        Version of the center at the commit that ended it.
+    samples : int
+        Rows folded since training began.
+    at : float
+        When it ended [s since 1970, the server's clock].
+    """
+
+    epoch: int
+    version: int
+    samples: int
+    at: float
+
+
+class EpochRecord(Record, frozen=True, tag="epoch"):
     """One epoch: the windows folded during it, and the center at its end.
 
     Parameters
@@ -108,9 +133,9 @@ class EpochRecord:
         Since the end of the epoch before, or since the first batch [s].
     loss : float
         Mean over the windows folded during the epoch, weighted by their samples.
-    metrics : mapping of str to float
+    metrics : dict of str to float
         Likewise; for metrics that are no means (AUC, F1) an approximation.
-    validation : mapping of str to float
+    validation : dict of str to float
         The center of `version` on the validation data: ``val_loss``, ``val_accuracy``, ...
     learning_rate : float or None
         Where the driver knows it.
@@ -122,8 +147,8 @@ class EpochRecord:
     at: float
     seconds: float
     loss: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    validation: Mapping[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = {}
+    validation: dict[str, float] = {}
     learning_rate: float | None = None
 
     def logs(self) -> dict[str, float]:
@@ -132,20 +157,21 @@ class EpochRecord:
         return {"loss": self.loss, **self.metrics, **self.validation, **rate}
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
-    """Something that happened to a worker.
+class WorkerRecord(Record, frozen=True, tag="worker"):
+    """A change in a worker's life.
 
     Parameters
     ----------
     worker, attempt : int
         The worker, from 0, and the attempt of its Spark task.
     status : str
-        ``joined``, ``ready``, ``finished``, ``lost``, ``fenced``, or ``failed``.
+        ``joined``, ``ready``, ``resumed``, ``finished``, ``lost``, ``fenced`` or ``failed``.
     rows : int or None
         Rows of the data that the worker holds; None before it has read them.
-    message : str
-        Of a failure.
+    error, message : str
+        Class name and text of the error that ended a failed worker.
+    window_seconds : float or None
+        How long the batches of a window take, which a worker measures before it is ready [s].
     locality : str or None
         How near to its data Spark ran the task, such as ``NODE_LOCAL``; known at the run's end.
     """
@@ -154,32 +180,67 @@ class WorkerRecord:
     attempt: int
     status: str
     rows: int | None = None
+    error: str = ""
     message: str = ""
+    window_seconds: float | None = None
     locality: str | None = None
 
 
-def record_of(kind: type[Record], content: Mapping[str, Any]) -> Record:
-    """Build a record from an event or from a line of JSON.
+#: What the server tells the driver.
+Event: TypeAlias = WindowRecord | LateRecord | EpochEnded | WorkerRecord
+#: What a history holds.
+HistoryRecord: TypeAlias = WindowRecord | LateRecord | EpochRecord | WorkerRecord
 
-    Parameters
-    ----------
-    kind : type
-        One of the record classes.
-    content : mapping
-        Its fields; other keys are left out. NumPy numbers become Python's, and strings such as
-        ``NaN`` become the numbers they name.
+
+def event_of(content: Mapping[str, Any]) -> Event:
+    """Build an event from its JSON form.
 
     Raises
     ------
-    TypeError, ValueError, AttributeError
-        If a field is missing or not of its type.
+    DataError
+        If it is none.
     """
-    values = {
-        item.name: _converted(str(item.type), content[item.name])
-        for item in fields(kind)
-        if item.name in content
-    }
-    return kind(**values)
+    try:
+        event: Event = msgspec.convert(content, Event)
+    except msgspec.ValidationError as error:
+        raise DataError(f"This is no event of a run: {error}. Received: {content!r}.") from error
+    return event
+
+
+def record_of_line(line: Mapping[str, Any], number: int) -> HistoryRecord:
+    """Build a record of a history from a line of JSON.
+
+    Parameters
+    ----------
+    line : mapping
+        What `parse_line` returned; strings such as ``NaN`` become the numbers that they name.
+    number : int
+        Number of the line, from 1, for the error.
+
+    Raises
+    ------
+    DataError
+        If it is none.
+    """
+    try:
+        record: HistoryRecord = msgspec.convert(line, HistoryRecord, strict=False)
+    except msgspec.ValidationError as error:
+        raise DataError(
+            f"Line {number} of the history is damaged: {error}. Received: {line!r}."
+        ) from error
+    return record
+
+
+def json_of(record: Record) -> dict[str, Any]:
+    """Return the fields of a record and its ``kind`` as plain JSON values.
+
+    Examples
+    --------
+    >>> json_of(EpochEnded(epoch=1, version=7, samples=640, at=2.5))
+    {'kind': 'ended', 'epoch': 1, 'version': 7, 'samples': 640, 'at': 2.5}
+    """
+    content: dict[str, Any] = msgspec.to_builtins(record)
+    return content
 
 
 def format_line(content: Mapping[str, Any]) -> str:
@@ -223,15 +284,6 @@ def parse_line(line: str, number: int) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise DataError(f"line {number} of the history is no JSON object: {line[:80]!r}")
     return parsed
-
-
-def _converted(annotation: str, value: Any) -> Any:
-    """Make NumPy's numbers and the strings of non-finite ones plain Python numbers."""
-    if annotation.startswith("Mapping"):
-        return {str(name): float(number) for name, number in value.items()}
-    if annotation.endswith("| None") and value is None:
-        return None
-    return {"int": int, "str": str, "float": float}[annotation.removesuffix(" | None")](value)
 
 
 def _safe(value: Any) -> Any:

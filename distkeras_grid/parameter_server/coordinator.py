@@ -124,9 +124,7 @@ class Coordinator:
             try:
                 self._state.ready(session, message.rows, message.window_seconds)
             except RefusedError as error:
-                self._state.events.failure(
-                    session.seat, session.attempt, type(error).__name__, str(error)
-                )
+                self._state.log_failure(session, type(error).__name__, str(error))
                 raise
             pending = Pending(session, vector)
             self._starting.append(pending)

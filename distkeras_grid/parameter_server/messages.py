@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, Self, get_type_hints
 
-from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.errors import DataError, RemoteProtocolError
 from distkeras_grid.parameter_server.json_types import check_for
+from distkeras_grid.records import Event, event_of, json_of
 
 #: Longest JSON part, bytes, before and after a peer has proven that it holds the key.
 PRE_AUTHENTICATION_LIMIT = 1024 - 20
@@ -334,7 +335,16 @@ class Update(Message):
     version: int
     samples_folded: int
     seats: tuple[SeatStatus, ...]
-    events: tuple[dict[str, Any], ...]
+    events: tuple[Event, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the update as plain JSON values."""
+        return {
+            "version": self.version,
+            "samples_folded": self.samples_folded,
+            "seats": [asdict(seat) for seat in self.seats],
+            "events": [json_of(event) for event in self.events],
+        }
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
@@ -343,9 +353,10 @@ class Update(Message):
         plain = super(Update, cls).from_json(data)
         try:
             seats = tuple(SeatStatus(**seat) for seat in data["seats"])
-        except TypeError as error:
-            raise RemoteProtocolError(f"Update.seats cannot be read: {error}.") from error
-        return cls(plain.version, plain.samples_folded, seats, tuple(data["events"]))
+            events = tuple(event_of(event) for event in data["events"])
+        except (TypeError, DataError) as error:
+            raise RemoteProtocolError(f"Update cannot be read: {error}.") from error
+        return cls(plain.version, plain.samples_folded, seats, events)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from distkeras_grid.parameter_server.messages import (
     WindowCommit,
 )
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
 from distkeras_grid.rules import CommitInfo
 
 #: A seat in one of these does not hold up the start.
@@ -169,7 +170,11 @@ class ServerState:
                 " count the rows of the same data that the workers read."
             )
         seat.status = "ready"
-        self.events.worker(session.seat, seat.attempt, "ready", rows, window_seconds)
+        self.events.add(
+            WorkerRecord(
+                session.seat, seat.attempt, "ready", rows, window_seconds=window_seconds or None
+            )
+        )
         self.started = self.started or self.present == len(self._seats)
 
     @property
@@ -234,7 +239,7 @@ class ServerState:
             If the seat was taken over.
         """
         self._current(session).status = "failed"
-        self.events.failure(session.seat, session.attempt, error, message)
+        self.log_failure(session, error, message)
 
     def lose(self, session: Session) -> None:
         """Note that a connection broke; nothing if its seat has moved on without it."""
@@ -245,8 +250,8 @@ class ServerState:
 
     def time_out(self, number: int, error: RefusedError) -> None:
         """Tell the driver that a synchronous round has failed for want of this seat."""
-        attempt = self._seats[number].attempt
-        self.events.failure(number, attempt, type(error).__name__, str(error))
+        session = Session(number, self._seats[number].attempt, 0)
+        self.log_failure(session, type(error).__name__, str(error))
 
     def needed(self, present: Iterable[int]) -> int:
         """Return how many commits close a synchronous round."""
@@ -384,8 +389,18 @@ class ServerState:
         seat.next_sequence += 1
         seat.base_version = self.version
         self.samples_dropped += info.samples
-        self.events.late(
-            info.seat, arrival.session.attempt, arrival.commit, info.staleness, self.version, now
+        commit = arrival.commit
+        self.events.add(
+            LateRecord(
+                worker=info.seat,
+                attempt=arrival.session.attempt,
+                epoch=commit.epoch,
+                window=commit.window,
+                samples=commit.samples,
+                staleness=info.staleness,
+                version=self.version,
+                at=now,
+            )
         )
         return self._reply(info.staleness), self._pass(before, now)
 
@@ -421,7 +436,7 @@ class ServerState:
         """End the epochs that are over, and return the snapshots that became due since `before`."""
         while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
-            self.events.epoch(self._epochs_ended, self.version, self.samples_folded, now)
+            self.events.add(EpochEnded(self._epochs_ended, self.version, self.samples_folded, now))
         return range(before + 1, self._count_of(self._settings.snapshots_per_epoch) + 1)
 
     def _count_of(self, parts: int) -> int:
@@ -461,20 +476,35 @@ class ServerState:
         if stop is not None:
             self.stop = stop
 
+    def log_failure(self, session: Session, error: str, message: str) -> None:
+        """Tell the driver of an error that ends a worker, by its class name and its text."""
+        rows = self._seats[session.seat].rows
+        self.events.add(WorkerRecord(session.seat, session.attempt, "failed", rows, error, message))
+
     def _log_worker(self, number: int, status: str) -> None:
         seat = self._seats[number]
-        self.events.worker(number, seat.attempt, status, seat.rows)
+        self.events.add(WorkerRecord(number, seat.attempt, status, seat.rows))
 
     def _log_window(self, arrival: Arrival, reply: Exchanged, reply_bytes: int, now: float) -> None:
-        self.events.window(
-            arrival.session.seat,
-            arrival.session.attempt,
-            arrival.commit,
-            staleness=reply.staleness,
-            bytes_up=arrival.bytes_up,
-            bytes_down=encoded_size(reply, reply_bytes),
-            folded_at=now,
-            version=self.version,
+        commit = arrival.commit
+        self.events.add(
+            WindowRecord(
+                worker=arrival.session.seat,
+                attempt=arrival.session.attempt,
+                epoch=commit.epoch,
+                window=commit.window,
+                steps=commit.steps,
+                samples=commit.samples,
+                loss=commit.loss,
+                metrics=commit.metrics,
+                started=commit.started,
+                seconds=commit.seconds,
+                staleness=reply.staleness,
+                bytes_up=arrival.bytes_up,
+                bytes_down=encoded_size(reply, reply_bytes),
+                folded_at=now,
+                version=self.version,
+            )
         )
 
     def _current(self, session: Session) -> _Seat:

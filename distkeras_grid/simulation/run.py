@@ -27,6 +27,7 @@ from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Session
+from distkeras_grid.records import EpochEnded
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -333,15 +334,13 @@ class Simulation:
         """Take the server's news into the history."""
         for event in self._server.state.events.after(self._seen, sys.maxsize):
             self._seen += 1
-            if event["kind"] == "window":
-                self.history.add_window(event)
-            elif event["kind"] == "late":
-                self.history.add_late(event)
-            elif event["kind"] == "epoch":
+            if isinstance(event, EpochEnded):
                 found = self._evaluate(self.center) if self._evaluate else None
                 self.history.add_epoch(event, validation=found)
             else:
-                self.history.add_worker(event)
+                self.history.add(event)
+        # What was seen is forgotten now, and not saved.
+        self._server.state.events.after(self._seen, 0)
 
     def _identity(self) -> dict[str, Any]:
         """Return what two runs must share for one to go on where the other was saved."""

@@ -7,13 +7,13 @@ them: what a callback changes (stop, learning rate) reaches a worker with its ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from distkeras_grid.engine.keras_model import set_flat_weights, skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
-from distkeras_grid.records import EpochRecord
+from distkeras_grid.records import EpochEnded, EpochRecord
 from distkeras_grid.trainers.run import Steering
 from distkeras_grid.trainers.validation import ValidationData
 
@@ -90,13 +90,11 @@ class EpochObserver:
         self._callbacks.on_epoch_begin(0)
         return Steering(learning_rate=self._changed_rate())
 
-    def __call__(
-        self, event: Mapping[str, Any], center: Vector | None
-    ) -> tuple[EpochRecord, Steering]:
+    def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
         """Record an epoch; see `distkeras_grid.trainers.run.Observer`."""
         validation: dict[str, float] = {}
         if center is not None:
-            self._take_over(center, event["version"])
+            self._take_over(center, event.version)
         if self._validation is not None:
             validation = self._validation.evaluate(self._model)
         record = self._history.add_epoch(event, validation=validation, learning_rate=self._rate)

@@ -8,7 +8,7 @@ observer act at each epoch's end, and ends the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.process import ServerProcess
-from distkeras_grid.records import EpochRecord
+from distkeras_grid.records import EpochEnded, EpochRecord, Event, WorkerRecord
 from distkeras_grid.trainers.progress import TRAINING, ProgressLine
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Steering:
 
 
 # Called at an epoch's end with the event and, if asked for, the center; records the epoch.
-Observer = Callable[[Mapping[str, Any], "Vector | None"], tuple[EpochRecord, Steering]]
+Observer = Callable[[EpochEnded, "Vector | None"], tuple[EpochRecord, Steering]]
 
 
 @dataclass(frozen=True)
@@ -177,37 +177,33 @@ class Run:
             if len(update.events) < EVENTS_PER_UPDATE:
                 return update
 
-    def _take(self, event: Mapping[str, Any]) -> None:
-        kind = event["kind"]
-        if kind == "window":
-            self._history.add_window(event)
-        elif kind == "late":
-            self._history.add_late(event)
-        elif kind == "epoch":
+    def _take(self, event: Event) -> None:
+        if isinstance(event, EpochEnded):
             self._end_epoch(event)
-        else:
-            self._history.add_worker(event)
+            return
+        self._history.add(event)
+        if isinstance(event, WorkerRecord):
             self._check_network(event)
-            if kind == "failure":
+            if event.status == "failed":
                 # Workers report only what another attempt would meet again.
                 raise failure_of(event)
 
-    def _check_network(self, event: Mapping[str, Any]) -> None:
+    def _check_network(self, event: WorkerRecord) -> None:
         """Say what the run asks of the network, once all workers have measured their window."""
         complete = len(self._window_seconds) == self._limits.workers
-        if complete or not event.get("window_seconds"):
+        if complete or not event.window_seconds:
             return
-        self._window_seconds[event["worker"]] = event["window_seconds"]
+        self._window_seconds[event.worker] = event.window_seconds
         if len(self._window_seconds) == self._limits.workers:
             seconds = sum(self._window_seconds.values()) / self._limits.workers
             self._progress.note(self._limits.network(window_seconds=seconds).sentence())
 
-    def _end_epoch(self, event: Mapping[str, Any]) -> None:
-        center = self._server.center(event["epoch"]) if self._limits.shows_center else None
+    def _end_epoch(self, event: EpochEnded) -> None:
+        center = self._server.center(event.epoch) if self._limits.shows_center else None
         if self._stopped:
             return
         if center is not None:
-            self._progress.update(busy_with=f"evaluating epoch {event['epoch']}")
+            self._progress.update(busy_with=f"evaluating epoch {event.epoch}")
         record, steering = self._observer(event, center)
         self._progress.update(busy_with="")
         self._progress.note(epoch_line(record, self._limits.epochs))
@@ -321,22 +317,20 @@ def ending_note(limits: RunLimits, problem: str) -> str:
     return f"All is trained, but the workers' job did not end well: {problem}"
 
 
-def failure_of(event: Mapping[str, Any]) -> GridError:
-    """Build the exception that a worker's failure event names.
+def failure_of(event: WorkerRecord) -> GridError:
+    """Build the exception that the record of a failed worker names.
 
     Examples
     --------
-    >>> failure_of({"error": "NonFiniteLossError", "message": "NaN", "worker": 0})
+    >>> failure_of(WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN"))
     NonFiniteLossError('NaN')
-    >>> failure_of({"error": "MemoryError", "message": "no memory", "worker": 1})
+    >>> failure_of(WorkerRecord(1, 8, "failed", error="MemoryError", message="no memory"))
     WorkerFailedError('Worker 1 failed with MemoryError: no memory')
     """
-    kind = getattr(errors, event["error"], None)
+    kind = getattr(errors, event.error, None)
     if isinstance(kind, type) and issubclass(kind, GridError):
-        return kind(event["message"])
-    return WorkerFailedError(
-        f"Worker {event['worker']} failed with {event['error']}: {event['message']}"
-    )
+        return kind(event.message)
+    return WorkerFailedError(f"Worker {event.worker} failed with {event.error}: {event.message}")
 
 
 def epoch_line(record: EpochRecord, epochs: int) -> str:

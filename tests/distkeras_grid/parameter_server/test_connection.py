@@ -13,6 +13,7 @@ from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
 from distkeras_grid.parameter_server.messages import MESSAGES, Carries, Side
+from distkeras_grid.records import EpochEnded
 
 SIZE = 3
 VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
@@ -35,7 +36,7 @@ def examples():
         messages.Fail("ValueError", "zwölf"),
         messages.Poll(3),
         messages.Update(
-            4, 5, (messages.SeatStatus(0, -1, "absent", None, 0),), ({"kind": "epoch"},)
+            4, 5, (messages.SeatStatus(0, -1, "absent", None, 0),), (EpochEnded(1, 5, 64, 2.5),)
         ),
         messages.Command(True, None),
         messages.Done(),

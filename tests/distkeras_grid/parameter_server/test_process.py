@@ -15,6 +15,7 @@ from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import adopt_vector, propose_vector
 
 
@@ -54,9 +55,9 @@ def test_staleness_identity_and_exact_sum_with_threads_as_workers(tools):
     staleness = sum(answer.staleness for answers in results for answer in answers)
     behind = sum(update.version - answers[-1].version for answers in results)
     assert staleness + behind == (workers - 1) * workers * windows
-    events = [event for event in update.events if event["kind"] == "window"]
-    assert sum(event["staleness"] for event in events) == staleness
-    assert [event["version"] for event in events] == list(range(1, workers * windows + 1))
+    events = [event for event in update.events if isinstance(event, WindowRecord)]
+    assert sum(event.staleness for event in events) == staleness
+    assert [event.version for event in events] == list(range(1, workers * windows + 1))
     assert update.samples_folded == workers * windows
 
 

@@ -10,6 +10,7 @@ from distkeras_grid.parameter_server.coordinator import Coordinator
 from distkeras_grid.parameter_server.messages import HandOver, Ready, WindowCommit
 from distkeras_grid.parameter_server.replay import KeptStep, Replay
 from distkeras_grid.parameter_server.state import Arrival
+from distkeras_grid.records import EpochEnded
 from tests.distkeras_grid.parameter_server.conftest import make_settings
 
 SIZE, ROWS, EPOCHS = 3, 4, 2
@@ -87,7 +88,7 @@ class Grid:
             self.server.hand_over(self.sessions[seat], message, vector(part))
 
     def ended_epochs(self):
-        return [e["epoch"] for e in self.server.update(0).events if e["kind"] == "epoch"]
+        return [e.epoch for e in self.server.update(0).events if isinstance(e, EpochEnded)]
 
 
 def test_the_state_promised_at_the_start_is_given_though_a_newer_one_has_come():

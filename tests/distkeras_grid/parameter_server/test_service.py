@@ -31,6 +31,7 @@ from distkeras_grid.parameter_server.messages import (
     Side,
     WorkerHello,
 )
+from distkeras_grid.records import WindowRecord
 
 BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 
@@ -56,6 +57,10 @@ def assert_alive(bench, tools, folded):
     driver = bench.driver()
     np.testing.assert_array_equal(driver.center(), folded)
     assert driver.poll(5).version == folded
+
+
+def failures(bench):
+    return [e for e in bench.driver().poll(5).events if getattr(e, "status", "") == "failed"]
 
 
 @BOTH
@@ -89,10 +94,10 @@ def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch, com
     payload[3] = 1
     client.exchange(tools.commit(0), payload, reply)
     assert reply.tolist() == payload.tolist()
-    (event,) = [e for e in bench.driver().poll(5).events if e["kind"] == "window"]
+    (event,) = [e for e in bench.driver().poll(5).events if isinstance(e, WindowRecord)]
     sizes = dict(sent)
-    assert event["bytes_up"] == sizes["WindowCommit"]
-    assert event["bytes_down"] == sizes["Exchanged"]
+    assert event.bytes_up == sizes["WindowCommit"]
+    assert event.bytes_down == sizes["Exchanged"]
 
 
 def test_a_wrong_key_is_seen_by_the_client_first(serve, tools):
@@ -208,8 +213,8 @@ def test_nan_is_refused_and_the_worker_may_say_so(serve, tools, value):
         tools.exchange(client, tools.commit(0, loss=float("nan")))
     assert client.fail("NonFiniteLossError", "the loss is nan")
     assert_alive(bench, tools, 0)
-    (failure,) = [e for e in bench.driver().poll(5).events if e["kind"] == "failure"]
-    assert failure["error"] == "NonFiniteLossError"
+    (failure,) = failures(bench)
+    assert failure.error == "NonFiniteLossError"
 
 
 def test_a_retry_after_a_lost_reply_counts_once(serve, tools):
@@ -240,8 +245,8 @@ def test_sequential_replies_are_empty(serve, tools):
     bench = serve(rule={"name": "sequential", "parameters": {}})
     _, value = tools.exchange(bench.started(), tools.commit(0), value=5)
     assert value == -77
-    (event,) = [e for e in bench.driver().poll(5).events if e["kind"] == "window"]
-    assert event["bytes_down"] < 200
+    (event,) = [e for e in bench.driver().poll(5).events if isinstance(e, WindowRecord)]
+    assert event.bytes_down < 200
     np.testing.assert_array_equal(bench.driver().center(), 5)
 
 
@@ -290,7 +295,7 @@ def test_wrong_rows_reach_worker_and_driver(serve):
     bench = serve()
     with pytest.raises(RefusedError, match="announced with 100 rows, its workers have 99"):
         bench.worker().ready(99, 5)
-    assert "failure" in [event["kind"] for event in bench.driver().poll(5).events]
+    assert failures(bench)
 
 
 def test_a_failure_that_nobody_hears_raises_nothing(serve, tools):
@@ -305,7 +310,7 @@ def test_a_failure_that_nobody_hears_raises_nothing(serve, tools):
 def test_a_long_failure_is_cut(serve):
     bench = serve()
     assert bench.worker().fail("ValueError", "ü" * 100_000)
-    assert len(bench.driver().poll(5).events[-1]["message"]) == 4000
+    assert len(failures(bench)[0].message) == 4000
 
 
 @BOTH
@@ -454,8 +459,8 @@ def test_a_round_that_takes_too_long_is_an_error_for_all(serve, tools, monkeypat
     clients = both_started(bench, tools)
     with pytest.raises(RefusedError, match="no commit from worker 1"):
         tools.exchange(clients[0], tools.commit(0))
-    (failure,) = [e for e in bench.driver().poll(5).events if e["kind"] == "failure"]
-    assert failure["worker"] == 1
+    (failure,) = failures(bench)
+    assert failure.worker == 1
     assert_alive(bench, tools, 0)
 
 

@@ -8,6 +8,7 @@ from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState
+from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
 
 
 def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, quorum=1.0):
@@ -40,7 +41,7 @@ def fold(state, arrival):
 
 
 def kinds(state, kind):
-    return [event for event in state.events.after(0, 10**6) if event["kind"] == kind]
+    return [event for event in state.events.after(0, 10**6) if isinstance(event, kind)]
 
 
 def test_an_older_attempt_does_not_get_the_seat():
@@ -67,7 +68,7 @@ def test_a_newer_connection_silences_the_older_one(attempt):
             call()
     state.lose(old)
     assert state.update(0).seats[0].status == "joined"
-    fenced = [event["attempt"] for event in kinds(state, "worker") if event["status"] == "fenced"]
+    fenced = [event.attempt for event in kinds(state, WorkerRecord) if event.status == "fenced"]
     assert fenced == ([0] if attempt else [])
 
 
@@ -165,7 +166,7 @@ def test_a_repeated_sequence_counts_once():
     assert not state.admit(arrive(session, 0, samples=5), finite=True)
     state.repeat(session)
     assert (state.version, state.samples_folded) == (1, 5)
-    assert len(kinds(state, "window")) == 1
+    assert len(kinds(state, WindowRecord)) == 1
 
 
 def test_an_epoch_ends_at_the_commit_that_completes_it():
@@ -179,15 +180,16 @@ def test_an_epoch_ends_at_the_commit_that_completes_it():
         (second, 2, 1),
     ]:
         fold(state, arrive(session, sequence, samples=samples))
-    assert [
-        (event["epoch"], event["version"], event["samples"]) for event in kinds(state, "epoch")
-    ] == [(1, 3, 15), (2, 5, 20)]
+    assert [(event.epoch, event.version, event.samples) for event in kinds(state, EpochEnded)] == [
+        (1, 3, 15),
+        (2, 5, 20),
+    ]
 
 
 def test_one_commit_may_end_several_epochs_but_none_that_the_run_has_not():
     state = make(rows=2)
     fold(state, arrive(state.join(0, 0), 0, samples=9))
-    assert [event["epoch"] for event in kinds(state, "epoch")] == [1, 2, 3]
+    assert [event.epoch for event in kinds(state, EpochEnded)] == [1, 2, 3]
 
 
 def test_snapshots_are_due_at_equal_shares_of_the_epochs_samples():
@@ -243,19 +245,15 @@ def test_events_are_kept_until_they_are_seen():
     assert state.update(0).events == first
     fold(state, arrive(session, 0))
     later = state.update(len(first)).events
-    assert [event["kind"] for event in later] == ["window"]
+    assert [type(event) for event in later] == [WindowRecord]
     assert state.update(len(first) + 1).events == ()
 
 
 def test_a_window_event_says_what_the_driver_needs():
     state = make()
     fold(state, arrive(state.join(0, 7), 0, samples=3))
-    (event,) = kinds(state, "window")
-    assert set(event) == {
-        *("kind", "worker", "attempt", "epoch", "window", "steps", "samples", "loss", "metrics"),
-        *("started", "seconds", "staleness", "bytes_up", "bytes_down", "folded_at", "version"),
-    }
-    assert (event["attempt"], event["samples"], event["bytes_up"]) == (7, 3, 100)
+    (event,) = kinds(state, WindowRecord)
+    assert (event.attempt, event.samples, event.bytes_up) == (7, 3, 100)
 
 
 def begin(state, rows):
@@ -290,10 +288,10 @@ def test_what_comes_after_its_round_is_dropped_counted_and_told():
     assert (reply.version, reply.staleness, list(snapshots)) == (1, 1, [1])
     assert (state.samples_folded, state.samples_dropped) == (20, 10)
     assert state.update(0).seats[2].samples_folded == 0
-    late = kinds(state, "late")
-    assert [(event["worker"], event["samples"], event["version"]) for event in late] == [(2, 10, 1)]
+    late = kinds(state, LateRecord)
+    assert [(event.worker, event.samples, event.version) for event in late] == [(2, 10, 1)]
     assert not state.is_late(arrive(sessions[2], 1, version=reply.version)), "from what it was told"
-    assert [event["samples"] for event in kinds(state, "epoch")] == [20]
+    assert [event.samples for event in kinds(state, EpochEnded)] == [20]
 
 
 def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():
@@ -305,7 +303,7 @@ def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():
     assert not state.stop
     assert list(state.finish(sessions[1], 3.0)) == [2]
     assert state.stop, "the third is not waited for"
-    assert [event["at"] for event in kinds(state, "epoch")] == [1.0, 3.0]
+    assert [event.at for event in kinds(state, EpochEnded)] == [1.0, 3.0]
 
 
 def test_a_run_that_the_driver_has_stopped_ends_no_further_epoch():
@@ -314,7 +312,7 @@ def test_a_run_that_the_driver_has_stopped_ends_no_further_epoch():
     fold(state, arrive(session, 0, samples=10))
     state.command(stop=True, learning_rate=None)
     assert list(state.finish(session, 2.0)) == []
-    assert len(kinds(state, "epoch")) == 1
+    assert len(kinds(state, EpochEnded)) == 1
 
 
 @pytest.mark.parametrize(("rule", "staleness"), [("downpour", 1), ("member", 0)])

@@ -9,6 +9,7 @@ from PIL import Image
 from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.history import History
+from distkeras_grid.records import EpochEnded, WindowRecord
 
 
 def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> History:
@@ -18,33 +19,28 @@ def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> Histor
     for second in range(epochs * windows):
         for worker in range(workers):
             version += 1
-            history.add_window(
-                {
-                    "worker": worker,
-                    "attempt": 0,
-                    "epoch": 1 + second // windows,
-                    "window": second % windows,
-                    "steps": 1,
-                    "samples": 32,
-                    "loss": 1.0 / version,
-                    "metrics": {},
-                    "started": 1000.0 + second,
-                    "seconds": 0.9,
-                    "staleness": workers - 1 if second else 0,
-                    "bytes_up": 0,
-                    "bytes_down": 0,
-                    "folded_at": 1000.95 + second,
-                    "version": version,
-                }
+            history.add(
+                WindowRecord(
+                    worker=worker,
+                    attempt=0,
+                    epoch=1 + second // windows,
+                    window=second % windows,
+                    steps=1,
+                    samples=32,
+                    loss=1.0 / version,
+                    metrics={},
+                    started=1000.0 + second,
+                    seconds=0.9,
+                    staleness=workers - 1 if second else 0,
+                    bytes_up=0,
+                    bytes_down=0,
+                    folded_at=1000.95 + second,
+                    version=version,
+                )
             )
         if (second + 1) % windows == 0:
             history.add_epoch(
-                {
-                    "epoch": (second + 1) // windows,
-                    "version": version,
-                    "samples": 32 * version,
-                    "at": 1000.95 + second,
-                },
+                EpochEnded((second + 1) // windows, version, 32 * version, 1000.95 + second),
                 validation={"val_accuracy": second / 100},
             )
     return history

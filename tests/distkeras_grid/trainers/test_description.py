@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.history import History
+from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
     AccumulatedGradientRule,
     AveragingRule,
@@ -110,7 +111,7 @@ def test_the_last_line_says_whether_compression_paid(pause, share, word):
             **{"staleness": 0, "bytes_up": 2_000_000, "bytes_down": 2_000_000},
             **{"folded_at": 0.0, "version": number + 1},
         }
-        history.add_window(window)
+        history.add(WindowRecord(**window))
     sentence = compression_sentence(history, size=1_000_000)
     assert sentence.startswith("compression moved 40 MB instead of 80 MB; exchanges took")
     assert share in sentence
@@ -124,7 +125,7 @@ def test_compression_that_saves_nothing_is_said_to():
         **{"loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 1.0, "staleness": 0},
         **{"bytes_up": 4_000_000, "bytes_down": 3_900_000, "folded_at": 0.0, "version": 1},
     }
-    history.add_window(window)
+    history.add(WindowRecord(**window))
     assert compression_sentence(history, size=1_000_000).endswith("next to nothing: leave it out")
 
 
@@ -139,5 +140,5 @@ def test_who_waits_for_the_others_of_its_round_does_not_exchange_meanwhile():
                 **{"seconds": seconds, "staleness": 0, "bytes_up": 100, "bytes_down": 100},
                 **{"folded_at": 0.0, "version": number + 1},
             }
-            history.add_window(window)
+            history.add(WindowRecord(**window))
     assert "exchanges took 4% of" in compression_sentence(history, size=1_000_000)

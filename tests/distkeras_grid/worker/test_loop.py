@@ -19,6 +19,7 @@ from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import gather, sample_weights, train
@@ -125,7 +126,7 @@ class Server:
         return train(engine, self.rule, client, start, spool, plan, class_weight, kept)
 
     def window_events(self):
-        return [event for event in self.driver.poll(5).events if event["kind"] == "window"]
+        return [event for event in self.driver.poll(5).events if isinstance(event, WindowRecord)]
 
 
 def planned(start=0, window=2):
@@ -151,7 +152,7 @@ def test_what_is_not_held_back_reaches_the_center_as_so_many_bytes(stack, spool,
     first, plain = server.window_events()[0], whole.window_events()[0]
     # Two of 7 numbers are sent.
     saved = 4 * ROWS - 8 * 2 if sparsity else 0
-    assert plain["bytes_up"] - first["bytes_up"] == pytest.approx(saved, abs=4)
+    assert plain.bytes_up - first.bytes_up == pytest.approx(saved, abs=4)
 
 
 def test_each_commit_says_what_its_window_was(stack, spool):
@@ -159,13 +160,13 @@ def test_each_commit_says_what_its_window_was(stack, spool):
     server.train(CountingEngine(), spool)
     events = server.window_events()
     keys = ("epoch", "window", "steps", "samples")
-    found = [tuple(event[key] for key in keys) for event in events]
+    found = [tuple(getattr(event, key) for key in keys) for event in events]
     # 7 rows are batches of 2, 2 | 2, 1.
     assert found == [(e, w, 2, n) for e in (1, 2, 3) for w, n in ((0, 4), (1, 3))]
-    assert {event["loss"] for event in events} == {0.5}
-    assert all(event["metrics"] == {"accuracy": 0.25} for event in events)
-    assert all(event["seconds"] >= 0 for event in events)
-    assert [event["started"] for event in events] == sorted(e["started"] for e in events)
+    assert {event.loss for event in events} == {0.5}
+    assert all(event.metrics == {"accuracy": 0.25} for event in events)
+    assert all(event.seconds >= 0 for event in events)
+    assert [event.started for event in events] == sorted(e.started for e in events)
 
 
 def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):

@@ -17,6 +17,7 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.steps import Steps
@@ -300,9 +301,9 @@ def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path
 
     both(lambda: run.seat(0, paced=first), lambda: run.seat(1, paced=second))
     update = run.driver.poll(5)
-    late = [event for event in update.events if event["kind"] == "late"]
-    folded = [event for event in update.events if event["kind"] == "window"]
-    assert (late[0]["worker"], late[0]["staleness"], late[0]["version"]) == (1, 1, 1)
+    late = [event for event in update.events if isinstance(event, LateRecord)]
+    folded = [event for event in update.events if isinstance(event, WindowRecord)]
+    assert (late[0].worker, late[0].staleness, late[0].version) == (1, 1, 1)
     assert len(folded) + len(late) <= 2 * EPOCHS * SEAT_ROWS // BATCH
     assert {seat.status for seat in update.seats} == {"finished"}
     assert np.isfinite(run.driver.center()).all()
