@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.single import SingleTrainer
     from distkeras_grid.trainers.staleness import GEM, DynSGD, StalenessADAG
     from distkeras_grid.trainers.synchronous import AveragingTrainer, SynchronousSGD
-    from distkeras_grid.webhdfs.download import download, list_directory
+    from distkeras_grid.webhdfs.download import download
+    from distkeras_grid.webhdfs.listing import list_directory
     from distkeras_grid.webhdfs.upload import upload
 
 __version__ = "0.1.0"
@@ -55,7 +56,7 @@ _HOMES = {
     "SynchronousSGD": "trainers.synchronous",
     "build_session": "spark.session",
     "download": "webhdfs.download",
-    "list_directory": "webhdfs.download",
+    "list_directory": "webhdfs.listing",
     "load": "trainers.saved_run",
     "read_tiles": "spark.dataframes",
     "upload": "webhdfs.upload",

@@ -12,7 +12,7 @@ from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.cli.put import add_address_flags
 
 if TYPE_CHECKING:
-    from distkeras_grid.webhdfs.connection import FileStatus
+    from distkeras_grid.webhdfs.answers import FileStatus
 
 DESCRIPTION = """\
 List a directory on HDFS, or a file, over HTTP (WebHDFS): mode, owner, group, bytes, local time of
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ls(flags: argparse.Namespace) -> None:
     """List as the flags say."""
-    from distkeras_grid.webhdfs.download import list_directory
+    from distkeras_grid.webhdfs.listing import list_directory
 
     for line in format_listing(list_directory(flags.path, url=flags.url, kerberos=flags.kerberos)):
         print(line)

@@ -79,6 +79,11 @@ def parse_checksum(answer: Mapping[str, object]) -> FileChecksum | None:
     FileChecksum or None
         None for an algorithm that is not computed here.
 
+    Raises
+    ------
+    ValueError
+        If the digits are not those of a checksum.
+
     Examples
     --------
     >>> parse_checksum({"algorithm": "MD5-of-2048MD5-of-512CRC32C",
@@ -89,6 +94,8 @@ def parse_checksum(answer: Mapping[str, object]) -> FileChecksum | None:
     if match is None:
         return None
     content = bytes.fromhex(str(answer["bytes"]))
+    if len(content) < 28:
+        raise ValueError(f"a checksum has {len(content)} bytes in place of 28")
     bytes_per_crc, crcs_per_block, digest = struct.unpack(">iq16s", content[:28])
     layout = ChecksumLayout(match[1], bytes_per_crc, crcs_per_block * bytes_per_crc)
     return FileChecksum(layout, digest)

@@ -1,20 +1,45 @@
-"""One thread's way to HDFS: each method is one operation, tried again where that may help."""
+"""A session with HDFS over HTTP, for one thread; an operation that fails is tried again.
+
+This speaks WebHDFS by `requests`, not by the `hdfs` package. The public methods of ``hdfs.Client``
+(2.7) can neither leave out a DataNode that has died (``excludedatanodes``) nor replace a file in
+one step (``renameoptions=OVERWRITE``), and do not say which host failed; so that a transfer needs
+its private ones. `fsspec`'s client has no timeouts and no second NameNode, and PyArrow's needs
+Hadoop's own library and a JVM. What is left are eight documented requests. The sandbox, which
+needs none of that, uses `hdfs`; so do the tests, as a second opinion.
+"""
 
 from __future__ import annotations
 
-import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlsplit
 
-from distkeras_grid.errors import StorageError
-from distkeras_grid.file_systems import FULL, meaning
+from distkeras_grid.errors import PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.checksums import FileChecksum, parse_checksum
-from distkeras_grid.webhdfs.refusals import PASSING, not_authenticated, refusal, unreachable
+from distkeras_grid.webhdfs.answers import (
+    FileStatus,
+    decode_checksum,
+    decode_error,
+    decode_listing,
+    decode_status,
+    decode_truth,
+)
+from distkeras_grid.webhdfs.checksums import FileChecksum
+from distkeras_grid.webhdfs.network import open_session, translated
+from distkeras_grid.webhdfs.refusals import explain
+from distkeras_grid.webhdfs.tries import (
+    Refused,
+    Trouble,
+    TryFailed,
+    Unreachable,
+    may_be_another,
+    may_pass,
+    next_pause,
+)
 
 if TYPE_CHECKING:
     import requests
@@ -22,62 +47,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PIECE_BYTES = 1 << 20
-# Seconds; the first is also how long a piece may take to be sent.
+# Seconds to connect and between two packets; the first is also how long a piece may take to be
+# sent.
 TIMEOUTS = (20.0, 60.0)
-# Seconds between tries. A NameNode hands out a dead DataNode for ten minutes; the connection is
-# refused at once, and the next one that it names may live. A standby takes over within the sum.
-PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-
-
-@dataclass(frozen=True, slots=True)
-class FileStatus:
-    """What HDFS tells of a file or a directory.
-
-    Parameters
-    ----------
-    path : str
-        From the root.
-    is_directory : bool
-    size : int
-        Bytes; 0 for a directory.
-    modified : float
-        Seconds since 1970.
-    permission : str
-        Octal, such as ``"644"``.
-    owner, group : str
-    opaque : bool
-        Encrypted or erasure-coded: its checksum is not that of its bytes.
-    """
-
-    path: str
-    is_directory: bool
-    size: int
-    modified: float
-    permission: str
-    owner: str
-    group: str
-    opaque: bool
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
+# Seconds for an operation that moves no file, with all its tries.
+OPERATION_SECONDS = 180.0
+# Seconds in which tries to move a file may begin.
+TRANSFER_SECONDS = 7 * 24 * 3600.0
+# The NameNode sends to a DataNode, HttpFS to itself; nothing is sent further.
+MOST_REDIRECTS = 3
+# The NameNode writes into its redirects who asks.
+NO_USER: dict[str, None] = {"user.name": None}
+_PREFIX = "/webhdfs/v1"
 
 
 class Connection:
-    """A session with the NameNode and the DataNodes, for one thread.
+    """A session with the NameNodes and the DataNodes, for one thread.
 
     Every method raises `StorageError` with the path when HDFS refuses or cannot be reached,
     `PathNotFoundError` when the path does not exist, `NoSpaceError` when a disk or a quota is full.
+    `pieces` and `write` are single tries: call them through `again`.
 
     Parameters
     ----------
     address : Address
-        Of the NameNodes.
+        Where the NameNodes answer.
     stopped : Event, optional
         Ends pauses between tries early.
     patient : bool, default False
         Whether tries are repeated before anybody has answered.
+
+    Raises
+    ------
+    ConfigurationError
+        If Kerberos is asked for, and its package is not installed.
 
     Examples
     --------
@@ -91,89 +94,39 @@ class Connection:
     ) -> None:
         self.address = address
         self._stopped = stopped or threading.Event()
-        # Before the first answer a refused connection means a wrong address.
         self._patient = patient
-        self._client = open_client(address)
+        self._namenodes = deque(address.urls)  # the one that answered last comes first
+        self._excluded: str | None = None
+        self._session = open_session(address)
 
     def status(self, path: str) -> FileStatus | None:
         """Return the status of a file or a directory, None where there is none."""
-        answer = self._again(
-            "look up", path, lambda _: self._client._get_file_status(path, strict=False)
-        )
-        if not answer.ok:
-            exception, message = _told_by(answer)
-            if exception == "FileNotFoundException":
-                return None
-            raise refusal("look up", path, exception, message)
-        return file_status(path, answer.json()["FileStatus"])
+        try:
+            return self._ask(
+                "look up", path, "GET", "GETFILESTATUS", lambda answer: decode_status(path, answer)
+            )
+        except PathNotFoundError:
+            return None
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """Return what lies directly in a directory, sorted by name; of a file, its own status."""
-        answer = self._again("list", path, lambda _: self._client._list_status(path))
-        base = path.rstrip("/")
-        found = [
-            file_status(f"{base}/{each['pathSuffix']}" if each["pathSuffix"] else path, each)
-            for each in answer.json()["FileStatuses"]["FileStatus"]
-        ]
-        return sorted(found, key=lambda each: each.path)
+        """Return what lies directly in a directory, sorted by name; for a file, its own status."""
+        return self._ask(
+            "list", path, "GET", "LISTSTATUS", lambda answer: decode_listing(path, answer)
+        )
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""
-        self._again("make directory", path, lambda _: self._client._mkdirs(path))
-
-    def send(self, path: str, content: Callable[[], Iterable[bytes]], name: str) -> None:
-        """Write a file, in place of one that exists.
-
-        Parameters
-        ----------
-        path : str
-        content : callable
-            Returns the pieces, from the first; called again for each try.
-        name : str
-            What errors call it, in place of a hidden `path`.
-        """
-
-        def attempt(excluded: str | None) -> None:
-            answer = self._client._create(path, overwrite=True, excludedatanodes=excluded)
-            written = self._client._request("PUT", answer.headers["location"], data=content())
-            if not written.ok:
-                raise _to_error(written)
-
-        self._again("write", name, attempt)
-
-    def fetch(self, path: str, take: Callable[[Iterator[bytes]], T]) -> T:
-        """Read a file.
-
-        Parameters
-        ----------
-        path : str
-        take : callable
-            Is given the pieces, from the first; called again for each try.
-
-        Returns
-        -------
-        object
-            What `take` returned.
-        """
-
-        def attempt(excluded: str | None) -> T:
-            answer = self._client._open(path, excludedatanodes=excluded)
-            with closing(answer):
-                return take(answer.iter_content(PIECE_BYTES))
-
-        return self._again("read", path, attempt)
+        self._ask("make directory", path, "PUT", "MKDIRS", decode_truth)
 
     def checksum(self, path: str) -> FileChecksum | None:
         """Return HDFS' own checksum of a file; None for a kind that is not computed here."""
-        answer = self._again(
-            "compare",
-            path,
-            lambda excluded: self._client._get_file_checksum(path, excludedatanodes=excluded),
-        )
-        return parse_checksum(answer.json()["FileChecksum"])
+        return self._ask("compare", path, "GET", "GETFILECHECKSUM", decode_checksum)
 
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:
         """Rename a file in one step.
+
+        If the answer is lost, the next try finds no `source`: a `PathNotFoundError`, although
+        the file has its new name. The caller looks at `target` then.
 
         Parameters
         ----------
@@ -181,140 +134,217 @@ class Connection:
         overwrite : bool
             Replace a file at `target`; else one there is an `OutputExistsError`.
         """
-        option = "OVERWRITE" if overwrite else "NONE"
-        answer = self._again(
-            "write",
-            target,
-            lambda _: self._client._rename(source, destination=target, renameoptions=option),
-        )
+        parameters = {
+            "destination": target,
+            "renameoptions": "OVERWRITE" if overwrite else "NONE",
+        }
         # A server that does not know the option answers as to a plain rename: true or false.
-        if answer.content and not answer.json().get("boolean"):
-            raise StorageError(f"cannot write {target} on HDFS: renaming {source} was refused")
+        if not self._ask("rename", source, "PUT", "RENAME", decode_truth, parameters):
+            raise StorageError(
+                f"Cannot write {target} on HDFS: renaming {source} was refused. Check that "
+                "nothing of that name is there."
+            )
 
     def delete(self, path: str) -> None:
         """Delete a file; one that is not there is fine."""
-        self._again("delete", path, lambda _: self._client._delete(path, recursive=False))
+        self._ask("delete", path, "DELETE", "DELETE", decode_truth, {"recursive": "false"})
 
-    def discard(self, path: str, error: BaseException) -> None:
-        """Delete what `error` left half written; if that fails too, add a note to `error`."""
-        try:
-            self.delete(path)
-        except StorageError as second:
-            error.add_note(f"{path} may stay behind until the same is sent again ({second})")
+    @contextmanager
+    def pieces(self, path: str) -> Iterator[Iterator[bytes]]:
+        """Open a file, in one try.
 
-    def _again(self, action: str, path: str, attempt: Callable[[str | None], T]) -> T:
+        Yields
+        ------
+        iterator of bytes
+            Pieces, from the first.
+        """
+        answer = self._followed("GET", self._namenode("GET", path, {"op": "OPEN"}))
+        with closing(answer):
+            yield _read(answer)
+
+    def write(self, path: str, content: Iterable[bytes]) -> None:
+        """Write a file in place of one that exists, in one try.
+
+        Parameters
+        ----------
+        path : str
+        content : iterable of bytes
+            Pieces, from the first.
+        """
+        place = self._namenode("PUT", path, {"op": "CREATE", "overwrite": "true"})
+        with closing(place):
+            if not place.is_redirect:
+                raise Refused(place.url, "no DataNode is named", None, place.status_code)
+        with closing(self._request("PUT", place.headers["location"], NO_USER, content)) as answer:
+            _read_all(answer, time.monotonic() + TIMEOUTS[1])
+
+    def again(
+        self,
+        action: str,
+        path: str,
+        attempt: Callable[[], T],
+        *,
+        seconds: float = TRANSFER_SECONDS,
+    ) -> T:
         """Try until it succeeds, fails for good, or the tries are used up.
 
-        An attempt is given a DataNode that it shall not be sent to: the one that has just failed,
-        at every second try, as a host may have several.
-        """
-        from hdfs import HdfsError
-        from requests import RequestException
+        A DataNode that has just failed is left out, at every second try, as a host may have
+        several.
 
-        excluded = None
+        Parameters
+        ----------
+        action, path : str
+            What errors say was tried, and on what.
+        attempt : callable
+            One try.
+        seconds : float
+            No try begins later [s].
+
+        Returns
+        -------
+        object
+            What `attempt` returned.
+        """
+        began = time.monotonic()
         tries = 0
+        try:
+            while True:
+                try:
+                    result = attempt()
+                except TryFailed as failure:
+                    tries += 1
+                    pause = next_pause(
+                        failure,
+                        tries=tries,
+                        seconds=time.monotonic() - began,
+                        budget=seconds,
+                        patient=self._patient,
+                    )
+                    # A definite no is an answer, too.
+                    self._patient = self._patient or not may_pass(failure)
+                    if pause is None or self._stopped.is_set():
+                        raise self._explained(action, path, failure) from failure
+                    self._excluded = None if self._excluded else self._datanode(failure)
+                    self._stopped.wait(pause)
+                else:
+                    self._patient = True
+                    return result
+        finally:
+            self._excluded = None
+
+    def _ask(
+        self,
+        action: str,
+        path: str,
+        method: str,
+        operation: str,
+        decode: Callable[[bytes], T],
+        parameters: dict[str, str] | None = None,
+    ) -> T:
+        """Do an operation whose answer is short."""
+        deadline = time.monotonic() + OPERATION_SECONDS
+
+        def attempt() -> T:
+            answer = self._namenode(method, path, {"op": operation, **(parameters or {})})
+            with closing(self._followed(method, answer)) as answer:
+                content = _read_all(answer, deadline)
+            try:
+                return decode(content)
+            except ValueError as error:
+                raise Refused(answer.url, f"{error}", None, answer.status_code) from error
+
+        return self.again(action, path, attempt, seconds=OPERATION_SECONDS)
+
+    def _namenode(self, method: str, path: str, parameters: dict[str, str]) -> requests.Response:
+        """Ask the NameNodes in turn; return the first answer, its content unread."""
+        if self._excluded:
+            parameters = {**parameters, "excludedatanodes": self._excluded}
+        left = len(self._namenodes)
         while True:
             try:
-                result = attempt(excluded)
-            except (HdfsError, RequestException) as error:
-                pause = PAUSES[tries] if tries < len(PAUSES) else None
-                hopeless = pause is None or self._stopped.is_set() or not self._may_pass(error)
-                if pause is None or hopeless:
-                    raise self._ours(action, path, error) from error
-                excluded = None if excluded else self._failed_datanode(error)
-                tries += 1
-                self._stopped.wait(pause)
-            else:
-                self._patient = True
-                return result
+                return self._request(
+                    method, f"{self._namenodes[0]}{_PREFIX}{quote(path)}", parameters
+                )
+            except TryFailed as failure:
+                left -= 1
+                if not may_be_another(failure):
+                    raise
+                self._namenodes.rotate(-1)
+                if not left:
+                    raise
 
-    def _may_pass(self, error: Exception) -> bool:
-        from hdfs import HdfsError
+    def _followed(self, method: str, answer: requests.Response) -> requests.Response:
+        """Go where an answer sends us; return the answer there, its content unread."""
+        for _ in range(MOST_REDIRECTS):
+            if not answer.is_redirect:
+                return answer
+            answer = self._request(method, answer.headers["location"], NO_USER)
+        answer.close()
+        raise Refused(answer.url, "too many redirects", None, answer.status_code)
 
-        if isinstance(error, HdfsError):
-            full = meaning(FULL, str(error))
-            return error.exception in PASSING and self._patient and not full
-        return self._patient
+    def _request(
+        self,
+        method: str,
+        url: str,
+        parameters: dict[str, str] | dict[str, None],
+        data: Iterable[bytes] | None = None,
+    ) -> requests.Response:
+        """Send one request; return an answer that is not an error, its content unread."""
+        with translated(url):
+            answer = self._session.request(
+                method,
+                url,
+                params=parameters,
+                data=data,
+                timeout=TIMEOUTS,
+                allow_redirects=False,
+                stream=True,
+            )
+        if answer.status_code < 300:
+            return answer
+        if answer.is_redirect:
+            # The connection is kept where all of an answer has been read.
+            _read_all(answer, time.monotonic() + TIMEOUTS[1])
+            return answer
+        with closing(answer):
+            content = _read_all(answer, time.monotonic() + TIMEOUTS[1])
+        told = decode_error(content)
+        message = told.message if told else content.decode("utf-8", "replace")
+        raise Refused(url, message, told.exception if told else None, answer.status_code)
 
-    def _failed_datanode(self, error: Exception) -> str | None:
-        host = _host_of(error)
-        return host.hostname if host and host.netloc not in self._namenodes() else None
+    def _datanode(self, failure: TryFailed) -> str | None:
+        """Return the DataNode that failed, None if it was a NameNode."""
+        host = urlsplit(failure.url)
+        namenodes = {urlsplit(url).netloc for url in self.address.urls}
+        return host.hostname if host.netloc not in namenodes else None
 
-    def _namenodes(self) -> set[str]:
-        return {urlsplit(url).netloc for url in self.address.urls}
-
-    def _ours(self, action: str, path: str, error: Exception) -> StorageError:
-        from hdfs import HdfsError
-
-        if isinstance(error, HdfsError):
-            if "Authentication failure" in str(error):
-                return not_authenticated(action, path, kerberos=self.address.kerberos)
-            return refusal(action, path, error.exception, _text(error))
-        if "SPNEGO" in type(error).__name__:
-            return not_authenticated(action, path, kerberos=True)
-        host = _host_of(error)
-        return unreachable(
-            action, path, host.geturl() if host else None, self.address.urls, str(error)
+    def _explained(self, action: str, path: str, failure: TryFailed) -> StorageError:
+        return explain(
+            action,
+            path,
+            failure,
+            namenodes=self.address.urls,
+            kerberos=self.address.kerberos,
         )
 
 
-def open_client(address: Address) -> Any:
-    """Return a client of the ``hdfs`` package.
-
-    Raises
-    ------
-    ConfigurationError
-        If Kerberos is asked for, and its package is not installed.
-    """
-    import requests
-    from hdfs import Client
-
-    session = requests.Session()
-    if address.kerberos:
-        from distkeras_grid.webhdfs.kerberos import ticket_authentication
-
-        session.auth = ticket_authentication()
-    else:
-        session.params = {"user.name": address.user}
-    # It logs the page of a failed authentication; whoever wants that gives it a handler.
-    logging.getLogger("hdfs").addHandler(logging.NullHandler())
-    client = Client(";".join(address.urls), session=session, timeout=TIMEOUTS)
-    # Paths are whole here. Else a part "#LATEST" of a name would be replaced.
-    client.resolve = lambda path: path
-    return client
+def _read(answer: requests.Response) -> Iterator[bytes]:
+    pieces = answer.iter_content(PIECE_BYTES)
+    while True:
+        with translated(answer.url):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
 
 
-def file_status(path: str, answer: dict[str, Any]) -> FileStatus:
-    """Return the status in an answer of WebHDFS."""
-    return FileStatus(
-        path,
-        is_directory=answer["type"] == "DIRECTORY",
-        size=int(answer["length"]),
-        modified=answer["modificationTime"] / 1000,
-        permission=str(answer["permission"]),
-        owner=str(answer["owner"]),
-        group=str(answer["group"]),
-        opaque=bool(answer.get("encBit") or answer.get("ecBit")),
-    )
-
-
-def _told_by(answer: requests.Response) -> tuple[str | None, str]:
-    """Return class and message of Java's exception in an answer."""
-    error = _to_error(answer)
-    return error.exception, _text(error)
-
-
-def _to_error(answer: requests.Response) -> Any:
-    from hdfs.client import _to_error
-
-    return _to_error(answer)
-
-
-def _text(error: Any) -> str:
-    message = error.message
-    return message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
-
-
-def _host_of(error: Exception) -> Any:
-    request = getattr(error, "request", None)
-    return urlsplit(request.url) if request is not None and request.url else None
+def _read_all(answer: requests.Response, deadline: float) -> bytes:
+    """Return a short answer, which has to be complete at the deadline."""
+    content = bytearray()
+    with translated(answer.url):
+        # Whatever has arrived, for a slow server may send one byte at a time.
+        while piece := answer.raw.read1(PIECE_BYTES):
+            content += piece
+            if time.monotonic() > deadline:
+                raise Unreachable(answer.url, "the answer took too long", Trouble.SILENT)
+    return bytes(content)

@@ -1,19 +1,21 @@
-"""Files and folders of this machine: listed, read and compared piece by piece."""
+"""The side of a transfer that lies on this machine."""
 
 from __future__ import annotations
 
 import errno
 import os
 import posixpath
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
-from distkeras_grid.webhdfs.plan import Item, Present, is_hidden
-from distkeras_grid.webhdfs.progress import Meter
+from distkeras_grid.webhdfs.checksums import FileChecksum
+from distkeras_grid.webhdfs.hidden_names import is_hidden
+from distkeras_grid.webhdfs.items import Item, Present
+
+T = TypeVar("T")
 
 PIECE_BYTES = 1 << 20
 
@@ -24,32 +26,89 @@ def translated(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise PathNotFoundError(f"cannot {action} {path}: it does not exist") from error
+        raise PathNotFoundError(
+            f"Cannot {action} {path}: it does not exist. Check the path."
+        ) from error
     except OSError as error:
-        told = f"cannot {action} {path}: {error.strerror or error}"
+        told = f"Cannot {action} {path}: {error.strerror or error}."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"{told}; free some space there") from error
+            raise NoSpaceError(f"{told} Free some space there.") from error
         raise StorageError(told) from error
 
 
-def scan(source: str, target: str) -> Iterator[Item]:
-    """Yield a file, or a folder with all below it; links are followed.
+class LocalFiles:
+    """Files and folders of this machine; links are followed. See `Files`."""
 
-    Parameters
-    ----------
-    source, target : str
-        Paths, from and to.
+    where = "here"
 
-    Raises
-    ------
-    StorageError
-        If something is neither file nor folder, cannot be read, or has a name that is not UTF-8;
-        or if links lead round in a circle.
-    """
-    yield from _scan(source, target, ())
+    def walk(self, source: str, target: str) -> Iterator[Item]:
+        """Yield a file, or a folder with all below it.
+
+        Raises
+        ------
+        StorageError
+            If something is neither file nor folder, cannot be read, or has a name that is not
+            UTF-8; or if links lead round in a circle.
+        """
+        yield from _walk(source, target, ())
+
+    def look(self, directories: Iterable[str]) -> dict[str, Present]:
+        """Return directories that exist, and what lies directly in them, by path."""
+        present: dict[str, Present] = {}
+        for path in directories:
+            if os.path.lexists(path):
+                present[path] = _present(path)
+            if os.path.isdir(path):
+                with translated("list", path):
+                    names = os.listdir(path)
+                found = (os.path.join(path, name) for name in names)
+                present |= {each: _present(each) for each in found}
+        return present
+
+    def present(self, path: str) -> Present | None:
+        """Return what is at a path, None where nothing is."""
+        return _present(path) if os.path.lexists(path) else None
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it."""
+        with translated("make directory", path):
+            os.makedirs(path, exist_ok=True)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is fine."""
+        with translated("delete", path):
+            Path(path).unlink(missing_ok=True)
+
+    def rename(self, source: str, target: str, *, overwrite: bool) -> None:  # noqa: ARG002
+        """Rename a file in one step; one that has come to `target` meanwhile is replaced."""
+        with translated("rename to", target):
+            os.replace(source, target)
+
+    def checksum(self, path: str) -> FileChecksum | None:  # noqa: ARG002
+        """Return None: this file system keeps no checksum."""
+        return None
+
+    @contextmanager
+    def pieces(self, path: str) -> Iterator[Iterator[bytes]]:
+        """Open a file."""
+        with translated("read", path):
+            file = open(path, "rb")  # noqa: SIM115  closed below
+        with file:
+            yield _read(file.read, path)
+
+    def write(self, path: str, content: Iterator[bytes], name: str) -> None:
+        """Write a file; errors call it `name`."""
+        with translated("write", name), open(path, "wb") as file:
+            # An error in `content` is none of the operating system: it comes translated.
+            for piece in content:
+                file.write(piece)
+
+    def again(self, action: str, path: str, attempt: Callable[[], T]) -> T:  # noqa: ARG002
+        """Return what an attempt returns; a second one would fail as the first did."""
+        return attempt()
 
 
-def _scan(source: str, target: str, above: tuple[tuple[int, int], ...]) -> Iterator[Item]:
+def _walk(source: str, target: str, above: tuple[tuple[int, int], ...]) -> Iterator[Item]:
     with translated("read", source):
         status = os.stat(source)
     path = Path(source)
@@ -57,10 +116,10 @@ def _scan(source: str, target: str, above: tuple[tuple[int, int], ...]) -> Itera
         yield Item(source, target, size=status.st_size)
         return
     if not path.is_dir():
-        raise StorageError(f"{source} is neither a file nor a folder; leave it out")
+        raise StorageError(f"{source} is neither a file nor a folder. Leave it out.")
     here = (status.st_dev, status.st_ino)
     if here in above:
-        raise StorageError(f"{source} is a link to a folder that it lies in; leave it out")
+        raise StorageError(f"{source} is a link to a folder that it lies in. Leave it out.")
     yield Item(source, target, is_directory=True)
     with translated("list", source):
         names = sorted(os.listdir(source))
@@ -68,54 +127,24 @@ def _scan(source: str, target: str, above: tuple[tuple[int, int], ...]) -> Itera
         try:
             name.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise StorageError(f"the name {name!r} in {source} is not UTF-8; rename it") from error
+            raise StorageError(
+                f"A name in {source} is not UTF-8. Received: {name!r}. Rename it."
+            ) from error
         if not is_hidden(name):
-            yield from _scan(
-                os.path.join(source, name), posixpath.join(target, name), (*above, here)
-            )
+            below = posixpath.join(target, name)
+            yield from _walk(os.path.join(source, name), below, (*above, here))
 
 
-def look(paths: Iterable[str]) -> dict[str, Present]:
-    """Return what there is of directories, and directly in them, by path."""
-    present: dict[str, Present] = {}
-    for path in paths:
-        if os.path.lexists(path):
-            present[path] = _present(path)
-        if os.path.isdir(path):
-            with translated("list", path):
-                names = os.listdir(path)
-            found = (os.path.join(path, name) for name in names)
-            present |= {each: _present(each) for each in found}
-    return present
+def _read(read: Callable[[int], bytes], path: str) -> Iterator[bytes]:
+    while True:
+        with translated("read", path):
+            piece = read(PIECE_BYTES)
+        if not piece:
+            return
+        yield piece
 
 
 def _present(path: str) -> Present:
-    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    with translated("look at", path):
+        size = os.path.getsize(path) if os.path.isfile(path) else 0
     return Present(size, is_directory=os.path.isdir(path))
-
-
-def pieces(path: str, stopped: threading.Event) -> Iterator[bytes]:
-    """Yield the content of a file; end with an error when `stopped` is set."""
-    with translated("read", path):
-        file = open(path, "rb")  # noqa: SIM115  closed below
-    with file:
-        while True:
-            with translated("read", path):
-                piece = file.read(PIECE_BYTES)
-            if not piece:
-                return
-            if stopped.is_set():
-                raise StorageError(f"{path} was left, for the transfer was stopped")
-            yield piece
-
-
-def digest_of(
-    path: str, layout: ChecksumLayout, stopped: threading.Event, meter: Meter | None = None
-) -> bytes:
-    """Return the checksum that HDFS would have of a file of this machine."""
-    digest = FileDigest(layout)
-    for piece in pieces(path, stopped):
-        digest.update(piece)
-        if meter is not None:
-            meter.add(len(piece))
-    return digest.digest()

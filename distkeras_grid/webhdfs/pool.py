@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from distkeras_grid.errors import ConfigurationError, StorageError
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import Connection
-from distkeras_grid.webhdfs.plan import Item, describe, failure
-from distkeras_grid.webhdfs.progress import Meter, TransferLine
+from distkeras_grid.webhdfs.items import SHOWN, Item
+from distkeras_grid.webhdfs.transfer_line import Meter, TransferLine
 
 # Failures with no success between them, after which the rest is not tried.
 GIVE_UP = 20
@@ -141,3 +141,45 @@ class Pool:
             self._local.connection = Connection(self._address, stopped=self._stopped, patient=True)
         connection: Connection = self._local.connection
         return connection
+
+
+def failure(
+    failed: Sequence[tuple[Item, StorageError]], *, files: int, not_tried: int
+) -> StorageError:
+    """Return the one error for files that failed while others were transferred.
+
+    It is of their own class where all are of one, and tells each reason once.
+
+    Parameters
+    ----------
+    failed : sequence of (Item, StorageError)
+        Each file and its error, at least one.
+    files : int
+        How many were to be transferred.
+    not_tried : int
+        How many were left when nothing succeeded any more.
+    """
+    kinds = {type(error) for _, error in failed}
+    kind = kinds.pop() if len(kinds) == 1 else StorageError
+    reasons: dict[str, list[str]] = {}
+    for item, error in failed:
+        reason = str(error).replace(item.source, "").replace(item.target, "")
+        reasons.setdefault(reason, []).append(describe(error))
+    told = [
+        first + (f" (so did {len(others)} more)" if others else "")
+        for first, *others in reasons.values()
+    ]
+    if files == 1:
+        return kind(told[0])
+    rest = f", {not_tried:,} were not tried any more" if not_tried else ""
+    more = [f"and {len(told) - SHOWN} other reasons"] if len(told) > SHOWN else []
+    return kind(
+        f"{len(failed):,} of {files:,} files failed{rest}. The same command again leaves out what "
+        f"is complete. {' | '.join([*told[:SHOWN], *more])}"
+    )
+
+
+def describe(error: StorageError) -> str:
+    """Return message and notes in one line."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return " ".join([str(error), *notes])

@@ -1,4 +1,4 @@
-"""What HDFS says when it refuses, and what that means: pure functions."""
+"""What a failure of HDFS means to its client: pure functions from failures to errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from urllib.parse import urlsplit
 from distkeras_grid import file_systems
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.file_systems import FULL, meaning
-
-# A NameNode that is not the active one, is starting, or hands out a DataNode that has just died;
-# and a DataNode that lost another one. The same question may be answered a moment later.
-PASSING = frozenset({"RetriableException", "StandbyException", "IOException", "ConnectException"})
+from distkeras_grid.webhdfs.tries import BUSY, Refused, Trouble, TryFailed, Unreachable
 
 # Parts of what HDFS says, and what they mean to its client.
 HINTS = {
@@ -21,9 +18,38 @@ HINTS = {
     "StandbyException": "this NameNode is not the active one; give the addresses of both, with ';' "
     "between them",
 }
-# What may be said for a file to come, or for one that is there.
+# May be said for a file to be written, or for one that exists.
 MISSING = ("FileNotFoundException",)
 EXISTS = ("FileAlreadyExistsException", "PathIsNotEmptyDirectoryException")
+
+
+def explain(
+    action: str, path: str, failure: TryFailed, *, namenodes: Collection[str], kerberos: bool
+) -> StorageError:
+    """Return the error for the last try of an operation.
+
+    Parameters
+    ----------
+    action, path : str
+        What was tried, such as ``"write"``, and on what.
+    failure : TryFailed
+    namenodes : collection of str
+        URLs of the NameNodes.
+    kerberos : bool
+        Whether a ticket was shown.
+    """
+    if isinstance(failure, Refused) and failure.status == 401:
+        return not_authenticated(action, path, kerberos=kerberos)
+    if isinstance(failure, Refused) and failure.exception is None and failure.status in BUSY:
+        return StorageError(
+            f"Cannot {action} {path} on HDFS: {urlsplit(failure.url).netloc} answers with status "
+            f"{failure.status} ({_first_line(failure.message)}). Try again later."
+        )
+    if isinstance(failure, Refused):
+        return refusal(action, path, failure.exception, failure.message)
+    if isinstance(failure, Unreachable):
+        return unreachable(action, path, failure, namenodes)
+    return failure
 
 
 def refusal(action: str, path: str, exception: str | None, message: str) -> StorageError:
@@ -31,9 +57,8 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
 
     Parameters
     ----------
-    action : str
-        What was tried, such as ``"write"``.
-    path : str
+    action, path : str
+        What was tried, and on what.
     exception : str, optional
         Class name of Java's exception; None where the answer was not one of WebHDFS.
     message : str
@@ -42,39 +67,37 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
     Examples
     --------
     >>> refusal("read", "/x", "FileNotFoundException", "File /x does not exist.")
-    PathNotFoundError('cannot read /x on HDFS: it does not exist; check the path')
+    PathNotFoundError('Cannot read /x on HDFS: it does not exist. Check the path.')
     """
-    beginning = f"cannot {action} {path} on HDFS"
+    beginning = f"Cannot {action} {path} on HDFS"
     if exception is None:
         return StorageError(
-            f"{beginning}: what answers is not WebHDFS ({_first_line(message)}); check the URL, "
-            "that of a NameNode's page, usually http://NAMENODE:9870"
+            f"{beginning}: the server is not WebHDFS. Received: {_first_line(message)}. Check the "
+            "URL: it is that of a NameNode's page, usually http://NAMENODE:9870."
         )
     told = f"{exception}: {_first_line(message)}"
     if full := meaning(FULL, told):
-        return NoSpaceError(f"{beginning}: {told}; {full}")
+        return NoSpaceError(f"{beginning}: {told}. {_sentence(full)}")
     if exception in MISSING:
-        return PathNotFoundError(f"{beginning}: it does not exist; check the path")
+        return PathNotFoundError(f"{beginning}: it does not exist. Check the path.")
     if exception in EXISTS:
-        return OutputExistsError(f"{beginning}: {told}; delete it or choose another name")
+        return OutputExistsError(f"{beginning}: {told}. Delete it or choose another name.")
     hint = meaning(HINTS, told)
-    return StorageError(f"{beginning}: {told}" + (f"; {hint}" if hint else ""))
+    return StorageError(f"{beginning}: {told}." + (f" {_sentence(hint)}" if hint else ""))
 
 
 def not_authenticated(action: str, path: str, *, kerberos: bool) -> StorageError:
     """Return the error for status 401."""
     advice = (
-        "there is no valid Kerberos ticket; get one with kinit, look at it with klist"
+        "There is no valid Kerberos ticket: get one with kinit, look at it with klist."
         if kerberos
-        else "it wants Kerberos; say --kerberos, or kerberos=True, after kinit"
+        else "It wants Kerberos: say --kerberos, or kerberos=True, after kinit."
     )
-    return StorageError(
-        f"cannot {action} {path} on HDFS: it does not know who asks (401): {advice}"
-    )
+    return StorageError(f"Cannot {action} {path} on HDFS: the user is not known (401). {advice}")
 
 
 def unreachable(
-    action: str, path: str, url: str | None, namenodes: Collection[str], reason: str
+    action: str, path: str, failure: Unreachable, namenodes: Collection[str]
 ) -> StorageError:
     """Return the error for a connection that is not made or breaks.
 
@@ -82,42 +105,48 @@ def unreachable(
     ----------
     action, path : str
         What was tried, and on what.
-    url : str, optional
-        What was asked; None where it is not known.
+    failure : Unreachable
     namenodes : collection of str
         URLs of the NameNodes.
-    reason : str
-        What the connection's library says, of any length.
     """
-    host = urlsplit(url or next(iter(namenodes))).netloc
+    host = urlsplit(failure.url).netloc
     is_namenode = host in {urlsplit(each).netloc for each in namenodes}
-    who = f"the NameNode at {host}" if is_namenode else f"the DataNode at {host}"
-    name = host.rpartition(":")[0] or host
-    if "resolve" in reason or "Name or service not known" in reason:
-        what = f"this machine knows no host {name!r}"
-        advice = (
-            "check the URL"
+    who = f"the {'NameNode' if is_namenode else 'DataNode'} at {host}"
+    reason = _first_line(failure.message)
+    what, advice = {
+        Trouble.UNKNOWN_HOST: (
+            f"this machine knows no host {host.rpartition(':')[0] or host!r}",
+            "Check the URL."
             if is_namenode
-            else "the NameNode sends clients there; add the name to /etc/hosts or DNS"
-        )
-    elif "refused" in reason:
-        what = f"{who} refuses connections"
-        advice = (
-            "check host and port, and that it runs"
+            else "The NameNode sends clients there: add the name to /etc/hosts or DNS.",
+        ),
+        Trouble.REFUSED: (
+            f"{who} refuses connections",
+            "Check host and port, and that it runs."
             if is_namenode
-            else "it has died, or its port cannot be reached from here"
-        )
-    elif "timed out" in reason or "Timeout" in reason:
-        what = f"{who} does not answer"
-        advice = "check that it can be reached from here: network, firewall, port"
-    elif "SSL" in reason or "certificate" in reason.lower():
-        what = f"{who} fails the TLS handshake ({_first_line(reason)})"
-        advice = "name the file of its certificate authority in REQUESTS_CA_BUNDLE"
-    else:
-        what = f"the connection to {who.removeprefix('the ')} broke ({_first_line(reason)})"
-        advice = "try again"
-    return StorageError(f"cannot {action} {path} on HDFS: {what}; {advice}")
+            else "It has died, or its port cannot be reached from here.",
+        ),
+        Trouble.SILENT: (
+            f"{who} does not answer",
+            "Check that it can be reached from here: network, firewall, port.",
+        ),
+        Trouble.TLS: (
+            f"{who} fails the TLS handshake ({reason})",
+            "Name the file of its certificate authority in REQUESTS_CA_BUNDLE.",
+        ),
+        Trouble.BROKEN: (
+            f"the connection to {who} broke ({reason})",
+            "Try again."
+            if is_namenode
+            else "Try again; if it breaks in every try, look for a damaged block: hdfs fsck.",
+        ),
+    }[failure.trouble]
+    return StorageError(f"Cannot {action} {path} on HDFS: {what}. {advice}")
 
 
 def _first_line(text: str, most: int = 300) -> str:
     return " ".join(text.split("\n", 1)[0].split())[:most].removesuffix(".")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

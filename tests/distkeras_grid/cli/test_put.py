@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli import get, ls, put
-from distkeras_grid.webhdfs.connection import FileStatus
+from distkeras_grid.webhdfs.answers import FileStatus
 from distkeras_grid.webhdfs.pool import Transferred
 
 COMMANDS = {"put": put, "get": get, "ls": ls}

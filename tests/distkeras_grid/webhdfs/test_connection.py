@@ -1,4 +1,4 @@
-"""Tries and their end, without a daemon; tests/hadoop has the real ones."""
+"""Operations, tries and their end, on loopback; tests/hadoop has the real daemons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import threading
 import time
 
 import pytest
-import requests
-from hdfs import HdfsError
 
-from distkeras_grid.errors import ConfigurationError, StorageError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
 from distkeras_grid.webhdfs import connection as module
+from distkeras_grid.webhdfs import tries
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.connection import Connection, file_status
+from distkeras_grid.webhdfs.connection import Connection
+from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback, loopback
 
 REFUSED = Address(("http://localhost:1",), "ada")
 
@@ -27,69 +32,93 @@ def test_a_wrong_address_is_said_at_once_and_a_lost_one_after_some_tries(
     with pytest.raises(StorageError, match="the NameNode at localhost:1 refuses connections"):
         Connection(REFUSED).status("/")
     assert time.monotonic() - began < 2
-    monkeypatch.setattr(module, "PAUSES", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(tries, "PAUSES", (0.1, 0.2, 0.3))
     began = time.monotonic()
     with pytest.raises(StorageError, match="refuses connections"):
         Connection(REFUSED, patient=True).status("/")
     assert 0.6 <= time.monotonic() - began < 5
 
 
-def test_a_stop_ends_a_pause_and_all_further_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSES", (60.0, 0.0, 0.0))
-    stopped, tries = threading.Event(), []
-
-    def attempt(excluded: str | None) -> None:
-        tries.append(excluded)
-        raise requests.ConnectionError("refused")
-
-    connection = Connection(REFUSED, stopped=stopped, patient=True)
+def test_a_stop_ends_a_pause_and_all_further_tries(
+    hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "PAUSES", (60.0, 0.0, 0.0))
+    hdfs.faults["LISTSTATUS"] = Fault("reset", times=-1)
+    stopped = threading.Event()
+    connection = Connection(hdfs.address, stopped=stopped, patient=True)
     threading.Timer(0.2, stopped.set).start()
     began = time.monotonic()
-    with pytest.raises(StorageError, match="refuses connections"):
-        connection._again("read", "/", attempt)
-    assert len(tries) == 2  # one before the pause, one after it
+    with pytest.raises(StorageError, match="broke"):
+        connection.list_directory("/")
+    assert hdfs.asked == ["LISTSTATUS"] * 2  # one before the pause, one after it
     assert time.monotonic() - began < 30
 
 
-def test_a_datanode_that_fails_is_left_out_every_other_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "PAUSES", (0.0, 0.0, 0.0))
-    request = requests.Request("GET", "http://dead:9864/webhdfs/v1/x").prepare()
-    tries = []
-
-    def attempt(excluded: str | None) -> None:
-        tries.append(excluded)
-        raise requests.ConnectionError("Connection refused", request=request)
-
-    with pytest.raises(StorageError, match="the DataNode at dead:9864 refuses connections"):
-        Connection(REFUSED, patient=True)._again("read", "/x", attempt)
-    assert tries == [None, "dead", None, "dead"]
-
-
 @pytest.mark.parametrize(
-    ("exception", "message", "count"),
+    ("fault", "count"),
     [
-        ("RetriableException", "NameNode still not started", 3),
-        ("StandbyException", "not in state standby", 3),
-        ("IOException", "Failed to replace a bad datanode", 3),
-        ("IOException", "could only be written to 0 of the 1 minReplication nodes", 1),
-        ("AccessControlException", "Permission denied", 1),
+        (Fault("RetriableException", 9), 4),
+        (Fault("StandbyException", 9), 4),
+        (Fault("IOException", 9, "Failed to replace a bad datanode"), 4),
+        (Fault("IOException", 9, "could only be written to 0 of the 1 minReplication nodes"), 1),
+        (Fault("AccessControlException", 9), 1),
+        (Fault("page", 9, status=503), 4),
+        (Fault("page", 9, status=404), 1),
+        (Fault("page", 9, status=401), 1),
+        (Fault("answer", 9, body=b"[]"), 1),
+        (Fault("answer", 9, body=b"<html>"), 1),
+        (Fault("answer", 9, body=b""), 1),
     ],
 )
 def test_what_may_pass_is_tried_again_and_what_may_not_is_not(
-    exception: str, message: str, count: int, monkeypatch: pytest.MonkeyPatch
+    hdfs: Loopback, fault: Fault, count: int
 ) -> None:
-    monkeypatch.setattr(module, "PAUSES", (0.0, 0.0))
-    tries = []
+    hdfs.faults["GETFILESTATUS"] = fault
+    with pytest.raises(StorageError) as raised:
+        Connection(hdfs.address, patient=True).status("/")
+    assert not isinstance(raised.value, tries.TryFailed)
+    assert len(hdfs.asked) == count
+    fault.times = 2 if count == 4 else 0
+    assert Connection(hdfs.address, patient=True).status("/") is not None
 
-    def attempt(excluded: str | None) -> None:
-        tries.append(excluded)
-        raise HdfsError(message, exception=exception)
 
-    with pytest.raises(StorageError, match=message):
-        Connection(REFUSED, patient=True)._again("write", "/x", attempt)
-    assert len(tries) == count
+def test_before_anybody_has_answered_nothing_is_tried_again(hdfs: Loopback) -> None:
+    hdfs.faults["GETFILESTATUS"] = Fault("reset", times=-1)
+    with pytest.raises(StorageError, match="broke"):
+        Connection(hdfs.address).status("/")
+    assert len(hdfs.asked) == 1
+    # A definite no is an answer.
+    connection = Connection(hdfs.address)
+    with pytest.raises(PathNotFoundError):
+        connection.list_directory("/nothing")
+    with pytest.raises(StorageError, match="broke"):
+        connection.status("/")
+    assert len(hdfs.asked) == 2 + 4
+
+
+def test_the_tries_of_an_operation_have_a_deadline_together(
+    hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "PAUSES", (0.3,) * 100)
+    monkeypatch.setattr(module, "OPERATION_SECONDS", 1.0)
+    hdfs.faults["GETFILESTATUS"] = Fault("reset", times=-1)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="broke"):
+        Connection(hdfs.address, patient=True).status("/")
+    assert time.monotonic() - began < 5
+    assert 2 <= len(hdfs.asked) <= 4
+
+
+def test_an_answer_that_trickles_has_a_deadline(
+    hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A byte every 20 ms, about 200: it takes 4 s, though no byte takes long.
+    monkeypatch.setattr(module, "OPERATION_SECONDS", 0.5)
+    hdfs.faults["GETFILESTATUS"] = Fault("trickle")
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="does not answer"):
+        Connection(hdfs.address).status("/")
+    assert time.monotonic() - began < 2.5
 
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,19 +129,68 @@ def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
             Connection(address).list_directory("/")
 
 
-@pytest.mark.parametrize(("field", "opaque"), [("encBit", True), ("ecBit", True), ("snap", False)])
-def test_a_status_tells_whether_the_checksum_is_that_of_the_bytes(field: str, opaque: bool) -> None:
-    answer = {
-        "type": "FILE",
-        "length": 3,
-        "modificationTime": 1500,
-        "permission": "644",
-        "owner": "ada",
-        "group": "lab",
-        field: True,
-    }
-    status = file_status("/raw/a b", answer)
-    assert (status.name, status.size, status.modified, status.opaque) == ("a b", 3, 1.5, opaque)
+def test_a_host_that_does_not_exist_is_named() -> None:
+    with pytest.raises(StorageError, match=r"knows no host 'nowhere\.invalid'"):
+        Connection(Address(("http://nowhere.invalid:9870",), "ada")).status("/")
+
+
+@pytest.mark.parametrize("kind", ["StandbyException", "reset", "RetriableException"])
+def test_the_other_namenode_is_asked_and_kept(hdfs: Loopback, kind: str) -> None:
+    with loopback() as standby:
+        standby.faults["GETFILESTATUS"] = Fault(kind, times=-1)
+        connection = Connection(Address((standby.url, hdfs.url), "ada"))
+        assert connection.status("/") is not None
+        assert connection.status("/") is not None
+        assert (len(standby.asked), len(hdfs.asked)) == (1, 2)
+        # No other one helps where the answer is definite.
+        hdfs.faults["GETFILESTATUS"] = Fault("AccessControlException")
+        with pytest.raises(StorageError, match="AccessControl"):
+            connection.status("/")
+        assert len(standby.asked) == 1
+
+
+def test_redirects_that_go_round_end(hdfs: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    hdfs.files["/x"] = b"1"
+    hdfs.datanode = hdfs.url
+    connection = Connection(hdfs.address)
+    with pytest.raises(StorageError, match="too many redirects"):
+        connection.checksum("/x")
+    assert len(hdfs.asked) == module.MOST_REDIRECTS + 1
+
+
+def test_only_the_namenode_is_told_who_asks(hdfs: Loopback) -> None:
+    # Its redirects say it, as it believes it.
+    hdfs.files["/x"] = b"1"
+    assert Connection(hdfs.address).checksum("/x") is not None
+    assert [query.get("user.name") for query in hdfs.queries] == ["ada", "ada"]
+
+
+def test_each_operation_does_what_it_says(hdfs: Loopback) -> None:
+    connection = Connection(hdfs.address)
+    name = "/raw/100% #;?&=+,'[x] ä.tif"
+    connection.make_directory("/raw")
+    connection.again("write", name, lambda: connection.write(name, iter([b"1", b"23"])))
+    status = connection.status(name)
+    assert status is not None
+    assert (status.path, status.size, status.modified, status.is_directory) == (name, 3, 1.5, False)
+    assert [each.path for each in connection.list_directory("/raw")] == [name]
+    assert [each.path for each in connection.list_directory(name)] == [name]
+    with connection.pieces(name) as pieces:
+        assert b"".join(pieces) == b"123"
+    connection.rename(name, "/raw/b", overwrite=False)
+    with pytest.raises(PathNotFoundError):
+        connection.rename(name, "/raw/b", overwrite=False)
+    hdfs.files[name] = b"4"
+    with pytest.raises(OutputExistsError):
+        connection.rename(name, "/raw/b", overwrite=False)
+    connection.rename(name, "/raw/b", overwrite=True)
+    connection.delete("/raw/b")
+    connection.delete("/raw/b")
+    assert (connection.status("/raw/b"), hdfs.files) == (None, {})
+    hdfs.faults["RENAME"] = Fault("answer", body=b'{"boolean": false}')
+    hdfs.files[name] = b"4"
+    with pytest.raises(StorageError, match="was refused"):
+        connection.rename(name, "/raw/b", overwrite=True)
 
 
 def test_kerberos_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +201,8 @@ def test_kerberos_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_importing_the_client_imports_neither_spark_nor_a_slow_package() -> None:
     code = (
-        "import distkeras_grid.webhdfs.upload, distkeras_grid.webhdfs.download, sys;"
+        "import distkeras_grid, sys;"
+        "distkeras_grid.upload, distkeras_grid.download, distkeras_grid.list_directory;"
         "heavy = {'hdfs', 'requests', 'pyspark', 'numpy', 'keras'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )

@@ -8,12 +8,17 @@ import time
 
 import pytest
 
-from distkeras_grid.errors import ConfigurationError, NoSpaceError, StorageError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    NoSpaceError,
+    OutputExistsError,
+    StorageError,
+)
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import Connection
-from distkeras_grid.webhdfs.plan import Item
-from distkeras_grid.webhdfs.pool import GIVE_UP, Pool, Transferred, check_threads
-from distkeras_grid.webhdfs.progress import Meter, TransferLine
+from distkeras_grid.webhdfs.items import Item
+from distkeras_grid.webhdfs.pool import GIVE_UP, Pool, Transferred, check_threads, failure
+from distkeras_grid.webhdfs.transfer_line import Meter, TransferLine
 
 ITEMS = [Item(f"{number}", f"/raw/{number}", size=number) for number in range(100)]
 
@@ -49,7 +54,7 @@ def test_a_failure_is_told_and_the_others_go_on() -> None:
         return True
 
     used, stream, _ = pool()
-    with pytest.raises(NoSpaceError, match=r"^1 of 100 files failed; .*: /raw/7: full$"):
+    with pytest.raises(NoSpaceError, match=r"^1 of 100 files failed.* /raw/7: full$"):
         used.run(ITEMS, transfer)
     assert stream.getvalue() == "/raw/7: full\n"
     assert used._line.state.files == 99
@@ -76,7 +81,7 @@ def test_failures_with_successes_between_them_never_end_it() -> None:
             raise StorageError("refused")
         return True
 
-    with pytest.raises(StorageError, match=r"^90 of 100 files failed;"):
+    with pytest.raises(StorageError, match=r"^90 of 100 files failed"):
         pool(threads=1)[0].run(ITEMS, transfer)
 
 
@@ -101,3 +106,21 @@ def test_a_defect_stops_all_and_shows_itself() -> None:
 def test_a_number_of_threads_that_makes_no_sense(threads: int) -> None:
     with pytest.raises(ConfigurationError, match=f"Received: {threads}"):
         check_threads(threads)
+
+
+def test_failures_are_one_error_that_tells_each_reason_once() -> None:
+    full = [(Item(f"{n}", f"/raw/{n}"), NoSpaceError(f"/raw/{n}: full")) for n in range(3)]
+    error = failure(full, files=9, not_tried=4)
+    assert type(error) is NoSpaceError
+    assert str(error).startswith("3 of 9 files failed, 4 were not tried any more. The same command")
+    assert str(error).endswith("/raw/0: full (so did 2 more)")
+    other = StorageError("/raw/x: broken")
+    other.add_note("a half stays")
+    both = failure([*full, (Item("x", "/raw/x"), other)], files=9, not_tried=0)
+    assert type(both) is StorageError
+    assert str(both).endswith("(so did 2 more) | /raw/x: broken a half stays")
+
+
+def test_the_error_of_the_only_file_is_its_own() -> None:
+    error = failure([(Item("x", "/raw/x"), OutputExistsError("there"))], files=1, not_tried=0)
+    assert (type(error), str(error)) == (OutputExistsError, "there")

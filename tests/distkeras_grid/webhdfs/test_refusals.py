@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.refusals import not_authenticated, refusal, unreachable
+from distkeras_grid.webhdfs.refusals import explain, not_authenticated, refusal, unreachable
+from distkeras_grid.webhdfs.tries import Refused, Trouble, TryFailed, Unreachable
 
 NAMENODES = ("http://one:9870", "http://two:9870")
 
@@ -27,8 +28,8 @@ NAMENODES = ("http://one:9870", "http://two:9870")
         ("SafeModeException", "Name node is in safe mode.\nThe", StorageError, "-safemode leave"),
         ("RetriableException", "... is in safe mode", StorageError, "-safemode leave"),
         ("StandbyException", "READ is not supported", StorageError, "addresses of both"),
-        ("IOException", "first.\nsecond", StorageError, "IOException: first$"),
-        (None, "<html>\n<head>", StorageError, "not WebHDFS .<html>.; check the URL"),
+        ("IOException", "first.\nsecond", StorageError, "IOException: first.$"),
+        (None, "<html>\n<head>", StorageError, "not WebHDFS. Received: <html>. Check the URL"),
     ],
 )
 def test_what_hdfs_says_becomes_one_line_of_ours(
@@ -36,29 +37,42 @@ def test_what_hdfs_says_becomes_one_line_of_ours(
 ) -> None:
     error = refusal("write", "/x", exception, message)
     assert type(error) is kind
-    with pytest.raises(kind, match=f"cannot write /x on HDFS: .*{told}"):
+    with pytest.raises(kind, match=f"Cannot write /x on HDFS: .*{told}"):
         raise error
     assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
-    ("url", "reason", "told"),
+    ("url", "trouble", "told"),
     [
-        ("http://two:9870/webhdfs", "[Errno 111] Connection refused", "NameNode at two:9870 ref"),
-        ("http://dn:9864/webhdfs", "Connection refused", "the DataNode at dn:9864 refuses"),
-        ("http://dn:9864/x", "Failed to resolve 'dn'", "no host 'dn'; the NameNode sends"),
-        ("http://one:9870/x", "Failed to resolve 'one'", "no host 'one'; check the URL"),
-        (None, "Read timed out", "the NameNode at one:9870 does not answer"),
-        ("http://dn:9864/x", "Connection aborted\nby peer", "to DataNode at dn:9864 broke"),
-        ("https://one/x", "SSLError(certificate verify failed)", "REQUESTS_CA_BUNDLE"),
+        ("http://two:9870/webhdfs", Trouble.REFUSED, "the NameNode at two:9870 refuses"),
+        ("http://dn:9864/webhdfs", Trouble.REFUSED, "the DataNode at dn:9864 refuses"),
+        ("http://dn:9864/x", Trouble.UNKNOWN_HOST, "no host 'dn'. The NameNode sends"),
+        ("http://one:9870/x", Trouble.UNKNOWN_HOST, "no host 'one'. Check the URL"),
+        ("http://one:9870/x", Trouble.SILENT, "the NameNode at one:9870 does not answer"),
+        ("http://dn:9864/x", Trouble.BROKEN, "to the DataNode at dn:9864 broke (by peer)"),
+        ("https://one/x", Trouble.TLS, "REQUESTS_CA_BUNDLE"),
     ],
 )
-def test_a_connection_that_is_not_made_names_its_end(
-    url: str | None, reason: str, told: str
-) -> None:
-    error = unreachable("read", "/x", url, NAMENODES, reason)
+def test_a_connection_that_is_not_made_names_its_end(url: str, trouble: Trouble, told: str) -> None:
+    error = unreachable("read", "/x", Unreachable(url, "by peer\nnow", trouble), NAMENODES)
     assert told in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (Refused(NAMENODES[0], "<html>", None, 401), "kinit"),
+        (Refused(NAMENODES[0], "<html>", None, 503), "status 503"),
+        (Refused(NAMENODES[0], "<html>", None, 404), "not WebHDFS"),
+        (Unreachable(NAMENODES[0], "", Trouble.REFUSED), "refuses"),
+    ],
+)
+def test_every_failure_is_explained(failure: TryFailed, told: str) -> None:
+    error = explain("read", "/x", failure, namenodes=NAMENODES, kerberos=False)
+    assert not isinstance(error, TryFailed)
+    assert told in str(error)
 
 
 def test_who_asks_is_told_what_to_do() -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from distkeras_grid.webhdfs.progress import Meter, Transfer, TransferLine, format_transfer
+from distkeras_grid.webhdfs.transfer_line import Meter, Transfer, TransferLine, format_transfer
 
 RUNNING = Transfer("sending", 3, 10, 500_000, 2_000_000, rate=100_000.0)
 

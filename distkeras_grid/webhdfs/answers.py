@@ -1,0 +1,192 @@
+"""What WebHDFS answers, decoded: pure functions on bytes.
+
+https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from distkeras_grid.webhdfs.checksums import FileChecksum, parse_checksum
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What HDFS tells of a file or a directory.
+
+    Parameters
+    ----------
+    path : str
+        From the root.
+    is_directory : bool
+    size : int
+        Bytes; 0 for a directory.
+    modified : float
+        Seconds since 1970.
+    permission : str
+        Octal, such as ``"644"``.
+    owner, group : str
+    opaque : bool
+        Encrypted or erasure-coded: its checksum is not that of its bytes.
+    """
+
+    path: str
+    is_directory: bool
+    size: int
+    modified: float
+    permission: str
+    owner: str
+    group: str
+    opaque: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteError:
+    """Java's exception in an answer.
+
+    Parameters
+    ----------
+    exception : str
+        Class name, without its package.
+    message : str
+    """
+
+    exception: str
+    message: str
+
+
+# Names of fields are those of the answers.
+class _Status(msgspec.Struct):
+    type: str
+    length: int
+    modificationTime: int
+    permission: str
+    owner: str
+    group: str
+    pathSuffix: str = ""
+    encBit: bool = False
+    ecBit: bool = False
+
+
+class _OneStatus(msgspec.Struct):
+    FileStatus: _Status
+
+
+class _Statuses(msgspec.Struct):
+    FileStatus: list[_Status]
+
+
+class _Listing(msgspec.Struct):
+    FileStatuses: _Statuses
+
+
+class _Checksum(msgspec.Struct):
+    algorithm: str
+    bytes: str
+
+
+class _ChecksumAnswer(msgspec.Struct):
+    FileChecksum: _Checksum
+
+
+class _Truth(msgspec.Struct):
+    boolean: bool
+
+
+class _Exception(msgspec.Struct):
+    exception: str
+    message: str | None = None
+
+
+class _ErrorAnswer(msgspec.Struct):
+    RemoteException: _Exception
+
+
+def decode_status(path: str, answer: bytes) -> FileStatus:
+    """Return the status in an answer to ``GETFILESTATUS``.
+
+    Raises
+    ------
+    ValueError
+        If it is no such answer. This holds for every function that decodes.
+    """
+    return _file_status(path, _decode(answer, _OneStatus).FileStatus)
+
+
+def decode_listing(path: str, answer: bytes) -> list[FileStatus]:
+    """Return what an answer to ``LISTSTATUS`` lists, sorted by path.
+
+    Parameters
+    ----------
+    path : str
+        The directory. The list of a file holds the file itself.
+    answer : bytes
+
+    Raises
+    ------
+    ValueError
+        If a name would lead out of the directory.
+    """
+    base = path.rstrip("/")
+    found = []
+    for each in _decode(answer, _Listing).FileStatuses.FileStatus:
+        name = each.pathSuffix
+        if name in (".", "..") or "/" in name or "\0" in name:
+            raise ValueError(f"a file name in {path} is {name!r}")
+        found.append(_file_status(f"{base}/{name}" if name else path, each))
+    return sorted(found, key=lambda each: each.path)
+
+
+def decode_checksum(answer: bytes) -> FileChecksum | None:
+    """Return the checksum in an answer to ``GETFILECHECKSUM``; None for an unknown kind."""
+    checksum = _decode(answer, _ChecksumAnswer).FileChecksum
+    return parse_checksum({"algorithm": checksum.algorithm, "bytes": checksum.bytes})
+
+
+def decode_truth(answer: bytes) -> bool:
+    """Return the truth value in an answer; an empty answer is true."""
+    return not answer or _decode(answer, _Truth).boolean
+
+
+def decode_error(answer: bytes) -> RemoteError | None:
+    """Return the exception in an answer, None where it has none.
+
+    Examples
+    --------
+    >>> decode_error(b'{"RemoteException": {"exception": "IOException", "message": "full"}}')
+    RemoteError(exception='IOException', message='full')
+    >>> decode_error(b"<html>")
+    """
+    try:
+        told = _decode(answer, _ErrorAnswer).RemoteException
+    except ValueError:
+        return None
+    return RemoteError(told.exception, told.message or "no message")
+
+
+def _decode(answer: bytes, kind: type[T]) -> T:
+    # msgspec's errors are ValueErrors.
+    return msgspec.json.decode(answer, type=kind)
+
+
+def _file_status(path: str, answer: _Status) -> FileStatus:
+    return FileStatus(
+        path,
+        is_directory=answer.type == "DIRECTORY",
+        size=answer.length,
+        modified=answer.modificationTime / 1000,
+        permission=answer.permission,
+        owner=answer.owner,
+        group=answer.group,
+        opaque=answer.encBit or answer.ecBit,
+    )

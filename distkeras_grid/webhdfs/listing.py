@@ -1,0 +1,35 @@
+"""What lies on HDFS."""
+
+from __future__ import annotations
+
+from distkeras_grid.webhdfs.addresses import find_address, parse_path
+from distkeras_grid.webhdfs.answers import FileStatus
+from distkeras_grid.webhdfs.connection import Connection
+
+
+def list_directory(
+    path: str, *, url: str | None = None, kerberos: bool | None = None
+) -> list[FileStatus]:
+    """Return what lies in a directory on HDFS, sorted by name; of a file, its own status.
+
+    Parameters
+    ----------
+    path : str
+        ``/path``, ``hdfs:///path`` or ``webhdfs://HOST:PORT/path``.
+    url, kerberos
+        As in `upload`.
+
+    Raises
+    ------
+    ConfigurationError
+        If the address cannot be told.
+    StorageError
+        If HDFS refuses; `PathNotFoundError` if there is no such path.
+
+    Examples
+    --------
+    >>> [each.name for each in list_directory("/raw")]                   # doctest: +SKIP
+    ['basalt', 'granite']
+    """
+    place = parse_path(path)
+    return Connection(find_address(place, url=url, kerberos=kerberos)).list_directory(place.path)

@@ -1,0 +1,268 @@
+"""A NameNode and a DataNode on loopback: two real HTTP servers over one dictionary, and faults.
+
+They speak as Hadoop 3 does (`tests/hadoop/test_webhdfs.py` runs the same client on real daemons),
+and do what real daemons cannot be made to do at a given moment: lose an answer, cut a body,
+trickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import posixpath
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
+
+METHODS = {"CREATE": "PUT", "MKDIRS": "PUT", "RENAME": "PUT", "DELETE": "DELETE"}
+LAYOUT = ChecksumLayout(block_bytes=0)
+
+
+@dataclass
+class Fault:
+    """What goes wrong with an operation, so many times.
+
+    `kind` is one of: ``"reset"`` (nothing is done, the connection closes), ``"lost"`` (it is done,
+    then the connection closes), ``"cut"`` (half of the body comes), ``"trickle"`` (a byte every
+    20 ms), ``"page"`` (HTML with `status`), ``"answer"`` (`body` with status 200), or Java's name
+    of an exception.
+    """
+
+    kind: str
+    times: int = 1
+    message: str = "told so"
+    status: int = 503
+    body: bytes = b""
+
+
+@dataclass
+class Loopback:
+    """The state of both servers."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    directories: set[str] = field(default_factory=lambda: {"/"})
+    faults: dict[str, Fault] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    queries: list[dict[str, str]] = field(default_factory=list)
+    opaque: bool = False
+    url: str = ""
+    datanode: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def address(self) -> Address:
+        return Address((self.url,), "ada")
+
+    def fault_of(self, operation: str) -> Fault | None:
+        with self.lock:
+            fault = self.faults.get(operation)
+            if fault is None or fault.times == 0:
+                return None
+            fault.times -= 1
+            return fault
+
+
+class RemoteException(Exception):
+    def __init__(self, exception: str, message: str, status: int = 403) -> None:
+        super().__init__(message)
+        self.exception, self.status = exception, status
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    state: Loopback
+    is_datanode: bool
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def handle_one_request(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().handle_one_request()
+
+    def do(self) -> None:
+        state, asked = self.server.state, urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
+        path = unquote(asked.path).removeprefix("/webhdfs/v1") or "/"
+        operation = query["op"] + (" data" if self.server.is_datanode else "")
+        if self.command != METHODS.get(query["op"], "GET"):
+            self.send(405, b"")
+            return
+        with state.lock:
+            state.asked.append(operation)
+            state.queries.append(query)
+        fault = state.fault_of(operation)
+        if fault is not None and fault.kind == "reset":
+            self.close_connection = True
+            return
+        content = self.read_body()
+        try:
+            if fault is not None and fault.kind.endswith("Exception"):
+                raise RemoteException(fault.kind, fault.message)
+            with state.lock:
+                answer = self.answer(operation, path, query, content)
+        except RemoteException as error:
+            told = {"exception": error.exception, "message": str(error)}
+            self.send(error.status, json.dumps({"RemoteException": told}).encode())
+            return
+        self.misbehave(fault, answer)
+
+    do_GET = do_PUT = do_DELETE = do
+
+    def misbehave(self, fault: Fault | None, answer: bytes | None) -> None:
+        kind = fault.kind if fault else ""
+        if kind == "lost":
+            self.close_connection = True
+        elif answer is None:
+            self.send(307, b"", {"Location": f"{self.server.state.datanode}{self.path}"})
+        elif fault is not None and kind == "page":
+            self.send(fault.status, b"<html>\n<head>")
+        elif fault is not None and kind == "answer":
+            self.send(200, fault.body)
+        elif kind == "cut":
+            self.send(200, answer[: len(answer) // 2], length=len(answer))
+            self.close_connection = True
+        elif kind == "trickle":
+            self.send(200, b"", length=len(answer))
+            for byte in answer:
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.02)
+        else:
+            self.send(200, answer)
+
+    def read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        content = b""
+        while size := int(self.rfile.readline() or b"0", 16):
+            content += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return content
+
+    def send(
+        self, status: int, body: bytes, headers: dict[str, str] | None = None, length: int = -1
+    ) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if length < 0 else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def answer(
+        self, operation: str, path: str, query: dict[str, str], content: bytes
+    ) -> bytes | None:
+        """Return the body, None to send the client on to the DataNode."""
+        state = self.server.state
+        if operation not in ("CREATE", "MKDIRS", "DELETE", "RENAME", "CREATE data"):
+            self.must_exist(path)
+        answers: dict[str, Callable[[], bytes | None]] = {
+            "CREATE": lambda: None,
+            "OPEN": lambda: None,
+            "GETFILECHECKSUM": lambda: None,
+            "CREATE data": lambda: self.create(path, content),
+            "OPEN data": lambda: state.files[path],
+            "GETFILECHECKSUM data": lambda: dumps(FileChecksum=checksum(state.files[path])),
+            "MKDIRS": lambda: self.make_directory(path),
+            "DELETE": lambda: dumps(boolean=state.files.pop(path, None) is not None),
+            "RENAME": lambda: self.rename(path, query["destination"], query["renameoptions"]),
+            "GETFILESTATUS": lambda: dumps(FileStatus=self.status(path, "")),
+            "LISTSTATUS": lambda: self.listing(path),
+        }
+        return answers[operation]()
+
+    def create(self, path: str, content: bytes) -> bytes:
+        self.server.state.files[path] = content
+        return b""
+
+    def make_directory(self, path: str) -> bytes:
+        while path not in self.server.state.directories:
+            self.server.state.directories.add(path)
+            path = posixpath.dirname(path)
+        return dumps(boolean=True)
+
+    def listing(self, path: str) -> bytes:
+        names = [path] if path in self.server.state.files else self.below(path)
+        found = [self.status(each, posixpath.relpath(each, path).strip(".")) for each in names]
+        return dumps(FileStatuses={"FileStatus": found})
+
+    def must_exist(self, path: str) -> None:
+        if path not in self.server.state.files and path not in self.server.state.directories:
+            raise RemoteException("FileNotFoundException", f"File {path} does not exist.", 404)
+
+    def rename(self, source: str, target: str, option: str) -> bytes:
+        files = self.server.state.files
+        if source not in files:
+            # FSDirRenameOp looks at the source first.
+            raise RemoteException("FileNotFoundException", f"source {source} is not found.", 404)
+        if target in files and option != "OVERWRITE":
+            raise RemoteException("FileAlreadyExistsException", f"destination {target} exists.")
+        files[target] = files.pop(source)
+        return b""
+
+    def below(self, path: str) -> list[str]:
+        state = self.server.state
+        return [
+            each
+            for each in [*state.files, *state.directories]
+            if each != "/" and posixpath.dirname(each) == path
+        ]
+
+    def status(self, path: str, name: str) -> dict[str, object]:
+        state = self.server.state
+        is_file = path in state.files
+        return {
+            "type": "FILE" if is_file else "DIRECTORY",
+            "length": len(state.files[path]) if is_file else 0,
+            "modificationTime": 1500,
+            "permission": "644",
+            "owner": "ada",
+            "group": "lab",
+            "pathSuffix": name,
+            "encBit": state.opaque,
+            "unknown": {"to": "us"},
+        }
+
+
+def dumps(**answer: object) -> bytes:
+    return json.dumps(answer).encode()
+
+
+def checksum(content: bytes) -> dict[str, object]:
+    digest = FileDigest(LAYOUT)
+    digest.update(content)
+    told = (512).to_bytes(4, "big") + bytes(8) + digest.digest()
+    return {"algorithm": "MD5-of-0MD5-of-512CRC32C", "bytes": told.hex(), "length": 28}
+
+
+@contextlib.contextmanager
+def loopback() -> Iterator[Loopback]:
+    """Start both servers."""
+    state = Loopback()
+    with contextlib.ExitStack() as stack:
+        for is_datanode in (False, True):
+            server = Server(("127.0.0.1", 0), Handler)
+            server.state, server.is_datanode = state, is_datanode
+            thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+            thread.start()
+            stack.callback(server.server_close)
+            stack.callback(thread.join, 10)
+            stack.callback(server.shutdown)
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            if is_datanode:
+                state.datanode = url
+            else:
+                state.url = url
+        yield state
