@@ -30,7 +30,7 @@ CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 Share: TypeAlias = Literal["partition", "full", "bootstrap"]
 
 
-class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A frozen value that JSON can describe."""
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise _translated(error, cls) from error
 
 
-class RuleSpec(_Value, frozen=True):
+class RuleSpec(Value, frozen=True):
     """An update rule by its name.
 
     Parameters
@@ -78,7 +78,7 @@ class RuleSpec(_Value, frozen=True):
         _store(self, "parameters", plain(self.parameters))
 
 
-class CompressionSpec(_Value, frozen=True):
+class CompressionSpec(Value, frozen=True):
     """A compression by its name.
 
     Parameters
@@ -96,7 +96,7 @@ class CompressionSpec(_Value, frozen=True):
         _store(self, "parameters", plain(self.parameters))
 
 
-class AlgorithmSpec(_Value, frozen=True):
+class AlgorithmSpec(Value, frozen=True):
     """How workers train, and how the server puts their results together.
 
     Parameters
@@ -136,35 +136,35 @@ class AlgorithmSpec(_Value, frozen=True):
         _within("quorum", self.quorum, 0.5, 1)
 
 
-class LayoutSpec(_Value, frozen=True):
+class LayoutSpec(Value, frozen=True):
     """The sections of the vector that travels, by their sizes, in their order.
 
     Parameters
     ----------
-    trainable : int
+    trainable_size : int
         Scalars that the update rule moves.
-    statistics : int, default 0
+    statistics_size : int, default 0
         Scalars that training changes without a gradient; they are averaged.
-    slots : int, default 0
+    slots_size : int, default 0
         Scalars of the optimizers' state, where that is averaged too.
     """
 
-    trainable: int
-    statistics: int = 0
-    slots: int = 0
+    trainable_size: int
+    statistics_size: int = 0
+    slots_size: int = 0
 
     def __post_init__(self) -> None:
-        _within("trainable", self.trainable, 1)
-        _within("statistics", self.statistics, 0)
-        _within("slots", self.slots, 0)
+        _within("trainable_size", self.trainable_size, 1)
+        _within("statistics_size", self.statistics_size, 0)
+        _within("slots_size", self.slots_size, 0)
 
     @property
     def size(self) -> int:
         """Scalars in the vector."""
-        return self.trainable + self.statistics + self.slots
+        return self.trainable_size + self.statistics_size + self.slots_size
 
 
-class ScheduleSpec(_Value, frozen=True):
+class ScheduleSpec(Value, frozen=True):
     """How many rows go through the model, in which order, with how many exchanges.
 
     Parameters
@@ -217,7 +217,7 @@ class ScheduleSpec(_Value, frozen=True):
         return self.window or ("epoch" if self.epochs_per_window == 1 else "once")
 
 
-class ExchangeSpec(_Value, frozen=True):
+class ExchangeSpec(Value, frozen=True):
     """How commits and replies travel.
 
     Parameters
@@ -229,7 +229,7 @@ class ExchangeSpec(_Value, frozen=True):
     compression: CompressionSpec | None = None
 
 
-class DataSpec(_Value, frozen=True):
+class DataSpec(Value, frozen=True):
     """What is read of the data.
 
     Parameters
@@ -264,7 +264,7 @@ class DataSpec(_Value, frozen=True):
             _within(f"class_weight[{number}]", weight, 0)
 
 
-class LimitsSpec(_Value, frozen=True):
+class LimitsSpec(Value, frozen=True):
     """How long a run may wait, and what a worker takes of its executor.
 
     Parameters
@@ -292,7 +292,7 @@ class LimitsSpec(_Value, frozen=True):
         _within("threads", self.threads, 1)
 
 
-class RunSpec(_Value, frozen=True):
+class RunSpec(Value, frozen=True):
     """One training run.
 
     Parameters
@@ -314,7 +314,7 @@ class RunSpec(_Value, frozen=True):
     --------
     >>> spec = RunSpec(
     ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging"), quorum=0.8),
-    ...     layout=LayoutSpec(trainable=100, statistics=4),
+    ...     layout=LayoutSpec(trainable_size=100, statistics_size=4),
     ...     schedule=ScheduleSpec(rows=1000, workers=5, batch_size=10, window=2),
     ... )
     >>> spec.size, spec.quorum_of(spec.workers)
@@ -474,7 +474,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _store(value: _Value, name: str, content: Any) -> None:
+def _store(value: Value, name: str, content: Any) -> None:
     """Set a field of a value that is being built."""
     msgspec.structs.force_setattr(value, name, content)
 
@@ -494,7 +494,7 @@ def _above_zero(name: str, value: float) -> None:
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 
 
-def _translated(error: msgspec.ValidationError, kind: type[_Value]) -> ConfigurationError:
+def _translated(error: msgspec.ValidationError, kind: type[Value]) -> ConfigurationError:
     """Return msgspec's error as one of the project's; a value's own refusal stays as it is."""
     if isinstance(error.__cause__, ConfigurationError):
         return error.__cause__
@@ -506,13 +506,13 @@ def _translated(error: msgspec.ValidationError, kind: type[_Value]) -> Configura
     return ConfigurationError(f"This is no {owner}: {error}.")
 
 
-def _fields_at(kind: type[_Value], path: str) -> tuple[str, ...]:
+def _fields_at(kind: type[Value], path: str) -> tuple[str, ...]:
     """Return the fields of the section that a path of msgspec leads to."""
     for step in filter(None, path.split(".")):
         types = {field.name: field.type for field in msgspec.structs.fields(kind)}
         found = types.get(step)
         options = getattr(found, "__args__", (found,))
-        inner = [item for item in options if isinstance(item, type) and issubclass(item, _Value)]
+        inner = [item for item in options if isinstance(item, type) and issubclass(item, Value)]
         if not inner:
             break
         kind = inner[0]

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.parameter_server.compression import WireName, check_wire
-from distkeras_grid.rules import Rule, build_rule
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.compression import WireName
+from distkeras_grid.rules import Rule, rule_of
+from distkeras_grid.spec import RunSpec, Value
 
 
-@dataclass(frozen=True)
-class ServerSettings:
-    """Settings of one run's server.
+class ServerSettings(Value, frozen=True):
+    """Settings of one run's server: what is trained, and where to listen.
 
     Parameters
     ----------
     run : str
         Name of the run, at most 200 characters; every connection must name the same.
-    seats : int
-        Number of workers.
-    rule : mapping
-        ``{"name": ..., "parameters": {...}}`` of the update rule.
-    trainable_size, statistics_size : int
-        Scalars in the two parts of the vector.
-    rows : int
-        Rows of all seats together; an epoch ends when so many samples more are folded.
-    epochs : int
-        Epochs of the run.
+    spec : RunSpec
+        The run.
     bind_host : str
         Address to listen on; workers on the same host use a Unix socket beside it.
     advertised_host : str
@@ -39,94 +30,72 @@ class ServerSettings:
     port_retries : int, default 0
         How many ports after `port` are tried where it is taken, as Spark does with its own
         (``spark.port.maxRetries``).
-    round_timeout : float, default 600
-        Seconds that a synchronous round may stay incomplete.
-    quorum : float, default 1
-        Share of the workers whose commits close a synchronous round, 0.5 to 1; what comes later is
-        dropped.
-    compression : str, optional
-        How the vectors of exchanges travel, one of `COMPRESSIONS`; None as they are.
-    snapshots_per_epoch : int, default 0
-        Copies of the center that are made while an epoch's samples are folded, the last one at its
-        end; each is kept until the driver fetches it.
     """
 
     run: str
-    seats: int
-    rule: Mapping[str, Any]
-    trainable_size: int
-    statistics_size: int
-    rows: int
-    epochs: int
+    spec: RunSpec
     bind_host: str
     advertised_host: str
     port: int = 0
-    round_timeout: float = 600.0
-    quorum: float = 1.0
-    compression: WireName | None = None
-    snapshots_per_epoch: int = 0
     port_retries: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < len(self.run) <= 200:
-            raise ConfigurationError(f"run must have 1 to 200 characters, {self.run!r} came in.")
-        for name in ("seats", "trainable_size", "rows", "epochs", "round_timeout"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(
-                    f"{name} must be positive, {getattr(self, name)!r} came in."
-                )
-        for name in ("statistics_size", "snapshots_per_epoch", "port_retries"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(
-                    f"{name} must not be negative, {getattr(self, name)!r} came in."
-                )
-        check_wire(self.compression)
-        if not 0.5 <= self.quorum <= 1:
-            raise ConfigurationError(f"quorum must lie in 0.5..1, {self.quorum!r} came in.")
+            raise ConfigurationError(f"run must have 1 to 200 characters. Received: {self.run!r}.")
+        if self.port_retries < 0:
+            raise ConfigurationError(
+                f"port_retries must be at least 0. Received: {self.port_retries!r}."
+            )
         if not 0 <= self.port < 65536:
-            raise ConfigurationError(f"port must lie in 0..65535, {self.port!r} came in.")
+            raise ConfigurationError(f"port must be from 0 to 65535. Received: {self.port!r}.")
+
+    @property
+    def seats(self) -> int:
+        """Workers of the run."""
+        return self.spec.workers
+
+    @property
+    def rows(self) -> int:
+        """Rows of all workers together."""
+        return self.spec.rows
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the rows."""
+        return self.spec.epochs
 
     @property
     def size(self) -> int:
         """Scalars in the vector."""
-        return self.trainable_size + self.statistics_size
+        return self.spec.size
+
+    @property
+    def trainable_size(self) -> int:
+        """Scalars that the rule moves."""
+        return self.spec.layout.trainable_size
+
+    @property
+    def snapshots_per_epoch(self) -> int:
+        """Copies of the center that are made in an epoch."""
+        return self.spec.snapshots_per_epoch
+
+    @property
+    def round_timeout(self) -> float:
+        """Seconds that a synchronous round may stay incomplete."""
+        return self.spec.round_timeout
+
+    @property
+    def compression(self) -> WireName | None:
+        """How the vectors of exchanges travel; None as they are."""
+        return self.spec.compression
 
     def quorum_of(self, seats: int) -> int:
-        """Return how many of so many seats the quorum asks for.
-
-        Parameters
-        ----------
-        seats : int
-            Those that could come.
-        """
-        # Not 0.8 * 5 itself, which as a float may lie above 4.
-        return math.ceil(round(self.quorum * seats, 6))
+        """Return how many of so many workers the quorum asks for; see `RunSpec.quorum_of`."""
+        return self.spec.quorum_of(seats)
 
     def build_rule(self) -> Rule:
         """Build the run's update rule."""
-        return build_rule(self.rule["name"], self.rule["parameters"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings as plain JSON values."""
-        return {**asdict(self), "rule": dict(self.rule)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Build the settings that `to_json` described.
-
-        Raises
-        ------
-        ConfigurationError
-            If a setting is unknown, missing or out of range.
-        """
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(data) - set(known))
-        if unknown:
-            raise UnknownArgumentError.among(cls.__name__, unknown, known)
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise ConfigurationError(f"No server settings: {error}.") from error
+        return rule_of(self.spec.rule)
 
 
 @dataclass(frozen=True)

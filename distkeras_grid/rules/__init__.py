@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Any, Literal
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules.adagrad import AdagradRule
@@ -27,6 +27,7 @@ from distkeras_grid.rules.sequential import MemberRule, SequentialRule
 from distkeras_grid.rules.staleness import DistanceRule, DynamicRateRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
 from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
+from distkeras_grid.spec import CompressionSpec, RuleSpec
 
 __all__ = [
     "RULES",
@@ -55,7 +56,11 @@ __all__ = [
     "SynchronousRule",
     "adopt_vector",
     "build_rule",
+    "compression_of",
+    "compression_spec",
     "propose_vector",
+    "rule_of",
+    "spec_of",
 ]
 
 RULES: dict[str, type[Rule]] = {
@@ -112,3 +117,49 @@ def build_rule(name: str, parameters: Mapping[str, Any]) -> Rule:
         raise ConfigurationError(
             f"The rule {name!r} cannot be built from {dict(parameters)!r}: {error}."
         ) from error
+
+
+def rule_of(spec: RuleSpec) -> Rule:
+    """Build the rule that a run's specification names; see `build_rule`.
+
+    Examples
+    --------
+    >>> rule_of(RuleSpec(name="elastic", parameters={"alpha": 0.25}))
+    ElasticRule(alpha=0.25)
+    """
+    return build_rule(spec.name, spec.parameters)
+
+
+def spec_of(rule: Rule) -> RuleSpec:
+    """Return the name and the parameters of a rule, from which `rule_of` builds it again.
+
+    Examples
+    --------
+    >>> spec_of(ElasticRule(0.25)).to_json()
+    {'name': 'elastic', 'parameters': {'alpha': 0.25}}
+    """
+    return RuleSpec(name=rule.name, parameters=dict(rule.parameters()))
+
+
+def compression_of(
+    spec: CompressionSpec | None,
+) -> Literal["bfloat16"] | DeepGradientCompression | None:
+    """Build the compression that a run's specification names.
+
+    Examples
+    --------
+    >>> compression_of(CompressionSpec(name="dgc", parameters={"sparsity": 0.99})).sparsity
+    0.99
+    """
+    if spec is None:
+        return None
+    return "bfloat16" if spec.name == "bfloat16" else DeepGradientCompression(**spec.parameters)
+
+
+def compression_spec(
+    compression: Literal["bfloat16"] | DeepGradientCompression | None,
+) -> CompressionSpec | None:
+    """Return the name and the parameters of a compression, from which it is built again."""
+    if isinstance(compression, DeepGradientCompression):
+        return CompressionSpec(name="dgc", parameters=asdict(compression))
+    return None if compression is None else CompressionSpec(name=compression)

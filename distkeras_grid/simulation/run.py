@@ -7,6 +7,7 @@ what was trained. Only the clock is simulated.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -23,11 +24,11 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.center import is_finite
-from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.records import EpochEnded
+from distkeras_grid.rules import compression_spec, spec_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -35,6 +36,14 @@ from distkeras_grid.simulation.saved_state import read, write
 from distkeras_grid.simulation.server import Answer, SimulatedServer
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    ExchangeSpec,
+    LayoutSpec,
+    LimitsSpec,
+    RunSpec,
+    ScheduleSpec,
+)
 
 if TYPE_CHECKING:
     from distkeras_grid.simulation.learners import Learner, Stepper
@@ -348,11 +357,11 @@ class Simulation:
         window = plan.pop("window")
         return {
             **plan,
-            "rule": dict(self._settings.rule),
+            "rule": self._settings.spec.rule.to_json(),
             "communication_window": window or self._plan.epoch_window,
             "rows": self._settings.rows,
             "trainable_size": self._settings.trainable_size,
-            "statistics_size": self._settings.statistics_size,
+            "statistics_size": self._settings.spec.layout.statistics_size,
             "num_workers": self._cluster.workers,
             "cluster": self._cluster.to_json(),
         }
@@ -363,18 +372,27 @@ class Simulation:
 
 def _settings(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> ServerSettings:
     layout = learner.layout
+    spec = RunSpec(
+        algorithm=AlgorithmSpec(rule=spec_of(plan.rule), quorum=plan.quorum),
+        layout=LayoutSpec(
+            trainable_size=layout.trainable_size, statistics_size=layout.statistics_size
+        ),
+        schedule=ScheduleSpec(
+            rows=sum(len(rows) for rows in seats),
+            workers=len(seats),
+            batch_size=plan.batch_size,
+            window=plan.window,
+            epochs=plan.epochs,
+            epochs_per_window=plan.epochs_per_window,
+            shuffle=plan.shuffle,
+            seed=plan.seed,
+        ),
+        exchange=ExchangeSpec(compression=compression_spec(plan.compression)),
+        limits=LimitsSpec(
+            round_timeout=None if math.isinf(plan.round_timeout) else plan.round_timeout
+        ),
+    )
+    # Nobody listens; the names stand for themselves.
     return ServerSettings(
-        run="simulated",
-        seats=len(seats),
-        rule={"name": plan.rule.name, "parameters": plan.rule.parameters()},
-        trainable_size=layout.trainable_size,
-        statistics_size=layout.statistics_size,
-        rows=sum(len(rows) for rows in seats),
-        epochs=plan.epochs,
-        # Nobody listens; the names stand for themselves.
-        bind_host="simulated",
-        advertised_host="simulated",
-        round_timeout=plan.round_timeout,
-        quorum=plan.quorum,
-        compression=wire_of(plan.compression),
+        run="simulated", spec=spec, bind_host="simulated", advertised_host="simulated"
     )

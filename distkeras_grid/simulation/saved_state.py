@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -112,6 +113,8 @@ def _attributes(thing: Any) -> dict[str, Any]:
 
 
 def _is_fixed(thing: Any) -> bool:
+    if isinstance(thing, msgspec.Struct):
+        return type(thing).__struct_config__.frozen
     parameters = getattr(thing, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distkeras_grid.parameter_server.settings import ServerSettings
     from distkeras_grid.rules import Rule
     from distkeras_grid.spark.dataframes import Columns
+    from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.request import TrainRequest
 
@@ -62,7 +63,7 @@ def describe_run(
         "trainer": type(trainer).__name__,
         "run": settings.run,
         "master": master,
-        "rule": dict(settings.rule),
+        "rule": settings.spec.rule.to_json(),
         "arguments": plain(trainer.arguments()),
         "num_workers": settings.seats,
         "batch_size": trainer.batch_size,
@@ -80,7 +81,7 @@ def describe_run(
         "features": [{"name": field.name, **field.to_metadata()} for field in columns.features],
         "labels": [label.name for label in columns.labels],
         "trainable_size": settings.trainable_size,
-        "statistics_size": settings.statistics_size,
+        "statistics_size": settings.spec.layout.statistics_size,
         "versions": {
             "python": platform.python_version(),
             **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
@@ -147,35 +148,31 @@ def cautions(
     return [line for line in lines if line]
 
 
-def announce_run(
-    trainer: Trainer, settings: ServerSettings, rule: Rule, window: WindowChoice
-) -> list[str]:
+def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
     """Return what is said before a run, so that no default is a surprise.
 
     Parameters
     ----------
-    trainer : Trainer
-        Who trains.
-    settings : ServerSettings
-        What the server is told.
+    spec : RunSpec
+        The run.
     rule : Rule
-        The update rule.
+        Its update rule.
     window : WindowChoice
-        Batches between two exchanges.
+        Batches between two exchanges, and why.
     """
-    batch = trainer.batch_size
-    workers = f"{settings.seats} workers" if settings.seats > 1 else "1 worker"
-    batches = f"batch {batch}"
-    if settings.seats > 1:
-        batches += f" each, {batch * settings.seats} together"
+    workers = f"{spec.workers} workers" if spec.workers > 1 else "1 worker"
+    batches = f"batch {spec.batch_size}"
+    if spec.workers > 1:
+        batches += f" each, {spec.batch_size * spec.workers} together"
     way = "each way" if rule.answers else "to the driver"
-    if settings.compression:
+    if spec.compression:
         way += " before compression"
+    needed = spec.quorum_of(spec.workers)
     return [
-        f"{type(trainer).__name__}: {settings.rows} rows, {workers}, {batches}, "
+        f"{spec.algorithm.trainer}: {spec.rows} rows, {workers}, {batches}, "
         f"exchange {window} "
-        f"({settings.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}",
-        *choices(window, settings.quorum, settings.quorum_of(settings.seats), settings.seats),
+        f"({spec.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}",
+        *choices(window, spec.algorithm.quorum, needed, spec.workers),
     ]
 
 

@@ -14,7 +14,6 @@ from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
 from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
-from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.spark.addresses import port_note
@@ -34,12 +33,14 @@ from distkeras_grid.trainers.description import (
 from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.run import Run, RunLimits
+from distkeras_grid.trainers.specification import run_spec
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
 if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
+    from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.request import TrainRequest
     from distkeras_grid.weights import Vector
@@ -191,7 +192,8 @@ def _lay_out(
         trainer.num_epoch,
         slots=trainer.slots_travel,
     )
-    settings = _settings(trainer, checked, shows_center=observer.needs_center)
+    spec = run_spec(trainer, request, checked, shows_center=observer.needs_center)
+    settings = _settings(checked, spec)
     plan = _plan(trainer, request, checked, settings.run)
     master = str(checked.spark.sparkContext.master)
     description = describe_run(trainer, request, settings, plan.keywords, checked.columns, master)
@@ -213,9 +215,9 @@ def _lay_out(
         observer=observer,
         limits=RunLimits(
             workers=workers,
-            rows=settings.rows,
+            rows=spec.rows,
             epochs=trainer.num_epoch,
-            needed=settings.quorum_of(workers),
+            needed=spec.quorum_of(workers),
             start_timeout=trainer.start_timeout,
             silence_timeout=None if trainer.synchronous else trainer.round_timeout,
             shows_center=observer.needs_center,
@@ -232,7 +234,7 @@ def _lay_out(
                 checked.rows,
                 workers,
             ),
-            *announce_run(trainer, settings, checked.rule, checked.window),
+            *announce_run(spec, checked.rule, checked.window),
             *compression_notes(trainer.compression, trainer.num_epoch),
             *checked.warnings,
         ],
@@ -241,25 +243,16 @@ def _lay_out(
     )
 
 
-def _settings(trainer: Trainer, checked: Checked, *, shows_center: bool) -> ServerSettings:
+def _settings(checked: Checked, spec: RunSpec) -> ServerSettings:
     """Return what the server is told; it gives the run its name."""
     place = checked.place
     return ServerSettings(
-        run=f"{type(trainer).__name__}-{secrets.token_hex(4)}",
-        seats=checked.workers,
-        rule={"name": checked.rule.name, "parameters": checked.rule.parameters()},
-        trainable_size=checked.layout.trainable_size,
-        statistics_size=checked.layout.statistics_size,
-        rows=checked.rows,
-        epochs=trainer.num_epoch,
-        snapshots_per_epoch=1 if shows_center else 0,
+        run=f"{spec.algorithm.trainer}-{secrets.token_hex(4)}",
+        spec=spec,
         bind_host=place.bind_host,
         advertised_host=place.advertised_host,
         port=place.port,
         port_retries=place.port_retries,
-        round_timeout=trainer.round_timeout,
-        quorum=trainer.quorum,
-        compression=wire_of(trainer.compression),
     )
 
 

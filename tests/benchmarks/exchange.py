@@ -25,7 +25,8 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.process import ServerProcess
-from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.parameter_server.settings import ServerAddress
+from tests.specs import make_settings
 
 MEGABYTES = (2, 20, 100)
 CLIENTS = (1, 2, 4, 64)
@@ -66,16 +67,8 @@ def measure_exchanges(megabytes: int, clients: int, unix: bool) -> float:
     """Return exchanges per second of all clients together."""
     size = megabytes * 10**6 // 4
     key = new_key()
-    settings = ServerSettings(
-        run="bench",
-        seats=clients,
-        rule={"name": "downpour", "parameters": {}},
-        trainable_size=size,
-        statistics_size=0,
-        rows=1_000_000 * clients,
-        epochs=1,
-        bind_host="127.0.0.1",
-        advertised_host="127.0.0.1",
+    settings = make_settings(
+        run="bench", seats=clients, trainable_size=size, rows=1_000_000 * clients
     )
     context = multiprocessing.get_context("spawn")
     with ServerProcess(settings, np.zeros(size, np.float32), key) as server:

@@ -11,7 +11,6 @@ from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import from_changes, sparse_bytes
 from distkeras_grid.parameter_server.coordinator import Coordinator
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival
 from distkeras_grid.rules import (
     RULES,
@@ -22,6 +21,7 @@ from distkeras_grid.rules import (
     build_rule,
     propose_vector,
 )
+from tests.specs import make_settings
 
 PARAMETERS = {
     "adagrad": {"rate": 0.25},
@@ -178,16 +178,12 @@ def sparse_vector(seed):
 
 def played(rule, compression):
     """Two seats in turn; what each reply leads to, and its bytes."""
-    settings = ServerSettings(
-        run="test",
+    settings = make_settings(
+        rule=rule,
         seats=2,
-        rule={"name": rule.name, "parameters": rule.parameters()},
         trainable_size=290,
         statistics_size=10,
         rows=12,
-        epochs=1,
-        bind_host="127.0.0.1",
-        advertised_host="127.0.0.1",
         compression=compression,
     )
     coordinator = Coordinator(settings, np.random.default_rng(9).normal(size=300).astype("f"))

@@ -29,7 +29,7 @@ from distkeras_grid.spec import (
 def make_spec(**changes) -> RunSpec:
     spec = RunSpec(
         algorithm=AlgorithmSpec(rule=RuleSpec(name="elastic", parameters={"alpha": 0.1})),
-        layout=LayoutSpec(trainable=8, statistics=2),
+        layout=LayoutSpec(trainable_size=8, statistics_size=2),
         schedule=ScheduleSpec(rows=100, workers=4, batch_size=10, window=2),
     )
     return spec.change(**changes)
@@ -50,7 +50,7 @@ def everything() -> RunSpec:
             jit=False,
             compile={"optimizer": "sgd", "loss": None},
         ),
-        layout=LayoutSpec(trainable=8, statistics=2, slots=3),
+        layout=LayoutSpec(trainable_size=8, statistics_size=2, slots_size=3),
         schedule=ScheduleSpec(
             rows=100,
             workers=4,
@@ -86,6 +86,13 @@ def test_a_spec_travels_as_json_and_as_text(everything):
     assert RunSpec.from_json(make_spec().to_json()) != everything
 
 
+def test_no_two_sections_have_a_field_of_one_name(everything):
+    names = [
+        n for s in everything.__struct_fields__ for n in getattr(everything, s).__struct_fields__
+    ]
+    assert len(names) == len(set(names))
+
+
 def test_the_fixture_leaves_no_field_at_its_default(everything):
     for name in everything.__struct_fields__:
         section = getattr(everything, name)
@@ -115,9 +122,9 @@ def test_a_spec_cannot_be_changed_in_place(everything):
         ("schedule", {"window": 0}),
         ("schedule", {"seed": -1}),
         ("schedule", {"snapshots_per_epoch": -1}),
-        ("layout", {"trainable": 0}),
-        ("layout", {"statistics": -1}),
-        ("layout", {"slots": -1}),
+        ("layout", {"trainable_size": 0}),
+        ("layout", {"statistics_size": -1}),
+        ("layout", {"slots_size": -1}),
         ("algorithm", {"quorum": 0.4}),
         ("algorithm", {"quorum": 1.1}),
         ("algorithm", {"quorum": math.nan}),

@@ -7,7 +7,6 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.messages import WindowCommit
-from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival
 from distkeras_grid.rules import (
     AveragingRule,
@@ -21,6 +20,7 @@ from distkeras_grid.simulation.server import SimulatedServer
 from distkeras_grid.simulation.wire import SimulatedWire
 from tests.contracts.test_rules import built
 from tests.invariants.quadratics import build, descend, held, trained
+from tests.specs import make_settings
 
 RULES_BUILT = built()
 SENDING_CHANGES = [rule for rule in RULES_BUILT if rule.values[0].sends_changes]
@@ -123,17 +123,7 @@ def test_R2_an_elastic_worker_comes_back_from_the_center():
 
 @pytest.mark.parametrize("rule", RULES_BUILT)
 def test_R3_a_repeated_commit_changes_nothing(rule):
-    settings = ServerSettings(
-        run="test",
-        seats=1,
-        rule={"name": rule.name, "parameters": rule.parameters()},
-        trainable_size=6,
-        statistics_size=0,
-        rows=4,
-        epochs=1,
-        bind_host="nowhere",
-        advertised_host="nowhere",
-    )
+    settings = make_settings(rule=rule, trainable_size=6, rows=4)
     server = SimulatedServer(settings, np.ones(6), SimulatedWire(None, 6, rule))
     session = server.state.join(0, 0)
     server.ready(session, 4, np.empty(6))

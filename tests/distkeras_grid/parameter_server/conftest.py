@@ -15,23 +15,9 @@ from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
+from tests.specs import make_settings
 
 SIZE = 8
-
-
-def make_settings(**changes) -> ServerSettings:
-    defaults = {
-        "run": "test",
-        "seats": 1,
-        "rule": {"name": "downpour", "parameters": {}},
-        "trainable_size": SIZE,
-        "statistics_size": 0,
-        "rows": 100,
-        "epochs": 1,
-        "bind_host": "127.0.0.1",
-        "advertised_host": "127.0.0.1",
-    }
-    return ServerSettings(**{**defaults, **changes})
 
 
 def make_commit(sequence: int = 0, **changes) -> WindowCommit:

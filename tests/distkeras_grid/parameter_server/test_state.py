@@ -6,23 +6,19 @@ from hypothesis import strategies as st
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.messages import WindowCommit
-from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState
 from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
+from tests.specs import make_settings
 
 
 def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, quorum=1.0):
     return ServerState(
-        ServerSettings(
-            run="test",
+        make_settings(
+            rule=rule,
             seats=seats,
-            rule={"name": rule, "parameters": {}},
             trainable_size=4,
-            statistics_size=0,
             rows=rows,
             epochs=epochs,
-            bind_host="127.0.0.1",
-            advertised_host="127.0.0.1",
             snapshots_per_epoch=snapshots_per_epoch,
             quorum=quorum,
         )

@@ -23,23 +23,20 @@ from distkeras_grid.trainers.description import (
     compression_sentence,
     policies,
 )
+from tests.specs import make_spec
 
 
-class ADAG:
-    batch_size = 8
-    introduction = ""
-
-
-def announced(rule, seats=2, window=WindowChoice(4), compression=None):  # noqa: B008 - frozen
-    settings = SimpleNamespace(
+def announced(rule, workers=2, window=WindowChoice(4), compression=None):  # noqa: B008 - frozen
+    spec = make_spec(
+        rule=rule,
+        trainer="ADAG",
         rows=200,
-        seats=seats,
-        size=250_000,
+        workers=workers,
+        batch_size=8,
+        trainable_size=250_000,
         compression=compression,
-        quorum=1.0,
-        quorum_of=lambda seats: seats,
     )
-    return announce_run(ADAG(), settings, rule, window)
+    return announce_run(spec, rule, window)
 
 
 def test_the_size_of_an_exchange_is_that_of_the_weights():
@@ -55,7 +52,7 @@ def test_the_first_line_tells_what_no_argument_did():
 
 
 def test_a_rule_whose_replies_are_empty_sends_one_way_only():
-    (line,) = announced(SequentialRule(), seats=1, window=WindowChoice(None))
+    (line,) = announced(SequentialRule(), workers=1, window=WindowChoice(None))
     assert line == "ADAG: 200 rows, 1 worker, batch 8, exchange once an epoch (1 MB to the driver)"
 
 

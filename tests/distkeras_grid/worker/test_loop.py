@@ -18,11 +18,11 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import gather, sample_weights, train
+from tests.specs import make_settings
 
 ROWS, EPOCHS = 7, 3
 FIELD = Field("x", (1,), dtype="float32")
@@ -92,16 +92,11 @@ class Server:
         self._compression = compression
         self.rule = build_rule(rule, parameters)
         self.key = new_key()
-        settings = ServerSettings(
-            run="test",
-            seats=1,
-            rule={"name": rule, "parameters": parameters},
+        settings = make_settings(
+            rule=self.rule,
             trainable_size=ROWS,
-            statistics_size=0,
             rows=ROWS,
             epochs=EPOCHS,
-            bind_host="127.0.0.1",
-            advertised_host="127.0.0.1",
             compression=wire_of(compression),
         )
         self._stack = stack

@@ -16,11 +16,11 @@ from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.steps import Steps
+from tests.specs import make_settings
 
 pytestmark = pytest.mark.tensorflow
 
@@ -60,16 +60,12 @@ class Run:
         self.optimizer, self._stack, self._path = optimizer, stack, tmp_path
         layout = engine(optimizer).layout
         self.size, self.key = layout.size, new_key()
-        settings = ServerSettings(
-            run="test",
+        settings = make_settings(
+            rule="mean_gradient",
             seats=2,
-            rule={"name": "mean_gradient", "parameters": {}},
             trainable_size=layout.trainable_size,
-            statistics_size=0,
             rows=ROWS,
             epochs=EPOCHS,
-            bind_host="127.0.0.1",
-            advertised_host="127.0.0.1",
             snapshots_per_epoch=1,
             quorum=quorum,
             round_timeout=20.0,

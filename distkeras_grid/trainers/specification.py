@@ -1,0 +1,86 @@
+"""From a trainer's arguments, and what the checks have found, to the run as one value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    DataSpec,
+    ExchangeSpec,
+    LayoutSpec,
+    LimitsSpec,
+    RunSpec,
+    ScheduleSpec,
+)
+
+if TYPE_CHECKING:
+    from distkeras_grid.trainers.base import Trainer
+    from distkeras_grid.trainers.checking import Checked
+    from distkeras_grid.trainers.request import TrainRequest
+
+
+def run_spec(
+    trainer: Trainer, request: TrainRequest, checked: Checked, *, shows_center: bool
+) -> RunSpec:
+    """Return the run that a trainer was asked for.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Its arguments.
+    request : TrainRequest
+        Those of ``train``.
+    checked : Checked
+        What was found of model, data and cluster.
+    shows_center : bool
+        Whether the driver looks at the center at each epoch's end.
+    """
+    conf = checked.spark.sparkContext.getConf()
+    return RunSpec(
+        algorithm=AlgorithmSpec(
+            rule=spec_of(checked.rule),
+            trainer=type(trainer).__name__,
+            arguments=trainer.arguments(),
+            quorum=trainer.quorum,
+            optimizer_state=trainer.optimizer_state,
+            statistics=trainer.statistics,
+            own_start=trainer.own_start,
+            jit=trainer.jit,
+            compile=checked.compile_settings.to_json(),
+        ),
+        layout=LayoutSpec(
+            trainable_size=checked.layout.trainable_size,
+            statistics_size=checked.layout.statistics_size,
+        ),
+        schedule=ScheduleSpec(
+            rows=checked.rows,
+            workers=checked.workers,
+            batch_size=trainer.batch_size,
+            window=checked.window.batches,
+            epochs=trainer.num_epoch,
+            epochs_per_window=trainer.num_epoch if checked.window.once else 1,
+            shuffle=request.shuffle,
+            seed=request.seed,
+            bootstrap=trainer.seats_hold == "bootstrap",
+            snapshots_per_epoch=1 if shows_center else 0,
+        ),
+        exchange=ExchangeSpec(compression=compression_spec(trainer.compression)),
+        data=DataSpec(
+            source=request.data if isinstance(request.data, str) else "DataFrame",
+            features=tuple(
+                {"name": field.name, **field.to_metadata()} for field in checked.columns.features
+            ),
+            labels=tuple(label.name for label in checked.columns.labels),
+            sample_weight=checked.columns.weight,
+            class_weight=None if request.class_weight is None else dict(request.class_weight),
+            share=trainer.seats_hold,
+        ),
+        limits=LimitsSpec(
+            start_timeout=trainer.start_timeout,
+            round_timeout=trainer.round_timeout,
+            threads=int(conf.get("spark.task.cpus", "1") or 1),
+            gpu_sharing=trainer.gpu_sharing,
+        ),
+    )

@@ -1,0 +1,50 @@
+"""Runs and server settings for tests, by what matters to a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.rules import Rule, spec_of
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    CompressionSpec,
+    LayoutSpec,
+    RuleSpec,
+    RunSpec,
+    ScheduleSpec,
+)
+
+# Fields of `ServerSettings` beside the run's own.
+SERVER = ("run", "bind_host", "advertised_host", "port", "port_retries")
+
+
+def make_spec(rule: Any = "downpour", **changes: Any) -> RunSpec:
+    """Return a run of one worker and 100 rows, with some fields changed.
+
+    `rule` is a name, a rule, or its specification, as JSON or not; `compression` may be a name.
+    """
+    if isinstance(rule, str):
+        rule = RuleSpec(name=rule)
+    elif isinstance(rule, Rule):
+        rule = spec_of(rule)
+    elif isinstance(rule, dict):
+        rule = RuleSpec.from_json(rule)
+    compression = changes.get("compression")
+    if isinstance(compression, str):
+        changes["compression"] = CompressionSpec(name=compression)
+    spec = RunSpec(
+        algorithm=AlgorithmSpec(rule=rule),
+        layout=LayoutSpec(trainable_size=8),
+        schedule=ScheduleSpec(rows=100, batch_size=1, window=1),
+    )
+    if "seats" in changes:
+        changes["workers"] = changes.pop("seats")
+    return spec.change(**changes)
+
+
+def make_settings(**changes: Any) -> ServerSettings:
+    """Return the settings of a server on this host for a run of `make_spec`."""
+    server = {"run": "test", "bind_host": "127.0.0.1", "advertised_host": "127.0.0.1"}
+    server |= {name: changes.pop(name) for name in SERVER if name in changes}
+    return ServerSettings(spec=make_spec(**changes), **server)
