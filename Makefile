@@ -9,7 +9,13 @@ READY := .venv/.ready
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test test-faults check check-airflow lint types layers quick fmt bench clean
+# Two processes side by side; make test PROCESSES=0 takes one, which a debugger can stop.
+PROCESSES ?= 2
+PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
+CORE := not cluster and not notebook and not hadoop and not faults
+
+.PHONY: help setup demo test test-core test-full test-faults test-hadoop check check-airflow lint \
+	types layers quick fmt bench clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,14 +34,20 @@ $(READY): setup.py constraints.txt
 demo: setup ## tile the sample images, train by two workers, write a report with pictures
 	@$(BIN)/python jobs/demo.py
 
-test: setup ## every test of this machine: quick ones, Spark, a standalone cluster, Hadoop, notebooks
-	@$(BIN)/python -m pytest -q
+test: setup ## what a change can break: test-core, and one journey each on a cluster, HDFS and YARN
+	@$(PYTEST)
 
-test-faults: setup ## kill workers, executors, server and driver of runs on a standalone cluster, minutes
+test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, Spark, TensorFlow
+	@$(PYTEST) -m "$(CORE) and not full"
+
+test-full: setup ## every test: also each notebook, each fault, each way to submit; before a change is done
+	@$(PYTEST) -m ""
+
+test-faults: setup ## kill workers, executors, server and driver of runs on a standalone cluster
 	@$(BIN)/python -m pytest -q -m faults tests/faults
 
-test-hadoop: setup ## what runs on a real HDFS and YARN, which the tests start; part of make test
-	@$(BIN)/python -m pytest -q -m hadoop tests/hadoop
+test-hadoop: setup ## all that runs on a real HDFS and YARN, which the tests start
+	@$(BIN)/python -m pytest -q -m hadoop tests
 
 check-airflow: setup ## import the Airflow example with Airflow, in an environment of its own (minutes)
 	@test -x build/airflow/bin/airflow || { "$(PYTHON)" -m venv build/airflow && \
@@ -56,7 +68,7 @@ layers: setup
 	@$(BIN)/lint-imports --no-cache
 
 quick: setup ## tests without a JVM and without TensorFlow, seconds
-	@$(BIN)/python -m pytest -q -m "not spark and not tensorflow and not cluster and not notebook and not hadoop"
+	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not full"
 
 fmt: setup ## format the sources
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

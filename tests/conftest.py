@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster import JAVA_OPTIONS
+from tests.cluster import JAVA_OPTIONS, Cluster, standalone_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,31 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Every driver's JVM, in subprocesses and notebooks too: on two cores the second compiler costs a
 # test's short queries more than it gains.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+
+#: What shares a sandbox or a cluster stays in one process. The longest come first, so that no
+#: process ends long before the other.
+GROUPS = ("hadoop", "cluster", "notebook", "spark", "tensorflow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its group (pytest -n 2), and put the groups in order."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        kinds = [name for name in GROUPS if item.get_closest_marker(name)]
+        shared = [name for name in kinds if name in ("hadoop", "cluster")]
+        # The tests of a file share its fixtures.
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
+        rank = GROUPS.index(kinds[0]) if kinds else len(GROUPS)
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    items.sort(key=lambda item: ranks[item.path])
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone master with two workers of one core each, for all tests on one."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import pytest
 from tests.cluster import driver_environment
 from tests.faults.counting import attempts, lives, worker_pid
 
-pytestmark = [pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
+pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
 
 ROWS, EPOCHS = 600, 40
 TIMEOUT = 240.0

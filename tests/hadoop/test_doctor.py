@@ -9,7 +9,7 @@ import pytest
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.spark.memory import ModelSize, executor_overhead_mb
 
-pytestmark = [pytest.mark.hadoop, pytest.mark.slow]
+pytestmark = [pytest.mark.hadoop]
 
 
 def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):

@@ -24,7 +24,7 @@ from distkeras_grid import ADAG, read_tiles
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.sandbox.cluster import Sandbox
 
-pytestmark = [pytest.mark.hadoop, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.spark]
 
 SPEC = TileSpec(64, overlap=0.5, angles=(0, 30))
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hdfs import InsecureClient
 
-from tests.cluster import standalone_cluster
+from tests.cluster import Cluster
 from tests.hadoop.conftest import Grid
 
-pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.tensorflow]
 
 CLASSES = ("class0", "class1", "class2")
 ROOT = "/jobs"
@@ -130,17 +130,16 @@ def test_evaluation_in_cluster_mode(
 
 
 def test_a_standalone_master_reads_and_writes_hdfs(
-    grid: Grid, client: InsecureClient, project: Path, tiles: str, tmp_path: Path
+    grid: Grid, client: InsecureClient, project: Path, tiles: str, cluster: Cluster
 ) -> None:
     hadoop = {"HADOOP_CONF_DIR": grid.environment()["HADOOP_CONF_DIR"]}
-    with standalone_cluster(tmp_path) as cluster:
-        ended = cluster.submit(
-            *("--py-files", str(project / "tests" / "jobs" / "small_net.py")),
-            str(project / "jobs" / "train.py"),
-            *("--data", tiles, "--split", "train", "--model", "small_net:build"),
-            *("--features", "image", "--epochs", "2", "--batch-size", "8", "--workers", "2"),
-            *("--output", f"hdfs://{ROOT}/run-standalone"),
-            **hadoop,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        check_run(client, f"{ROOT}/run-standalone", cluster.url)
+    ended = cluster.submit(
+        *("--py-files", str(project / "tests" / "jobs" / "small_net.py")),
+        str(project / "jobs" / "train.py"),
+        *("--data", tiles, "--split", "train", "--model", "small_net:build"),
+        *("--features", "image", "--epochs", "2", "--batch-size", "8", "--workers", "2"),
+        *("--output", f"hdfs://{ROOT}/run-standalone"),
+        **hadoop,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    check_run(client, f"{ROOT}/run-standalone", cluster.url)

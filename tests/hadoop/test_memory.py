@@ -9,7 +9,7 @@ import pytest
 
 from distkeras_grid.spark.memory import MB, ModelSize, executor_overhead_mb
 
-pytestmark = [pytest.mark.hadoop, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 
 JOB = Path(__file__).with_name("memory_job.py")
 

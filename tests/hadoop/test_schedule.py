@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.hadoop.conftest import Grid
 
-pytestmark = [pytest.mark.hadoop, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 
 NIGHTS = """
 import json, sys

@@ -18,7 +18,7 @@ from distkeras_grid.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from tests.hadoop.conftest import Grid
 
-pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow]
 
 ROOT = "/submit"
 # Without Spark's page: in client mode its start and YARN's filter for it may meet (a race in Spark

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
 
 def idx_of(array):

@@ -13,7 +13,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.trainers.saved_run import load
 
-pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
 SIDE, CLASSES, ALPHA = 32, 3, 0.35
 FIELD = Field("image", (SIDE, SIDE, 1), scale=1 / 255, classes=("lying", "standing", "plain"))

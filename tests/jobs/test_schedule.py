@@ -137,7 +137,6 @@ def job(work, capsys):
 
 @pytest.mark.spark
 @pytest.mark.tensorflow
-@pytest.mark.slow
 def test_two_nights_and_two_weeks(spark, job, work, samples, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)  # small_net lies here
     night = (

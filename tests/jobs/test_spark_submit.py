@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.tensorflow]
 
 CLASSES = ("class0", "class1", "class2")
 

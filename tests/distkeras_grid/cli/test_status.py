@@ -40,7 +40,6 @@ def test_an_application_in_words():
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_a_resource_manager_that_is_not_there_is_told_soon(tmp_path, capsys, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -13,11 +13,10 @@ import pytest
 from distkeras_grid.submission.archive import Environment, build
 from distkeras_grid.submission.distributions import installed
 from distkeras_grid.submission.interpreter import this_interpreter
-from tests.cluster import driver_environment, standalone_cluster
+from tests.cluster import Cluster, driver_environment
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="archives are packed on Linux"),
 ]
 
@@ -37,29 +36,29 @@ def looked_up():
 """
 
 
-def test_executors_have_the_shipped_python_and_the_exit_code_comes_through(tmp_path: Path):
+def test_executors_have_the_shipped_python_and_the_exit_code_comes_through(
+    cluster: Cluster, tmp_path: Path
+):
     package = installed(metadata.distribution("psutil"))
     archive = tmp_path / "small.tar.gz"
     build(Environment(this_interpreter(), (package,)), archive, lambda _: None)
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "helping.py").write_text(HELPING)
-    (tmp_path / "cluster").mkdir()
     command = Path(sys.executable).with_name("distkeras-grid")
-    with standalone_cluster(tmp_path / "cluster") as cluster:
-        done = subprocess.run(
-            [
-                *(str(command), "submit", "--master", cluster.url, "--environment", str(archive)),
-                *("--executor-memory", "512m", "--driver-memory", "512m"),
-                *("--py-files", str(tmp_path / "helping.py"), str(tmp_path / "program.py")),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=tmp_path,
-            # What executors would take if nothing were shipped.
-            env={**driver_environment(), "PYSPARK_PYTHON": "/nowhere/python"},
-        )
+    done = subprocess.run(
+        [
+            *(str(command), "submit", "--master", cluster.url, "--environment", str(archive)),
+            *("--executor-memory", "512m", "--driver-memory", "512m"),
+            *("--py-files", str(tmp_path / "helping.py"), str(tmp_path / "program.py")),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        # What executors would take if nothing were shipped.
+        env={**driver_environment(), "PYSPARK_PYTHON": "/nowhere/python"},
+    )
     assert done.returncode == 17, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("SEEN "))
     seen = json.loads(line.removeprefix("SEEN "))
