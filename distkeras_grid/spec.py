@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.weights import Section, sections_of_sizes, vector_size
 
 #: What becomes of a worker's optimizer state from window to window.
 OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
@@ -159,9 +160,14 @@ class LayoutSpec(Value, frozen=True):
         _within("slots_size", self.slots_size, 0)
 
     @property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections of the vector."""
+        return sections_of_sizes(self.trainable_size, self.statistics_size, self.slots_size)
+
+    @property
     def size(self) -> int:
         """Scalars in the vector."""
-        return self.trainable_size + self.statistics_size + self.slots_size
+        return vector_size(self.sections)
 
 
 class ScheduleSpec(Value, frozen=True):

@@ -1,17 +1,28 @@
-"""A model's float variables as one flat vector.
+"""A model's variables as sections of one flat vector.
 
 The flat ``float32`` vector is what workers, wire, rules and snapshots exchange; it is cut into
-arrays only at the Keras border. First come the trainable variables in the model's order, then the
-statistics: the float variables that training changes without a gradient (the means and variances
-of batch normalization). Frozen weights, integers and random-generator state are not in it.
+arrays only at the Keras border. Its sections follow each other without a gap:
+
+=============== ================================================================ =========
+section         variables                                                        policy
+=============== ================================================================ =========
+``trainable``   the trainable variables in the model's order                     ``rule``
+``statistics``  float variables that training changes without a gradient, such   ``average``
+                as the means and variances of batch normalization
+``slots``       the optimizer's float variables, where they are averaged too     ``average``
+=============== ================================================================ =========
+
+Frozen weights are in none of them. What one worker hands to another (an optimizer's whole state,
+with its integers) is not part of the vector: it is a section of its own, in the variables' own
+types, see `StateSection`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,38 +30,144 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import ConfigurationError
 
 Vector: TypeAlias = NDArray[np.float32]
+#: The sections of a vector, in their order.
+SectionName: TypeAlias = Literal["trainable", "statistics", "slots"]
+#: How the server folds a section: by the run's update rule, or by averaging.
+Policy: TypeAlias = Literal["rule", "average"]
+
+SECTIONS: tuple[SectionName, ...] = get_args(SectionName)
+POLICIES: Mapping[SectionName, Policy] = {
+    "trainable": "rule",
+    "statistics": "average",
+    "slots": "average",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Name and shape of one variable.
+    """Name, shape and type of one variable.
 
     Parameters
     ----------
     path : str
-        Where it stands in the model, such as ``"dense/kernel"``.
+        Its place in the model, such as ``"dense/kernel"``.
     shape : tuple of int
         Its shape; ``()`` for a scalar.
+    dtype : str, default "float32"
+        Its NumPy type.
     """
 
     path: str
     shape: tuple[int, ...]
+    dtype: str = "float32"
 
     @property
     def size(self) -> int:
         """Number of scalars."""
         return math.prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
 
-@dataclass(frozen=True)
-class WeightLayout:
-    """The order and the shapes of a model's variables in the flat vector.
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A named slice of a vector.
 
     Parameters
     ----------
-    trainable, statistics : tuple of Variable
-        What the update rules act on, and what is averaged beside it: statistics, and behind them
-        the optimizer's state where that travels.
+    name : {"trainable", "statistics", "slots"}
+        Which section.
+    start, stop : int
+        The slice, in scalars.
+    variables : tuple of Variable
+        What is in it; empty where only its size is known, as in a shard.
+    """
+
+    name: SectionName
+    start: int
+    stop: int
+    variables: tuple[Variable, ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        """How the server folds it."""
+        return POLICIES[self.name]
+
+    @property
+    def span(self) -> slice:
+        """The slice of the vector."""
+        return slice(self.start, self.stop)
+
+    @property
+    def size(self) -> int:
+        """Number of scalars."""
+        return self.stop - self.start
+
+
+def sections_of_sizes(trainable: int, statistics: int = 0, slots: int = 0) -> tuple[Section, ...]:
+    """Return the sections of a vector of which only the sizes are known.
+
+    Parameters
+    ----------
+    trainable, statistics, slots : int
+        Number of scalars in each.
+
+    Examples
+    --------
+    >>> [(section.start, section.stop) for section in sections_of_sizes(4, 2)]
+    [(0, 4), (4, 6), (6, 6)]
+    """
+    return _in_order(zip(SECTIONS, (trainable, statistics, slots), ((), (), ()), strict=True))
+
+
+def shard_sections(sections: Sequence[Section], start: int, stop: int) -> tuple[Section, ...]:
+    """Return the sections of a shard, a slice of the whole vector.
+
+    Parameters
+    ----------
+    sections : sequence of Section
+        The sections of the whole vector.
+    start, stop : int
+        The slice, in scalars.
+
+    Returns
+    -------
+    tuple of Section
+        In places of the shard's own vector, which begins at 0.
+
+    Examples
+    --------
+    >>> [(s.name, s.size) for s in shard_sections(sections_of_sizes(4, 2), start=3, stop=6)]
+    [('trainable', 1), ('statistics', 2), ('slots', 0)]
+    """
+    cut = [
+        (section.name, max(0, min(section.stop, stop) - max(section.start, start)), ())
+        for section in sections
+    ]
+    return _in_order(cut)
+
+
+def vector_size(sections: Sequence[Section]) -> int:
+    """Return the number of scalars in the vector that has these sections."""
+    return sections[-1].stop if sections else 0
+
+
+@dataclass(frozen=True)
+class WeightLayout:
+    """The sections of a model's flat vector, and the variables in each.
+
+    Parameters
+    ----------
+    trainable, statistics, slots : tuple of Variable
+        The variables of each section, all ``float32``.
+
+    Raises
+    ------
+    ConfigurationError
+        If a variable has another type.
 
     Examples
     --------
@@ -60,30 +177,56 @@ class WeightLayout:
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     >>> [array.shape for array in layout.unflatten(vector)]
     [(2, 3), (3,)]
+    >>> layout.section("statistics").span
+    slice(6, 9, None)
     """
 
     trainable: tuple[Variable, ...]
     statistics: tuple[Variable, ...] = ()
+    slots: tuple[Variable, ...] = ()
+
+    def __post_init__(self) -> None:
+        for variable in self.variables:
+            if variable.dtype != "float32":
+                raise ConfigurationError(
+                    f"A flat vector holds float32 variables only. Received: {variable.path!r} of "
+                    f"type {variable.dtype}."
+                )
 
     @property
     def variables(self) -> tuple[Variable, ...]:
         """All variables in the order of the vector."""
-        return self.trainable + self.statistics
+        return self.trainable + self.statistics + self.slots
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """All sections in the order of the vector; some may be empty."""
+        parts = (self.trainable, self.statistics, self.slots)
+        return _in_order((name, _size(v), v) for name, v in zip(SECTIONS, parts, strict=True))
+
+    def section(self, name: SectionName) -> Section:
+        """Return one of the sections."""
+        return self.sections[SECTIONS.index(name)]
 
     @property
     def trainable_size(self) -> int:
-        """Number of scalars that the update rules act on."""
-        return sum(variable.size for variable in self.trainable)
+        """Number of scalars that the update rule acts on."""
+        return _size(self.trainable)
 
     @property
     def statistics_size(self) -> int:
         """Number of scalars in the statistics."""
-        return sum(variable.size for variable in self.statistics)
+        return _size(self.statistics)
+
+    @property
+    def slots_size(self) -> int:
+        """Number of scalars of the optimizer's state."""
+        return _size(self.slots)
 
     @property
     def size(self) -> int:
         """Number of scalars in the vector."""
-        return self.trainable_size + self.statistics_size
+        return _size(self.variables)
 
     def flatten(self, arrays: Sequence[NDArray[Any]]) -> Vector:
         """Copy arrays into a new flat vector.
@@ -91,7 +234,7 @@ class WeightLayout:
         Parameters
         ----------
         arrays : sequence of ndarray
-            One array for each variable, trainable first.
+            One array for each of `variables`.
 
         Returns
         -------
@@ -105,7 +248,7 @@ class WeightLayout:
         """
         if len(arrays) != len(self.variables):
             raise ConfigurationError(
-                f"The layout has {len(self.variables)} variables, {len(arrays)} arrays came in."
+                f"The layout has {len(self.variables)} variables. Received: {len(arrays)} arrays."
             )
         vector = np.empty(self.size, dtype=np.float32)
         for variable, part, array in zip(
@@ -113,7 +256,7 @@ class WeightLayout:
         ):
             if np.shape(array) != variable.shape:
                 raise ConfigurationError(
-                    f"{variable.path} has shape {variable.shape}, {np.shape(array)} came in."
+                    f"{variable.path} has shape {variable.shape}. Received: {np.shape(array)}."
                 )
             part[...] = array
         return vector
@@ -138,7 +281,7 @@ class WeightLayout:
         """
         if vector.shape != (self.size,):
             raise ConfigurationError(
-                f"The layout needs a vector of shape ({self.size},), {vector.shape} came in."
+                f"The layout needs a vector of shape ({self.size},). Received: {vector.shape}."
             )
         views = []
         start = 0
@@ -150,8 +293,8 @@ class WeightLayout:
     def to_json(self) -> dict[str, Any]:
         """Return the layout as plain JSON values."""
         return {
-            part: [{"path": variable.path, "shape": list(variable.shape)} for variable in variables]
-            for part, variables in (("trainable", self.trainable), ("statistics", self.statistics))
+            section.name: [_to_json(variable) for variable in section.variables]
+            for section in self.sections
         }
 
     @classmethod
@@ -169,18 +312,144 @@ class WeightLayout:
             If the mapping is no layout.
         """
         try:
-            trainable, statistics = (
-                tuple(
-                    Variable(str(entry["path"]), tuple(int(length) for length in entry["shape"]))
-                    for entry in data[part]
-                )
-                for part in ("trainable", "statistics")
+            if set(data) != set(SECTIONS):
+                raise KeyError(*set(data) ^ set(SECTIONS))
+            parts = {name: tuple(map(_from_json, data[name])) for name in SECTIONS}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"A layout has the sections {', '.join(SECTIONS)}, each a list of variables with "
+                f"path, shape and dtype. Received: {data!r}."
+            ) from error
+        return cls(**parts)
+
+
+@dataclass(frozen=True)
+class StateSection:
+    """Variables of any types that one worker hands to another, one behind the other as bytes.
+
+    Parameters
+    ----------
+    variables : tuple of Variable
+        In their order.
+
+    Examples
+    --------
+    >>> state = StateSection((Variable("iteration", (), "int64"), Variable("v", (2,))))
+    >>> data = state.pack([np.int64(7), np.array([1, 2], np.float32)])
+    >>> data.nbytes, [array.tolist() for array in state.unpack(data)]
+    (16, [7, [1.0, 2.0]])
+    """
+
+    variables: tuple[Variable, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return sum(variable.nbytes for variable in self.variables)
+
+    def pack(self, arrays: Sequence[Any]) -> NDArray[np.uint8]:
+        """Copy arrays into one new buffer.
+
+        Parameters
+        ----------
+        arrays : sequence of ndarray
+            One for each variable, in its shape and type.
+
+        Returns
+        -------
+        ndarray
+            Shape ``(nbytes,)``, ``uint8``.
+
+        Raises
+        ------
+        ConfigurationError
+            If the number of arrays, a shape or a type is another.
+        """
+        if len(arrays) != len(self.variables):
+            raise ConfigurationError(
+                f"The state has {len(self.variables)} variables. Received: {len(arrays)} arrays."
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigurationError(f"No weight layout: {data!r} came in.") from error
-        return cls(trainable, statistics)
+        data = np.empty(self.nbytes, np.uint8)
+        for variable, span, given in zip(self.variables, self._spans(), arrays, strict=True):
+            array = np.asarray(given)
+            if array.shape != variable.shape or array.dtype != variable.dtype:
+                raise ConfigurationError(
+                    f"{variable.path} has shape {variable.shape} and type {variable.dtype}. "
+                    f"Received: {array.shape} and {array.dtype}."
+                )
+            data[span] = np.frombuffer(array.tobytes(), np.uint8)
+        return data
+
+    def unpack(self, data: NDArray[np.uint8]) -> list[NDArray[Any]]:
+        """Cut a buffer into views, one for each variable.
+
+        Parameters
+        ----------
+        data : ndarray
+            What `pack` returned, shape ``(nbytes,)``, ``uint8``.
+
+        Raises
+        ------
+        ConfigurationError
+            If the buffer has another size.
+        """
+        if data.shape != (self.nbytes,):
+            raise ConfigurationError(
+                f"The state has {self.nbytes} bytes. Received: {data.size} bytes."
+            )
+        pairs = zip(self.variables, self._spans(), strict=True)
+        return [data[span].view(v.dtype).reshape(v.shape) for v, span in pairs]
+
+    def _spans(self) -> Iterator[slice]:
+        start = 0
+        for variable in self.variables:
+            yield slice(start, start + variable.nbytes)
+            start += variable.nbytes
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the section as plain JSON values."""
+        return [_to_json(variable) for variable in self.variables]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> StateSection:
+        """Build the section that `to_json` described.
+
+        Raises
+        ------
+        ConfigurationError
+            If the values are no section.
+        """
+        try:
+            return cls(tuple(map(_from_json, data)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"A state is a list of variables with path, shape and dtype. Received: {data!r}."
+            ) from error
 
 
 def empty_vector(size: int) -> Vector:
     """Return a new flat vector of `size` scalars, ``float32``, with nothing written to it."""
     return np.empty(size, dtype=np.float32)
+
+
+def _in_order(
+    parts: Iterable[tuple[SectionName, int, tuple[Variable, ...]]],
+) -> tuple[Section, ...]:
+    sections, start = [], 0
+    for name, size, variables in parts:
+        sections.append(Section(name, start, start + size, variables))
+        start += size
+    return tuple(sections)
+
+
+def _size(variables: Iterable[Variable]) -> int:
+    return sum(variable.size for variable in variables)
+
+
+def _to_json(variable: Variable) -> dict[str, Any]:
+    return {"path": variable.path, "shape": list(variable.shape), "dtype": variable.dtype}
+
+
+def _from_json(data: Mapping[str, Any]) -> Variable:
+    dtype = np.dtype(str(data["dtype"])).name
+    return Variable(str(data["path"]), tuple(int(length) for length in data["shape"]), dtype)

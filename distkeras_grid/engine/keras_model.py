@@ -25,16 +25,19 @@ class ModelVariables:
         In the model's order.
     statistics : tuple of keras.Variable
         Float variables without gradient of layers that train, such as the moving mean and
-        variance of batch normalization; behind them the optimizer's, where these travel.
+        variance of batch normalization.
+    slots : tuple of keras.Variable, default ()
+        The optimizer's, where these travel.
     """
 
     trainable: tuple[Any, ...]
     statistics: tuple[Any, ...]
+    slots: tuple[Any, ...] = ()
 
     @property
     def all(self) -> tuple[Any, ...]:
-        """Trainable variables, then statistics."""
-        return self.trainable + self.statistics
+        """All variables in the order of the vector."""
+        return self.trainable + self.statistics + self.slots
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -57,7 +60,7 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     model : keras.Model
         A model that is built.
     slots : bool, default False
-        Whether the optimizer's state is among them, as statistics.
+        Whether the optimizer's state travels, too.
 
     Raises
     ------
@@ -86,7 +89,7 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
                 f"variable {variable.path!r} is {variable.dtype}; weights travel as float32, so "
                 "build the model with float32 weights (a mixed precision policy keeps them so)"
             )
-    return ModelVariables(trainable, statistics + (optimizer_slots(model) if slots else ()))
+    return ModelVariables(trainable, statistics, optimizer_slots(model) if slots else ())
 
 
 def optimizer_slots(model: Any) -> tuple[Any, ...]:
@@ -115,7 +118,11 @@ def weight_layout(model: Any, *, slots: bool = False) -> WeightLayout:
         As in `model_variables`.
     """
     variables = model_variables(model, slots=slots)
-    return WeightLayout(_described(variables.trainable), _described(variables.statistics))
+    return WeightLayout(
+        _described(variables.trainable),
+        _described(variables.statistics),
+        _described(variables.slots),
+    )
 
 
 def normalizations(model: Any) -> list[Any]:
@@ -157,14 +164,27 @@ def set_flat_statistics(model: Any, vector: np.ndarray[Any, np.dtype[np.float64]
             start += size
 
 
-def get_flat_weights(model: Any, *, slots: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return a model's weights as a new flat vector, in the order of `weight_layout`."""
-    arrays = [np.asarray(variable) for variable in model_variables(model, slots=slots).all]
-    return weight_layout(model, slots=slots).flatten(arrays)
+def get_flat_weights(
+    model: Any, layout: WeightLayout | None = None
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return what a model's variables hold as a new flat vector.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    layout : WeightLayout, optional
+        Which sections the vector has; default the weights alone, without the optimizer's state.
+    """
+    layout = layout or weight_layout(model)
+    variables = model_variables(model, slots=bool(layout.slots)).all
+    return layout.flatten([np.asarray(variable) for variable in variables])
 
 
 def set_flat_weights(
-    model: Any, vector: np.ndarray[Any, np.dtype[np.float32]], *, slots: bool = False
+    model: Any,
+    vector: np.ndarray[Any, np.dtype[np.float32]],
+    layout: WeightLayout | None = None,
 ) -> None:
     """Write a flat vector into a model.
 
@@ -174,11 +194,12 @@ def set_flat_weights(
         A model that is built.
     vector : ndarray
         Shape ``(layout.size,)``, ``float32``.
-    slots : bool, default False
-        Whether the optimizer's state is in it.
+    layout : WeightLayout, optional
+        Which sections the vector has; default the weights alone, without the optimizer's state.
     """
-    parts = weight_layout(model, slots=slots).unflatten(vector)
-    for variable, part in zip(model_variables(model, slots=slots).all, parts, strict=True):
+    layout = layout or weight_layout(model)
+    variables = model_variables(model, slots=bool(layout.slots)).all
+    for variable, part in zip(variables, layout.unflatten(vector), strict=True):
         variable.assign(part)
 
 

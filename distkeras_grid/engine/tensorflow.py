@@ -69,7 +69,7 @@ class TensorFlowEngine:
         Of the look-ahead.
     optimizer_state : {"keep", "reset", "average"}, default "keep"
         Whether the model's own optimizer goes on from window to window, begins each as new, or
-        takes its state from the vector, where it stands behind the statistics.
+        takes its state from the vector, which has a section for it.
 
     Attributes
     ----------

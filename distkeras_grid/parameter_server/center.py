@@ -7,21 +7,22 @@ call: a commit is folded at once or not at all, and every reply is one version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.errors import DataError, ParameterServerError
 from distkeras_grid.rules import AsynchronousRule, CommitInfo, Memory, Rule, SynchronousRule
 from distkeras_grid.rules.statistics import combine_statistics, fold_statistics
-from distkeras_grid.weights import Vector
+from distkeras_grid.weights import Section, Vector, vector_size
 
 CHUNK = 65536
 
 
-def _chunks(start: int, stop: int) -> Iterator[slice]:
-    for begin in range(start, stop, CHUNK):
-        yield slice(begin, min(begin + CHUNK, stop))
+def _chunks(size: int) -> Iterator[slice]:
+    for begin in range(0, size, CHUNK):
+        yield slice(begin, begin + CHUNK)
 
 
 def is_finite(vector: Vector) -> bool:
@@ -37,7 +38,7 @@ def is_finite(vector: Vector) -> bool:
     >>> is_finite(np.array([3e38, 3e38], np.float32)), is_finite(np.array([np.nan], np.float32))
     (True, False)
     """
-    return all(bool(np.isfinite(vector[chunk]).all()) for chunk in _chunks(0, vector.size))
+    return all(bool(np.isfinite(vector[chunk]).all()) for chunk in _chunks(vector.size))
 
 
 class Center:
@@ -48,9 +49,9 @@ class Center:
     rule : Rule
         What the trainable part obeys.
     vector : ndarray
-        The initial ``[trainable | statistics]``, ``float32``; changes in place.
-    trainable_size : int
-        Length of the trainable part.
+        The initial weights, ``float32``; changes in place.
+    sections : sequence of Section
+        Its sections: the rule acts on one of them, the others are averaged.
     seats : int
         Number of workers.
 
@@ -60,20 +61,18 @@ class Center:
         As it is now; of the first seat, where each has a center of its own.
     """
 
-    def __init__(self, rule: Rule, vector: Vector, trainable_size: int, seats: int) -> None:
+    def __init__(self, rule: Rule, vector: Vector, sections: Sequence[Section], seats: int) -> None:
         self.vector = vector
         self._members = [vector] * seats
         if rule.separate:
             self._members[1:] = [vector.copy() for _ in range(1, seats)]
         self._rule = rule
-        self._cut = trainable_size
+        (self._ruled,) = (each.span for each in sections if each.policy == "rule")
+        self._averaged = [each.span for each in sections if each.policy == "average"]
         self._seats = seats
-        dtype = vector.dtype
-        self._shared = [np.zeros(trainable_size, dtype) for _ in range(rule.shared_vectors)]
-        self._own = [
-            [np.zeros(trainable_size, dtype) for _ in range(rule.seat_vectors)]
-            for _ in range(seats)
-        ]
+        ruled = vector[self._ruled]
+        self._shared = [np.zeros_like(ruled) for _ in range(rule.shared_vectors)]
+        self._own = [[np.zeros_like(ruled) for _ in range(rule.seat_vectors)] for _ in range(seats)]
 
     def greet(self, seat: int, out: Vector) -> None:
         """Give the center to a seat that starts.
@@ -86,7 +85,7 @@ class Center:
             Gets the center.
         """
         vector = self._members[seat]
-        self._rule.greet(vector[: self._cut], self._memory(seat))
+        self._rule.greet(vector[self._ruled], self._memory(seat))
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
@@ -112,12 +111,14 @@ class Center:
         if not isinstance(rule, AsynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds rounds, one commit came in.")
         vector, memory = self._members[commit.seat], self._memory(commit.seat)
-        for chunk in _chunks(0, self._cut):
-            kept = [each[chunk] for each in memory]
-            rule.fold(vector[chunk], payload[chunk], commit, kept)
+        center, sent = vector[self._ruled], payload[self._ruled]
+        for chunk in _chunks(center.size):
+            rule.fold(center[chunk], sent[chunk], commit, [each[chunk] for each in memory])
         workers = 1 if rule.separate else self._seats
-        for chunk in _chunks(self._cut, vector.size):
-            fold_statistics(vector[chunk], payload[chunk], workers)
+        for part in self._averaged:
+            center, sent = vector[part], payload[part]
+            for chunk in _chunks(center.size):
+                fold_statistics(center[chunk], sent[chunk], workers)
 
     def combine(self, payloads: Sequence[Vector], commits: Sequence[CommitInfo]) -> None:
         """Fold one round, and turn every commit of it into its reply.
@@ -137,11 +138,9 @@ class Center:
         rule = self._rule
         if not isinstance(rule, SynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds commits, a round came in.")
-        for chunk in _chunks(0, self._cut):
-            rule.combine(self.vector[chunk], [payload[chunk] for payload in payloads], commits)
-        for chunk in _chunks(self._cut, self.vector.size):
-            parts = [payload[chunk] for payload in payloads]
-            combine_statistics(self.vector[chunk], parts, commits)
+        self._combine(self._ruled, payloads, commits, rule.combine)
+        for part in self._averaged:
+            self._combine(part, payloads, commits, combine_statistics)
 
     def repeat(self, payload: Vector, seat: int) -> None:
         """Turn a commit that is in the center, or is too late for it, into its reply.
@@ -153,10 +152,77 @@ class Center:
         seat : int
             Where it came from.
         """
-        cut, vector = self._cut, self._members[seat]
-        self._rule.repeat(vector[:cut], payload[:cut])
-        np.copyto(payload[cut:], vector[cut:])
-        self._rule.greet(vector[:cut], self._memory(seat))
+        vector = self._members[seat]
+        self._rule.repeat(vector[self._ruled], payload[self._ruled])
+        for part in self._averaged:
+            np.copyto(payload[part], vector[part])
+        self._rule.greet(vector[self._ruled], self._memory(seat))
+
+    def to_state(self) -> dict[str, Any]:
+        """Return all that changes in a run: lists of copied arrays by name."""
+        return {
+            "centers": [member.copy() for member in self._centers],
+            "shared": [vector.copy() for vector in self._shared],
+            "own": [[vector.copy() for vector in vectors] for vectors in self._own],
+        }
+
+    @classmethod
+    def from_state(
+        cls, rule: Rule, sections: Sequence[Section], seats: int, state: Mapping[str, Any]
+    ) -> Center:
+        """Build the center that `to_state` told.
+
+        Parameters
+        ----------
+        rule, sections, seats
+            Those of the center that was told.
+        state : mapping
+            What `to_state` returned; its arrays are copied.
+
+        Raises
+        ------
+        DataError
+            If the state is that of another rule, of other sections or of other seats.
+        """
+        vector = np.empty(vector_size(sections), state["centers"][0].dtype)
+        center = cls(rule, vector, sections, seats)
+        target = {"centers": center._centers, "shared": center._shared, "own": center._own}
+        _copy_all(target, state)
+        return center
+
+    @property
+    def _centers(self) -> list[Vector]:
+        return self._members if self._rule.separate else [self.vector]
+
+    def _combine(
+        self,
+        part: slice,
+        payloads: Sequence[Vector],
+        commits: Sequence[CommitInfo],
+        combine: Callable[[Vector, Sequence[Vector], Sequence[CommitInfo]], None],
+    ) -> None:
+        center, sent = self.vector[part], [payload[part] for payload in payloads]
+        for chunk in _chunks(center.size):
+            combine(center[chunk], [each[chunk] for each in sent], commits)
 
     def _memory(self, seat: int) -> Memory:
         return [*self._shared, *self._own[seat]]
+
+
+def _copy_all(target: Any, source: Any) -> None:
+    """Copy the arrays of a tree into those of another, which must have the same form."""
+    if isinstance(target, dict):
+        for name, part in target.items():
+            _copy_all(part, source[name])
+    elif isinstance(target, list):
+        if len(target) != len(source):
+            raise DataError(f"The state needs {len(target)} entries. Received: {len(source)}.")
+        for part, given in zip(target, source, strict=True):
+            _copy_all(part, given)
+    elif target.shape != source.shape or target.dtype != source.dtype:
+        raise DataError(
+            f"The state needs a vector of shape {target.shape} and type {target.dtype}. Received: "
+            f"{source.shape} and {source.dtype}."
+        )
+    else:
+        np.copyto(target, source)

@@ -74,7 +74,7 @@ class Coordinator:
     def __init__(self, settings: ServerSettings, center: Vector) -> None:
         self._settings = settings
         self._rule = settings.build_rule()
-        self._center = Center(self._rule, center, settings.trainable_size, settings.seats)
+        self._center = Center(self._rule, center, settings.sections, settings.seats)
         self._state = ServerState(settings)
         self._snapshots: dict[int, Vector] = {}
         self._starting: list[Pending] = []

@@ -10,6 +10,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.compression import WireName
 from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec, Value
+from distkeras_grid.weights import Section
 
 
 class ServerSettings(Value, frozen=True):
@@ -63,6 +64,11 @@ class ServerSettings(Value, frozen=True):
     def epochs(self) -> int:
         """Passes over the rows."""
         return self.spec.epochs
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections of the vector."""
+        return self.spec.layout.sections
 
     @property
     def size(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from distkeras_grid.rules.base import CommitInfo, Rule
 from distkeras_grid.rules.synchronous import weighted_mean
-from distkeras_grid.weights import Vector
+from distkeras_grid.weights import Section, Vector
 
 
 def fold_statistics(center: Vector, payload: Vector, workers: int) -> None:
@@ -57,28 +57,36 @@ def combine_statistics(
 
 
 def propose_vector(
-    rule: Rule, trainable_size: int, before: Vector, after: Vector, steps: int, out: Vector
+    rule: Rule,
+    sections: Sequence[Section],
+    before: Vector,
+    after: Vector,
+    steps: int,
+    out: Vector,
 ) -> None:
-    """Fill `out` with a worker's whole commit: the rule's part, then the statistics as they are.
+    """Fill `out` with a worker's whole commit; sections that are averaged are sent as they are.
 
     Parameters
     ----------
     rule : Rule
         The rule of the run.
-    trainable_size : int
-        Length of the trainable part.
+    sections : sequence of Section
+        The sections of the vectors.
     before, after, out : ndarray
-        Whole vectors ``[trainable | statistics]``, ``float32``; `out` is neither of the others.
+        Whole vectors, ``float32``; `out` is neither of the others.
     steps : int
         Mini-batches in the window, at least 1.
     """
-    cut = trainable_size
-    rule.propose(before[:cut], after[:cut], steps, out[:cut])
-    np.copyto(out[cut:], after[cut:])
+    for section in sections:
+        part = section.span
+        if section.policy == "rule":
+            rule.propose(before[part], after[part], steps, out[part])
+        else:
+            np.copyto(out[part], after[part])
 
 
 def adopt_vector(
-    rule: Rule, trainable_size: int, after: Vector, reply: Vector, out: Vector
+    rule: Rule, sections: Sequence[Section], after: Vector, reply: Vector, out: Vector
 ) -> None:
     """Fill `out` with the whole vector that a worker's next window starts from.
 
@@ -86,12 +94,15 @@ def adopt_vector(
     ----------
     rule : Rule
         The rule of the run.
-    trainable_size : int
-        Length of the trainable part.
+    sections : sequence of Section
+        The sections of the vectors.
     after, reply, out : ndarray
-        Whole vectors ``[trainable | statistics]``, ``float32``; `out` may be one of the others.
+        Whole vectors, ``float32``; `out` may be one of the others.
     """
-    cut = trainable_size
-    statistics = after if rule.empty_reply else reply
-    rule.adopt(after[:cut], reply[:cut], out[:cut])
-    np.copyto(out[cut:], statistics[cut:])
+    averaged = after if rule.empty_reply else reply
+    for section in sections:
+        part = section.span
+        if section.policy == "rule":
+            rule.adopt(after[part], reply[part], out[part])
+        else:
+            np.copyto(out[part], averaged[part])

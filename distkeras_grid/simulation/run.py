@@ -362,6 +362,7 @@ class Simulation:
             "rows": self._settings.rows,
             "trainable_size": self._settings.trainable_size,
             "statistics_size": self._settings.spec.layout.statistics_size,
+            "slots_size": self._settings.spec.layout.slots_size,
             "num_workers": self._cluster.workers,
             "cluster": self._cluster.to_json(),
         }
@@ -375,7 +376,9 @@ def _settings(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> Server
     spec = RunSpec(
         algorithm=AlgorithmSpec(rule=spec_of(plan.rule), quorum=plan.quorum),
         layout=LayoutSpec(
-            trainable_size=layout.trainable_size, statistics_size=layout.statistics_size
+            trainable_size=layout.trainable_size,
+            statistics_size=layout.statistics_size,
+            slots_size=layout.slots_size,
         ),
         schedule=ScheduleSpec(
             rows=sum(len(rows) for rows in seats),

@@ -85,10 +85,10 @@ class SimulatedServer:
         wire: SimulatedWire,
         stepper: Stepper | None = None,
     ) -> None:
-        rule = settings.build_rule()
+        self._settings, self._rule = settings, settings.build_rule()
         self.state = ServerState(settings)
-        self.center = Center(rule, vector, settings.trainable_size, settings.seats)
-        self._asynchronous = isinstance(rule, AsynchronousRule)
+        self.center = Center(self._rule, vector, settings.sections, settings.seats)
+        self._asynchronous = isinstance(self._rule, AsynchronousRule)
         self._wire, self._stepper = wire, stepper
         # Of each step that the workers make, from version 0 on.
         self._step_bytes: list[int] = []
@@ -169,7 +169,7 @@ class SimulatedServer:
         """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""
         return {
             "state": take_apart(self.state),
-            "center": take_apart(self.center),
+            "center": self.center.to_state(),
             "wire": self._wire.to_tree(),
             "stepper": None if self._stepper is None else self._stepper.state(),
             "step_bytes": list(self._step_bytes),
@@ -181,7 +181,9 @@ class SimulatedServer:
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Go on from what `to_tree` returned."""
         put_together(self.state, tree["state"])
-        put_together(self.center, tree["center"])
+        self.center = Center.from_state(
+            self._rule, self._settings.sections, self._settings.seats, tree["center"]
+        )
         self._wire.restore(tree["wire"])
         self._step_bytes = list(tree["step_bytes"])
         if self._stepper is not None:

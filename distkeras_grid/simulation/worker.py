@@ -72,7 +72,7 @@ class SimulatedWorker:
         self.computed = 0.0
         self.rows = rows
         self._number, self._cluster, self._plan, self._learner = number, cluster, plan, learner
-        self._cut = learner.layout.trainable_size
+        self._sections = learner.layout.sections
         self._random = np.random.default_rng([cluster.seed, number])
         self._windows: Iterator[Window] = iter(())
         self._window: Window | None = None
@@ -107,7 +107,7 @@ class SimulatedWorker:
             # Here the reply is what the steps lead to, statistics included.
             np.copyto(self.before, reply)
         elif self._after is not None:
-            adopt_vector(rule, self._cut, self._after, reply, self.before)
+            adopt_vector(rule, self._sections, self._after, reply, self.before)
         self._after, self.stop, self.version = None, message.stop, message.version
 
     def begin(self, now: float) -> float | None:
@@ -137,7 +137,7 @@ class SimulatedWorker:
                 f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
                 f"of worker {self._number}: lower the learning rate, or choose another window."
             )
-        propose_vector(self._plan.rule, self._cut, self.before, after, result.steps, payload)
+        propose_vector(self._plan.rule, self._sections, self.before, after, result.steps, payload)
         if self._accumulator is not None:
             self._accumulator.compress(payload, window.epoch)
         self._after = after

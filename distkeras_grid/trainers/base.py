@@ -403,7 +403,7 @@ class Trainer(ABC):
 
     @property
     def slots_travel(self) -> bool:
-        """Whether the vectors that travel hold the optimizer's state, behind the statistics."""
+        """Whether the vectors that travel have a section for the optimizer's state."""
         return self.optimizer_state == "average"
 
     @property

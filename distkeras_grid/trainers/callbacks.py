@@ -20,7 +20,7 @@ from distkeras_grid.trainers.validation import ValidationData
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.weights import Vector
+    from distkeras_grid.weights import Vector, WeightLayout
 
 
 class EpochObserver:
@@ -38,8 +38,8 @@ class EpochObserver:
         Evaluated at each epoch's end.
     epochs : int
         Of the run.
-    slots : bool, default False
-        Whether the center holds the optimizer's state, too.
+    layout : WeightLayout
+        The sections of the center.
 
     Raises
     ------
@@ -54,8 +54,7 @@ class EpochObserver:
         callbacks: Sequence[keras.callbacks.Callback],
         validation: ValidationData | None,
         epochs: int,
-        *,
-        slots: bool = False,
+        layout: WeightLayout,
     ) -> None:
         import keras
 
@@ -65,7 +64,7 @@ class EpochObserver:
                 f"callbacks must be keras.callbacks.Callback objects. Received: {wrong[0]!r}."
             )
         self._model = model
-        self._slots = slots
+        self._layout = layout
         self._steps = 0
         self._history = history
         self._validation = validation
@@ -120,8 +119,8 @@ class EpochObserver:
 
     def _take_over(self, center: Vector, version: float = math.inf) -> None:
         """Put a center into the model; with slots go the steps in which they have become so."""
-        set_flat_weights(self._model, center, slots=self._slots)
-        if self._slots:
+        set_flat_weights(self._model, center, self._layout)
+        if self._layout.slots:
             steps = self._history.most_steps(version)
             skip_steps(self._model, steps - self._steps)
             self._steps = steps

@@ -82,6 +82,7 @@ def describe_run(
         "labels": [label.name for label in columns.labels],
         "trainable_size": settings.trainable_size,
         "statistics_size": settings.spec.layout.statistics_size,
+        "slots_size": settings.spec.layout.slots_size,
         "versions": {
             "python": platform.python_version(),
             **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),

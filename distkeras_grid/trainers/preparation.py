@@ -190,7 +190,7 @@ def _lay_out(
         request.callbacks,
         checked.validation,
         trainer.num_epoch,
-        slots=trainer.slots_travel,
+        checked.layout,
     )
     spec = run_spec(trainer, request, checked, shows_center=observer.needs_center)
     settings = _settings(checked, spec)
@@ -209,7 +209,7 @@ def _lay_out(
             copies=trainer.seats_hold != "partition",
         ),
         model=checked.model,
-        center=get_flat_weights(checked.model, slots=trainer.slots_travel),
+        center=get_flat_weights(checked.model, checked.layout),
         settings=settings,
         plan=plan,
         observer=observer,

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.defaults import WindowChoice
+    from distkeras_grid.weights import WeightLayout
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def simulate(
         plan,
         keras_learners(engine, cluster.workers, plan.seed if cluster.workers > 1 else None),
         seats,
-        evaluate=_evaluation(model, held_out, slots=trainer.slots_travel),
+        evaluate=_evaluation(model, held_out, engine.layout),
         params={
             "trainer": type(trainer).__name__,
             "arguments": plain(trainer.arguments()),
@@ -181,8 +182,8 @@ def simulate(
         *choices(window, plan.quorum, simulation.needed, cluster.workers),
     ]
     _watch(trainer, simulation, plan.rule, said)
-    set_flat_weights(model, simulation.center, slots=trainer.slots_travel)
-    if trainer.slots_travel:
+    set_flat_weights(model, simulation.center, engine.layout)
+    if engine.layout.slots:
         skip_steps(model, simulation.history.most_steps())
     if trainer.statistics == "recalibrate":
         _recalibrate(model, engine, plan, seats)
@@ -292,13 +293,13 @@ def _watch(trainer: Trainer, simulation: Simulation, rule: Rule, said: Sequence[
             shown = len(epochs)
 
 
-def _evaluation(model: keras.Model, rows: _Rows | None, *, slots: bool) -> Any:
+def _evaluation(model: keras.Model, rows: _Rows | None, layout: WeightLayout) -> Any:
     if rows is None:
         return None
     held_out = ValidationData(rows.features, rows.labels, rows.fields)
 
     def evaluate(center: Any) -> dict[str, float]:
-        set_flat_weights(model, center, slots=slots)
+        set_flat_weights(model, center, layout)
         return held_out.evaluate(model)
 
     return evaluate

@@ -53,6 +53,7 @@ def run_spec(
         layout=LayoutSpec(
             trainable_size=checked.layout.trainable_size,
             statistics_size=checked.layout.statistics_size,
+            slots_size=checked.layout.slots_size,
         ),
         schedule=ScheduleSpec(
             rows=checked.rows,

@@ -74,7 +74,7 @@ def train(
         If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
         reaches the center.
     """
-    size = engine.layout.trainable_size
+    sections = engine.layout.sections
     steps = None
     if rule.steps_on_workers:
         steps = Steps(cast(SteppingEngine, engine), client)
@@ -92,7 +92,7 @@ def train(
                 f"of worker {client.seat}: lower the learning rate, or look for values in the "
                 "data that are not finite or not scaled."
             )
-        propose_vector(rule, size, before, after, result.steps, payload)
+        propose_vector(rule, sections, before, after, result.steps, payload)
         if accumulator is not None:
             accumulator.compress(payload, window.epoch)
         commit = WindowCommit(
@@ -112,7 +112,7 @@ def train(
         samples += result.samples
         if steps is None:
             version = exchanged.version
-            adopt_vector(rule, size, after, before, out=before)
+            adopt_vector(rule, sections, after, before, out=before)
             if exchanged.learning_rate is not None:
                 engine.set_learning_rate(exchanged.learning_rate)
         else:

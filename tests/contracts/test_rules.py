@@ -21,6 +21,7 @@ from distkeras_grid.rules import (
     build_rule,
     propose_vector,
 )
+from distkeras_grid.weights import sections_of_sizes
 from tests.specs import make_settings
 
 PARAMETERS = {
@@ -31,7 +32,8 @@ PARAMETERS = {
 }
 #: Rules whose workers keep their own weights when a reply was lost.
 KEEP_OWN = ("sequential", "member", "elastic", "elastic_momentum", "elastic_round")
-TRAINABLE, SIZE = 150_000, 200_000  # more than one chunk of each part
+TRAINABLE, SIZE = 150_000, 290_000  # more than one chunk of trainable and statistics
+SECTIONS = sections_of_sizes(TRAINABLE, 70_000, 70_000)
 
 
 def built():
@@ -52,16 +54,16 @@ def trained(rule, before, change):
 
 def exchange(rule, vector, before, after, workers=1):
     """One exchange of one worker; returns what its next window starts from."""
-    center = Center(rule, vector, TRAINABLE, workers)
+    center = Center(rule, vector, SECTIONS, workers)
     payload, start = np.empty_like(vector), np.empty_like(vector)
     center.greet(0, start)
-    propose_vector(rule, TRAINABLE, before, after, 3, payload)
+    propose_vector(rule, SECTIONS, before, after, 3, payload)
     info = CommitInfo(seat=0, steps=3, samples=5, staleness=0)
     if isinstance(rule, AsynchronousRule):
         center.fold(payload, info)
     else:
         center.combine([payload], [info])
-    adopt_vector(rule, TRAINABLE, after, payload, start)
+    adopt_vector(rule, SECTIONS, after, payload, start)
     if rule.steps_on_workers:  # by SGD with rate 1
         start[:TRAINABLE] = before[:TRAINABLE] - start[:TRAINABLE]
     return start
@@ -113,20 +115,20 @@ def test_statistics_are_never_summed(rule):
 def test_adopt_may_work_in_place(rule):
     after, reply = random_vector(7), random_vector(8)
     out = np.empty_like(after)
-    adopt_vector(rule, TRAINABLE, after, reply, out)
+    adopt_vector(rule, SECTIONS, after, reply, out)
     for target in (after.copy(), reply.copy()):
         sources = (target, reply) if np.array_equal(target, after) else (after, target)
-        adopt_vector(rule, TRAINABLE, *sources, target)
+        adopt_vector(rule, SECTIONS, *sources, target)
         np.testing.assert_array_equal(target, out)
 
 
 @pytest.mark.parametrize("rule", built())
 def test_repeated_commits_leave_the_center_alone(rule):
-    center, payload = Center(rule, random_vector(9), TRAINABLE, 1), random_vector(10)
+    center, payload = Center(rule, random_vector(9), SECTIONS, 1), random_vector(10)
     center.repeat(payload, 0)
     np.testing.assert_array_equal(center.vector, random_vector(9))
     start = np.empty_like(payload)
-    adopt_vector(rule, TRAINABLE, random_vector(10), payload, start)
+    adopt_vector(rule, SECTIONS, random_vector(10), payload, start)
     worker = random_vector(10) if rule.name in KEEP_OWN else random_vector(9)
     np.testing.assert_array_equal(start[:TRAINABLE], worker[:TRAINABLE])
 

@@ -1,23 +1,103 @@
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.weights import Variable, WeightLayout
+from distkeras_grid.weights import (
+    StateSection,
+    Variable,
+    WeightLayout,
+    sections_of_sizes,
+    shard_sections,
+    vector_size,
+)
 
 LAYOUT = WeightLayout(
     trainable=(Variable("a/kernel", (2, 3)), Variable("a/scale", ())),
     statistics=(Variable("bn/mean", (4,)),),
+    slots=(Variable("adam/momentum", (2, 3)),),
+)
+STATE = StateSection(
+    (
+        Variable("iteration", (), "int64"),
+        Variable("key", (3,), "uint32"),
+        Variable("slot", (2, 1)),
+        Variable("none", (0,)),
+    )
 )
 
 
 def test_sizes():
-    assert (LAYOUT.trainable_size, LAYOUT.statistics_size, LAYOUT.size) == (7, 4, 11)
+    sizes = LAYOUT.trainable_size, LAYOUT.statistics_size, LAYOUT.slots_size
+    assert (*sizes, LAYOUT.size, vector_size(LAYOUT.sections)) == (7, 4, 6, 17, 17)
+
+
+def test_sections_are_slices_in_order_each_with_its_policy_and_variables():
+    found = [(each.name, each.policy, each.span, each.variables) for each in LAYOUT.sections]
+    assert found == [
+        ("trainable", "rule", slice(0, 7), LAYOUT.trainable),
+        ("statistics", "average", slice(7, 11), LAYOUT.statistics),
+        ("slots", "average", slice(11, 17), LAYOUT.slots),
+    ]
+    assert LAYOUT.section("slots") == LAYOUT.sections[2]
+
+
+def test_sizes_alone_give_the_same_slices():
+    sizes = sections_of_sizes(7, 4, 6)
+    assert [each.span for each in sizes] == [each.span for each in LAYOUT.sections]
+    assert [each.policy for each in sizes] == [each.policy for each in LAYOUT.sections]
+
+
+@pytest.mark.parametrize("cuts", [[0, 17], [0, 3, 17], [0, 7, 11, 17], [0, 8, 9, 15, 17]])
+def test_shards_cover_each_section_once(cuts):
+    """Each number of the vector stands in one shard, in the same section, in the same order."""
+    vector, found = np.arange(17), {"trainable": [], "statistics": [], "slots": []}
+    for start, stop in itertools.pairwise(cuts):
+        shard = vector[start:stop]
+        sections = shard_sections(LAYOUT.sections, start, stop)
+        assert vector_size(sections) == shard.size
+        for section in sections:
+            found[section.name] += shard[section.span].tolist()
+    assert found == {each.name: vector[each.span].tolist() for each in LAYOUT.sections}
+
+
+def test_a_vector_holds_no_other_type_than_float32():
+    with pytest.raises(ConfigurationError):
+        WeightLayout((Variable("iteration", (), "int64"),))
+
+
+def test_state_keeps_every_type_bit_for_bit():
+    arrays = [np.int64(2**53 + 1), np.array([1, 2, 2**32 - 1], np.uint32), np.ones((2, 1), "f")]
+    arrays.append(np.empty(0, np.float32))
+    data = STATE.pack(arrays)
+    assert data.nbytes == STATE.nbytes == 8 + 12 + 8
+    for array, given in zip(STATE.unpack(data), arrays, strict=True):
+        assert array.dtype == given.dtype
+        np.testing.assert_array_equal(array, given)
+
+
+def test_state_of_another_form_is_refused():
+    good = [np.int64(1), np.zeros(3, np.uint32), np.ones((2, 1), "f"), np.empty(0, np.float32)]
+    for number, wrong in ((0, np.int32(1)), (1, np.zeros(2, np.uint32)), (2, np.ones((2, 1)))):
+        with pytest.raises(ConfigurationError):
+            STATE.pack([*good[:number], wrong, *good[number + 1 :]])
+    with pytest.raises(ConfigurationError):
+        STATE.pack(good[:3])
+    with pytest.raises(ConfigurationError):
+        STATE.unpack(np.zeros(STATE.nbytes + 1, np.uint8))
+
+
+def test_state_round_trip_by_json():
+    assert StateSection.from_json(json.loads(json.dumps(STATE.to_json()))) == STATE
+    for data in ([{}], 3, [{"path": "a", "shape": [1], "dtype": "no type"}]):
+        with pytest.raises(ConfigurationError):
+            StateSection.from_json(data)
 
 
 def test_flatten_then_unflatten_gives_the_arrays_back():
-    arrays = [np.arange(6.0).reshape(2, 3), np.float64(7), np.arange(4.0)]
+    arrays = [np.arange(6.0).reshape(2, 3), np.float64(7), np.arange(4.0), np.ones((2, 3))]
     vector = LAYOUT.flatten(arrays)
     assert vector.dtype == np.float32
     for array, view in zip(arrays, LAYOUT.unflatten(vector), strict=True):
@@ -25,18 +105,18 @@ def test_flatten_then_unflatten_gives_the_arrays_back():
 
 
 def test_unflatten_returns_views():
-    vector = np.zeros(11, np.float32)
+    vector = np.zeros(17, np.float32)
     for view in LAYOUT.unflatten(vector):
         view[...] = 1
-    assert vector.sum() == 11
+    assert vector.sum() == 17
 
 
 def test_wrong_arrays_are_refused():
-    with pytest.raises(ConfigurationError, match="3 variables, 1 arrays"):
+    with pytest.raises(ConfigurationError):
         LAYOUT.flatten([np.zeros((2, 3))])
-    with pytest.raises(ConfigurationError, match=r"a/kernel has shape \(2, 3\), \(3, 2\)"):
-        LAYOUT.flatten([np.zeros((3, 2)), np.zeros(()), np.zeros(4)])
-    with pytest.raises(ConfigurationError, match=r"\(11,\), \(10,\)"):
+    with pytest.raises(ConfigurationError):
+        LAYOUT.flatten([np.zeros((3, 2)), np.zeros(()), np.zeros(4), np.ones((2, 3))])
+    with pytest.raises(ConfigurationError):
         LAYOUT.unflatten(np.zeros(10, np.float32))
 
 
@@ -44,7 +124,17 @@ def test_json_round_trip():
     assert WeightLayout.from_json(json.loads(json.dumps(LAYOUT.to_json()))) == LAYOUT
 
 
-@pytest.mark.parametrize("data", [{}, {"trainable": [{}], "statistics": []}, {"trainable": 3}])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        3,
+        {"trainable": [{}], "statistics": [], "slots": []},
+        {"trainable": 3, "statistics": [], "slots": []},
+        {"trainable": [], "statistics": []},
+        {"trainable": [], "statistics": [], "slots": [], "more": []},
+    ],
+)
 def test_other_json_is_refused(data):
     with pytest.raises(ConfigurationError):
         WeightLayout.from_json(data)

@@ -62,16 +62,16 @@ def fitted(optimizer, **options):
 def train(worker, rule, window):
     """One worker against one center; returns the center and what the worker goes on from."""
     x, y = data()
-    cut = worker.layout.trainable_size
-    center = Center(rule, worker.weights(), cut, seats=1)
+    sections = worker.layout.sections
+    center = Center(rule, worker.weights(), sections, seats=1)
     before, after, payload = (np.empty_like(center.vector) for _ in range(3))
     center.greet(0, before)
     for start in range(0, STEPS, window):
         block = Block((x[start : start + window],), (y[start : start + window],))
         result = worker.run(before, [block], after)
-        propose_vector(rule, cut, before, after, result.steps, payload)
+        propose_vector(rule, sections, before, after, result.steps, payload)
         center.fold(payload, CommitInfo(0, result.steps, result.samples, 0))
-        adopt_vector(rule, cut, after, payload, before)
+        adopt_vector(rule, sections, after, payload, before)
     return center.vector, before
 
 

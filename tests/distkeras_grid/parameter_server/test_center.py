@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.errors import DataError, ParameterServerError
 from distkeras_grid.parameter_server.center import CHUNK, Center, is_finite
-from distkeras_grid.rules import AveragingRule, CommitInfo, DistanceRule, DownpourRule
+from distkeras_grid.rules import AveragingRule, CommitInfo, DistanceRule, DownpourRule, MemberRule
+from distkeras_grid.weights import sections_of_sizes
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -24,14 +25,15 @@ def test_huge_finite_numbers_are_finite():
 
 
 def test_the_statistics_have_their_own_arithmetic():
-    center = Center(DownpourRule(), np.array([1, 1], np.float32), 1, seats=4)
+    center = Center(DownpourRule(), np.array([1, 1], np.float32), sections_of_sizes(1, 1), seats=4)
     payload = np.array([5, 5], np.float32)
     center.fold(payload, CommitInfo(0, 1, 1, 0))
     assert center.vector.tolist() == payload.tolist() == [6, 2]
 
 
 def test_a_round_gives_everyone_the_new_center():
-    center = Center(AveragingRule(), np.zeros(3 * CHUNK + 1, np.float32), 2 * CHUNK, seats=2)
+    sections = sections_of_sizes(2 * CHUNK, CHUNK, 1)
+    center = Center(AveragingRule(), np.zeros(3 * CHUNK + 1, np.float32), sections, seats=2)
     payloads = [np.full_like(center.vector, value) for value in (1, 5)]
     center.combine(payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
     for vector in (center.vector, *payloads):
@@ -40,7 +42,7 @@ def test_a_round_gives_everyone_the_new_center():
 
 def test_each_seat_has_a_memory_of_its_own_and_a_start_or_a_repeat_renews_it():
     """The distance of a commit counts from the center that its own worker was given last."""
-    center = Center(DistanceRule(gamma=1.0), np.zeros(2, np.float32), 2, seats=2)
+    center = Center(DistanceRule(gamma=1.0), np.zeros(2, np.float32), sections_of_sizes(2), seats=2)
     out = np.empty(2, np.float32)
 
     def commit(seat):
@@ -59,9 +61,42 @@ def test_each_seat_has_a_memory_of_its_own_and_a_start_or_a_repeat_renews_it():
     assert commit(1) == pytest.approx(4.2)
 
 
+@pytest.mark.parametrize("rule", [DistanceRule(), MemberRule()])
+def test_a_center_that_was_saved_goes_on_as_if_nothing_had_been(rule):
+    sections = sections_of_sizes(3, 1, 1)
+    center, out = Center(rule, np.arange(5, dtype=np.float32), sections, 2), np.empty(5, "f")
+    for seat in (0, 1):
+        center.greet(seat, out)
+    center.fold(np.ones(5, np.float32), CommitInfo(0, 1, 1, 0))
+    state = center.to_state()
+    both = [center, Center.from_state(rule, sections, 2, state)]
+    for seat in (1, 0, 1):
+        payloads = [np.full(5, 2, np.float32) for _ in both]
+        for each, payload in zip(both, payloads, strict=True):
+            each.fold(payload, CommitInfo(seat, 1, 1, 0))
+        np.testing.assert_array_equal(*payloads)
+        np.testing.assert_array_equal(*(each.of(seat) for each in both))
+    again = Center.from_state(rule, sections, 2, state)
+    assert not np.array_equal(again.vector, center.vector), "the state is a copy"
+
+
+def test_the_state_of_another_center_is_refused():
+    state = Center(DownpourRule(), np.zeros(3, np.float32), sections_of_sizes(3), 2).to_state()
+    with pytest.raises(DataError):
+        Center.from_state(DownpourRule(), sections_of_sizes(2), 2, state)
+    state = Center(DistanceRule(), np.zeros(3, np.float32), sections_of_sizes(3), 2).to_state()
+    for rule, sizes, seats in (
+        (DistanceRule(), 2, 2),
+        (DistanceRule(), 3, 1),
+        (DownpourRule(), 3, 2),
+    ):
+        with pytest.raises(DataError):
+            Center.from_state(rule, sections_of_sizes(sizes), seats, state)
+
+
 def test_commits_and_rounds_are_not_taken_for_each_other():
-    vector = np.zeros(2, np.float32)
+    vector, sections = np.zeros(2, np.float32), sections_of_sizes(2)
     with pytest.raises(ParameterServerError, match="'averaging' folds rounds"):
-        Center(AveragingRule(), vector, 2, 1).fold(vector, CommitInfo(0, 1, 1, 0))
+        Center(AveragingRule(), vector, sections, 1).fold(vector, CommitInfo(0, 1, 1, 0))
     with pytest.raises(ParameterServerError, match="'downpour' folds commits"):
-        Center(DownpourRule(), vector, 2, 1).combine([vector], [CommitInfo(0, 1, 1, 0)])
+        Center(DownpourRule(), vector, sections, 1).combine([vector], [CommitInfo(0, 1, 1, 0)])

@@ -30,9 +30,9 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
         answers = []
         for sequence in range(windows):
             after[:] = train(before)
-            propose_vector(rule, settings.trainable_size, before, after, steps, payload)
+            propose_vector(rule, settings.sections, before, after, steps, payload)
             answers.append(client.exchange(tools.commit(sequence), payload, reply))
-            adopt_vector(rule, settings.trainable_size, after, reply, before)
+            adopt_vector(rule, settings.sections, after, reply, before)
         client.finish()
     return answers, before
 
