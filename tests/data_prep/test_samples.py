@@ -1,5 +1,24 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.images import decode_image
+
+# A scale bar of the source lies in a white box, 255 to 320 pixels long; the frame around some of
+# its pictures is a black or white line along a whole edge. In rock, white grains end after 100.
+LONGEST_LINE = 128
+
+
+def longest_line(pixels: NDArray[np.uint8]) -> int:
+    """Return the length of the longest straight line of white or of black pixels."""
+    longest = 0
+    for mask in (pixels >= 250, pixels <= 8):
+        for lines in (mask, mask.T):
+            fenced = np.pad(lines, ((0, 0), (1, 1))).astype(np.int8)
+            ends = np.flatnonzero(np.diff(fenced.ravel()))  # where a line begins, where it ends
+            longest = max([longest, *(ends[1::2] - ends[::2]).tolist()])
+    return longest
 
 
 def test_samples_are_small_gray_and_balanced(samples):
@@ -16,3 +35,21 @@ def test_samples_are_small_gray_and_balanced(samples):
         assert count_tiles(width, height, TileSpec(128)) > 0
     for label in ("class0", "class1", "class2"):
         assert sum(path.parent.name == label for path in files) == 20
+
+
+def test_no_sample_shows_a_scale_bar_or_a_frame(samples):
+    """A net could read the class from them in place of the rock."""
+    marked = {
+        path.name: longest_line(decode_image(path.read_bytes(), path.name)[..., 0])
+        for path in sorted(samples.glob("*/*.png"))
+    }
+    assert {name: length for name, length in marked.items() if length > LONGEST_LINE} == {}
+
+
+@pytest.mark.parametrize("color", [0, 255])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_line_that_is_burned_in_is_seen(color, turned):
+    pixels = np.random.default_rng(0).integers(20, 240, (261, 358), dtype=np.uint8)
+    assert longest_line(pixels) == 0
+    pixels[200:212, 60:200] = color
+    assert longest_line(pixels.T if turned else pixels) == 140
