@@ -1,7 +1,8 @@
 """The whole road on the shipped micrographs: tiles, training three ways, a report to look at.
 
 ``make demo`` runs it. Two Spark workers (ADAG), one Spark worker (SingleTrainer) and Keras' own
-``fit`` with all cores train the same net on the same tiles; held-out source images decide.
+``fit`` with all cores train the same net on the same tiles; tiles of source images that none of
+them has seen decide.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def run(folder: Path, epochs: int) -> None:
     new_folder(folder)
     spark = build_session("distkeras_grid demo", master="local[2,4]")
     tiles = str(folder / "tiles")
-    settings = TilingSettings(str(SAMPLES), tiles, SPEC, split="0.8:0.2", seed=1)
+    settings = TilingSettings(str(SAMPLES), tiles, SPEC, split="0.6:0.2:0.2", seed=1)
     manifest = tile_images(settings, spark=spark, say=print)
     comparison: Comparison = compare(tiles, epochs)
     page = write_report(folder, SAMPLES, SPEC, manifest, comparison)

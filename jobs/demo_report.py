@@ -75,8 +75,8 @@ def write_report(
         picture(
             folder, "accuracy-by-time.png",
             plots.curves(by_seconds, "seconds", "val_accuracy"), "Accuracy over time",
-            "Tiles of source images that were never trained on, after each epoch. Evaluation "
-            "runs beside the Spark workers on the same cores; for fit its time is taken out.",
+            "On split validation after each epoch. Evaluation runs beside the Spark workers, on the "
+            "same cores; for fit its time is taken out.",
         ),
         picture(
             folder, "accuracy-by-samples.png",
@@ -84,7 +84,7 @@ def write_report(
         ),
         picture(
             folder, "confusion.png", plots.confusion_matrix(comparison.confusion, classes),
-            "Confusion matrix", "The net of the two workers on the held-out source images.",
+            "Confusion matrix", "The net of the two workers on split test.",
         ),
         picture(
             folder, "staleness.png", plots.staleness_histogram(history), "Staleness",
@@ -113,7 +113,7 @@ def describe(manifest: dict[str, Any]) -> str:
 
 def result_rows(comparison: Comparison) -> list[list[object]]:
     """Return the table of the three ways."""
-    rows: list[list[object]] = [["run", "training s", "start-up s", "held-out accuracy"]]
+    rows: list[list[object]] = [["run", "training s", "start-up s", "test accuracy"]]
     rows += [
         [r.name, f"{r.seconds:.1f}", f"{r.start_up:.1f}", f"{r.accuracy:.3f}"]
         for r in comparison.results

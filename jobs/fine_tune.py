@@ -38,7 +38,7 @@ RANDOM = "random"
 
 EXAMPLES = """\
 examples:
-  distkeras-grid tile --input images --output tiles --tile 128 --split 0.8:0.2
+  distkeras-grid tile --input images --output tiles --tile 128
   python jobs/fine_tune.py --data tiles --net MobileNetV2 \\
       --weights mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_128_no_top.h5 \\
       --epochs 5 --output runs/fine
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.prog = "fine_tune.py"
     parser.description = __doc__
     parser.epilog = EXAMPLES + exit_codes_help()
-    parser.set_defaults(features="image", split="train", validation_split="test")
+    parser.set_defaults(features="image", split="train", validation_split="validation")
     add = parser.add_argument
     add("--net", required=True, metavar="NAME", help="of keras.applications, such as MobileNetV2")
     add(

@@ -32,8 +32,8 @@ new since the last run, nothing is done, with exit code 0.
 """
 EPILOG = """\
 examples:
-  distkeras-grid retrain --data tiles --split train --validation-split test --features image \\
-      --model my_models:net --epochs 2 --output runs --keep 8
+  distkeras-grid retrain --data tiles --split train --validation-split validation \\
+      --features image --model my_models:net --epochs 2 --output runs --keep 8
   spark-submit --master yarn jobs/retrain.py --data hdfs:///tiles --split train \\
       --model my_models:net --features image --output hdfs:///runs --rows all
 

@@ -53,8 +53,8 @@ examples:
   distkeras-grid train --data tiles --split train --model model.keras --trainer ADAG \\
       --features image --epochs 5 --batch-size 16 --workers 4 --output runs/first
   spark-submit --master yarn jobs/train.py --data hdfs:///tiles --split train \\
-      --validation-split test --model my_models:texture_net --trainer AveragingTrainer \\
-      --features image --set worker_optimizer=adam --output hdfs:///runs/first
+      --validation-split validation --model my_models:texture_net --features image \\
+      --trainer AveragingTrainer --set worker_optimizer=adam --output hdfs:///runs/first
 
 A model is a .keras file (any Hadoop path), or module:function that returns a Keras model; the
 function is called with shape, such as (128, 128, 3), and classes, such as 5, if it takes them and

@@ -15,7 +15,7 @@ TILE = (
     "--tile 256 --overlap 0.5 --angles 0:360:5 --master yarn --log-format json"
 )
 RETRAIN = (
-    "distkeras-grid retrain --data hdfs:///tiles --split train --validation-split test "
+    "distkeras-grid retrain --data hdfs:///tiles --split train --validation-split validation "
     "--features image --model my_models:net --epochs 2 --output hdfs:///runs --keep 8 "
     "--master yarn --log-format json"
 )

@@ -49,13 +49,13 @@ def draw(number, rng):
 
 @pytest.fixture(scope="module")
 def images(spark, tmp_path_factory):
-    """96 images to train with, 48 to test with."""
+    """96 images to train with, 48 to validate with."""
     from pyspark.sql import types
 
     rng = np.random.default_rng(0)
     rows = []
     for number in range(144):
-        split = "train" if number < 96 else "test"
+        split = "train" if number < 96 else "validation"
         rows.append((bytearray(draw(number, rng).tobytes()), number % 3, split))
     schema = types.StructType(
         [
