@@ -75,8 +75,8 @@ def write_report(
         picture(
             folder, "accuracy-by-time.png",
             plots.curves(by_seconds, "seconds", "val_accuracy"), "Accuracy over time",
-            "On split validation after each epoch. Evaluation runs beside the Spark workers, on the "
-            "same cores; for fit its time is taken out.",
+            "On split validation after each epoch. Evaluation runs beside the workers, on the "
+            "same cores; for fit its time is taken out. Chance is one in three.",
         ),
         picture(
             folder, "accuracy-by-samples.png",
