@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TypeVar
 
 
 class GridError(Exception):
@@ -186,3 +187,39 @@ class NonFiniteLossError(TrainingError):
 
 class WorkerFailedError(TrainingError):
     """A worker failed; the message is its own."""
+
+
+_Error = TypeVar("_Error", bound=GridError)
+
+
+def error_named(name: str, message: str, among: type[_Error]) -> _Error | None:
+    """Build an exception of this module that another process has named.
+
+    The one place where exceptions are built from names: names come from outside, so only classes
+    of the tree above can be named.
+
+    Parameters
+    ----------
+    name : str
+        Its class name.
+    message : str
+        What it said.
+    among : type
+        The class, or a class above it.
+
+    Returns
+    -------
+    GridError or None
+        None if there is no such class at or below `among`.
+
+    Examples
+    --------
+    >>> error_named("NonFiniteLossError", "NaN", TrainingError)
+    NonFiniteLossError('NaN')
+    >>> error_named("NonFiniteLossError", "NaN", ParameterServerError) is None
+    True
+    """
+    kind = globals().get(name)
+    if isinstance(kind, type) and issubclass(kind, among):
+        return kind(message)
+    return None

@@ -66,7 +66,7 @@ def verify(
         If it was not made with this key for this conversation.
     """
     expected = prove(key, side, hello, server_nonce)
-    if not hmac.compare_digest(expected.encode(), proof.encode()):
+    if not hmac.compare_digest(expected.encode(), proof.encode("utf-8", "surrogatepass")):
         other = "parameter server" if side is Side.SERVER else "client"
         raise AuthenticationError(
             f"The {other} does not hold the key of run {hello.run!r}:"

@@ -1,4 +1,9 @@
-"""The clients: what a worker and the driver say to the server."""
+"""The clients: what a worker and the driver say to the server.
+
+A connection that breaks is opened anew and the question asked again, in every state. Each question
+is safe to ask twice: the server counts a commit once, and forgets nothing before it is asked for
+the next thing.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from distkeras_grid.errors import (
     ServerUnreachableError,
     StartTimeoutError,
 )
+from distkeras_grid.parameter_server.allowance import Allowance
 from distkeras_grid.parameter_server.auth import new_nonce
 from distkeras_grid.parameter_server.compression import WireName, from_changes
 from distkeras_grid.parameter_server.conversation import Conversation
@@ -28,8 +34,11 @@ from distkeras_grid.parameter_server.messages import (
     FetchStep,
     Finish,
     HandOver,
+    Message,
     Poll,
     Ready,
+    Resume,
+    Resumed,
     Start,
     StatePart,
     Step,
@@ -43,8 +52,12 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.weights import Vector, empty_vector
 
 _Result = TypeVar("_Result")
-#: Seconds allowed for a new connection after one that broke between two windows.
-_RECONNECT_SECONDS = 10.0
+_Answer = TypeVar("_Answer", bound=Message)
+#: Seconds that a question of a worker may spend without a connection, in all.
+RECONNECT_SECONDS = 10.0
+#: Seconds in which the server answers the driver, connections that break included. It answers at
+#: once; a host that is busy or was suspended takes longer, and that ends no run.
+ANSWER_SECONDS = 120.0
 #: Characters of a failure's message; a frame's JSON ends at 64 KiB.
 _LONGEST_FAILURE = 4000
 
@@ -74,8 +87,10 @@ class WorkerClient:
         self.vector = empty_vector(size)
         self._join = join
         self._rows = 0
+        self._running = False
+        self._conversation: Conversation
         self._told_changes = told_changes
-        self._open(deadline)
+        Allowance(deadline).connect(self._open)
 
     @classmethod
     def connect(
@@ -107,7 +122,7 @@ class WorkerClient:
         size : int
             Scalars in the vector.
         deadline : float
-            Seconds allowed for all of it.
+            Seconds allowed for all of it; a connection that is refused or breaks is tried again.
         compression : str, optional
             How the vectors of the run's exchanges travel; None as they are.
 
@@ -124,9 +139,13 @@ class WorkerClient:
         """
 
         def join(seconds: float) -> Conversation:
-            hello = WorkerHello(run, seat, attempt, size, new_nonce())
             return Conversation.open(
-                address, key, hello, WorkerWelcome, seconds, compression=compression
+                address,
+                key,
+                lambda: WorkerHello(run, seat, attempt, size, new_nonce()),
+                WorkerWelcome,
+                seconds,
+                compression=compression,
             )
 
         return cls(join, seat, size, deadline, told_changes=compression == "dgc")
@@ -159,21 +178,25 @@ class WorkerClient:
             If a newer attempt has taken the seat.
         """
         self._rows = rows
+        self._running = False
         deadline = time.monotonic() + timeout
-        answer = self._conversation.ask_until(Ready(rows, window_seconds), Start, deadline)
+        answer = self._again(
+            lambda: self._conversation.ask_until(Ready(rows, window_seconds), Start, deadline)
+        )
         if isinstance(answer, Waiting):
             raise StartTimeoutError(
                 f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"
                 f" {answer.expected} workers are ready: give the run more slots, use fewer"
                 " workers (num_workers), or allow more (start_timeout)."
             )
+        self._running = True
         return answer
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         """Send a window's commit and receive the rule's reply.
 
-        A connection that breaks is opened anew, once, and the commit sent again; the server folds
-        it only if it has not yet.
+        Over a connection that was opened anew the commit is sent again; the server folds it only
+        if it has not yet.
 
         Parameters
         ----------
@@ -192,7 +215,7 @@ class WorkerClient:
         FencedError
             If a newer attempt has taken the seat.
         ServerUnreachableError
-            If the connection broke and there is no new one.
+            If the connection broke and there is no new one in `RECONNECT_SECONDS`.
         """
         for vector in (payload, reply):
             if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
@@ -228,12 +251,14 @@ class WorkerClient:
 
     def fetch_state(self, parts: int) -> list[Vector]:
         """Fetch the optimizer state that `hand_over` told, as so many vectors."""
-        found = []
-        for part in range(1, parts + 1):
-            found.append(empty_vector(self.vector.size))
-            self._conversation.channel.connection.vector = found[-1]
+
+        def ask(part: int) -> Vector:
+            found = empty_vector(self.vector.size)
+            self._conversation.channel.connection.vector = found
             self._conversation.ask(FetchState(part), StatePart)
-        return found
+            return found
+
+        return [self._again(lambda part=part: ask(part)) for part in range(1, parts + 1)]  # type: ignore[misc]
 
     def hand_over(self, version: int, parts: Sequence[Vector]) -> None:
         """Tell the weights of a version, and the optimizer state, as vectors."""
@@ -246,19 +271,20 @@ class WorkerClient:
 
     def rejoin(self) -> Start:
         """Take the seat anew, as if this worker came late; the center comes into `vector`."""
-        self.close()
-        self._open(_RECONNECT_SECONDS)
-        return self.ready(self._rows, _RECONNECT_SECONDS)
+        self._running = False
+        Allowance(RECONNECT_SECONDS).connect(self._open)
+        return self.ready(self._rows, RECONNECT_SECONDS)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
-        self._conversation.ask(Finish(), Done)
+        self._again(lambda: self._conversation.ask(Finish(), Done))
 
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
 
         The caller has an error of its own to raise, so no other one is raised from here: if the
-        conversation has ended already, the server counts the worker as lost.
+        server cannot be reached any more, it counts the worker as lost. Where a question is still
+        open, as in a start that took too long, a new connection tells it.
 
         Parameters
         ----------
@@ -272,8 +298,13 @@ class WorkerClient:
         bool
             Whether the server has heard it.
         """
+        failure = Fail(kind, message[:_LONGEST_FAILURE])
+        # Whoever has just taken the seat may fail: this needs no resuming.
+        self._running = False
         try:
-            self._conversation.ask(Fail(kind, message[:_LONGEST_FAILURE]), Done)
+            if not self._conversation.channel.connection.may_send(Fail):
+                Allowance(RECONNECT_SECONDS).connect(self._open)
+            self._again(lambda: self._conversation.ask(failure, Done))
         except ParameterServerError:
             return False
         return True
@@ -283,16 +314,27 @@ class WorkerClient:
         self._conversation.channel.close()
 
     def _open(self, seconds: float) -> None:
+        """Take the seat on a new connection, and resume where this worker was running."""
+        if hasattr(self, "_conversation"):
+            self.close()
+        until = time.monotonic() + seconds
         self._conversation = self._join(seconds)
         self._conversation.channel.connection.vector = self.vector
+        if self._running:
+            left = max(0.001, until - time.monotonic())
+            self._conversation.ask(Resume(), Resumed, seconds=left)
+            if self._told_changes:
+                # What was lost with a reply is not known, so the server tells all again.
+                self.vector.fill(0)
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
-        """Ask, and if the connection breaks, once more on a new one."""
-        try:
-            return ask()
-        except ServerUnreachableError:
-            self.rejoin()
-            return ask()
+        """Ask, and whenever the connection breaks, again on a new one."""
+        allowance = Allowance(RECONNECT_SECONDS)
+        while True:
+            try:
+                return ask()
+            except ServerUnreachableError:
+                allowance.connect(self._open)
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         connection = self._conversation.channel.connection
@@ -307,14 +349,30 @@ class WorkerClient:
 class DriverClient:
     """The driver's end of the conversation; made by `connect`."""
 
-    def __init__(self, session: Conversation, size: int) -> None:
-        self._conversation = session
+    def __init__(
+        self,
+        join: Callable[[float], Conversation],
+        size: int,
+        deadline: float,
+        *,
+        lives: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._join = join
         self._size = size
         self._seen = 0
+        self._lives = lives
+        self._conversation: Conversation = Allowance(deadline).connect(join, lives)
 
     @classmethod
     def connect(
-        cls, address: ServerAddress, key: bytes, run: str, size: int, deadline: float
+        cls,
+        address: ServerAddress,
+        key: bytes,
+        run: str,
+        size: int,
+        deadline: float,
+        *,
+        lives: Callable[[], bool] = lambda: True,
     ) -> Self:
         """Connect and authenticate.
 
@@ -329,25 +387,32 @@ class DriverClient:
         size : int
             Scalars in the vector.
         deadline : float
-            Seconds allowed for all of it.
+            Seconds allowed for all of it; a connection that is refused or breaks is tried again.
+        lives : callable
+            Whether the server may still answer; a dead one is not tried again.
 
         Raises
         ------
         ServerUnreachableError, AuthenticationError, RefusedError
             As in `WorkerClient.connect`.
         """
-        hello = DriverHello(run, size, new_nonce())
-        return cls(Conversation.open(address, key, hello, DriverWelcome, deadline), size)
 
-    def poll(self, timeout: float) -> Update:
+        def join(seconds: float) -> Conversation:
+            return Conversation.open(
+                address, key, lambda: DriverHello(run, size, new_nonce()), DriverWelcome, seconds
+            )
+
+        return cls(join, size, deadline, lives=lives)
+
+    def poll(self, timeout: float = ANSWER_SECONDS) -> Update:
         """Return the run as it is now, and the events since the last poll.
 
         Parameters
         ----------
         timeout : float
-            Seconds to wait for the server's answer, which it gives at once.
+            Seconds in which the server must have answered, connections that break included.
         """
-        update = self._conversation.ask(Poll(self._seen), Update, seconds=timeout)
+        update = self._ask(Poll(self._seen), Update, timeout)
         self._seen += len(update.events)
         return update
 
@@ -366,7 +431,7 @@ class DriverClient:
         RefusedError
             If the rate is no positive number.
         """
-        self._conversation.ask(Command(stop, learning_rate), Done)
+        self._ask(Command(stop, learning_rate), Done)
 
     def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
         """Fetch the center.
@@ -389,10 +454,34 @@ class DriverClient:
         RefusedError
             If there is no such snapshot.
         """
-        center = self._conversation.channel.connection.vector = empty_vector(self._size)
-        self._conversation.ask(FetchCenter(snapshot, seat), Center)
+        center = empty_vector(self._size)
+        self._ask(FetchCenter(snapshot, seat), Center, vector=center)
         return center
 
     def close(self) -> None:
         """Close the connection."""
         self._conversation.channel.close()
+
+    def _ask(
+        self,
+        message: Message,
+        expected: type[_Answer],
+        seconds: float = ANSWER_SECONDS,
+        vector: Vector | None = None,
+    ) -> _Answer:
+        """Ask, and whenever the connection breaks, again on a new one, in so many seconds."""
+        until = time.monotonic() + seconds
+        allowance = Allowance(seconds)
+        while True:
+            try:
+                self._conversation.channel.connection.vector = vector
+                left = max(0.001, until - time.monotonic())
+                return self._conversation.ask(message, expected, seconds=left)
+            except ServerUnreachableError:
+                if time.monotonic() >= until or not self._lives():
+                    raise
+                allowance.connect(self._reopen, self._lives)
+
+    def _reopen(self, seconds: float) -> None:
+        self.close()
+        self._conversation = self._join(seconds)

@@ -32,6 +32,8 @@ from distkeras_grid.parameter_server.messages import (
     Proof,
     Ready,
     Refused,
+    Resume,
+    Resumed,
     Side,
     Start,
     StatePart,
@@ -51,7 +53,8 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "worker challenge": {Challenge: "worker proof", Goodbye: "closed"},
     "worker proof": {Proof: "worker welcome"},
     "worker welcome": {WorkerWelcome: "joined", Goodbye: "closed"},
-    "joined": {Ready: "starting", Fail: "leaving"},
+    "joined": {Ready: "starting", Resume: "resuming", Fail: "leaving"},
+    "resuming": {Resumed: "running", Goodbye: "closed"},
     "starting": {Waiting: "starting", Start: "running", Goodbye: "closed"},
     "running": {
         WindowCommit: "exchanging",
@@ -213,23 +216,19 @@ class Connection:
                 messages.append(message)
         return messages
 
-    def end_of_stream(self) -> None:
-        """Note that the peer has closed.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If that cuts a frame short.
-        """
-        if self.mid_frame:
-            raise RemoteProtocolError(
-                f"The other side closed the connection within a message ({self.state})."
-            )
-
     @property
     def mid_frame(self) -> bool:
-        """Whether a part of a frame has been received."""
+        """Whether a part of a frame has been received; a peer that closes now cuts it short."""
         return self._header is not None or self._filled > 0
+
+    @property
+    def announced(self) -> int:
+        """Bytes of the vector in the frame that is being received, 0 until that is known."""
+        return 0 if self._header is None else self._header.payload
+
+    def may_send(self, kind: type[Message]) -> bool:
+        """Whether a message of this kind is legal now."""
+        return kind.sender is self._side and kind in TRANSITIONS[self.state]
 
     def _expect(self, target: memoryview) -> None:
         self._target = target

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from distkeras_grid import errors
-from distkeras_grid.errors import ParameterServerError, RefusedError, RemoteProtocolError
+from distkeras_grid.errors import (
+    AuthenticationError,
+    ParameterServerError,
+    RefusedError,
+    RemoteProtocolError,
+    ServerUnreachableError,
+    error_named,
+)
 from distkeras_grid.parameter_server.auth import prove, verify
 from distkeras_grid.parameter_server.compression import WireName
 from distkeras_grid.parameter_server.connection import Connection
@@ -23,10 +31,12 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, connect, unreachable
+from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, routes, unreachable
 from distkeras_grid.weights import Vector
 
 _Answer = TypeVar("_Answer", bound=Message)
+#: Seconds beyond a deadline of `ask_until` in which the server must say that it lives.
+_GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +51,73 @@ class Conversation:
         cls,
         address: ServerAddress,
         key: bytes,
-        hello: WorkerHello | DriverHello,
+        hello: Callable[[], WorkerHello | DriverHello],
         welcome: type[Message],
-        deadline: float,
+        seconds: float,
         *,
         compression: WireName | None = None,
     ) -> Self:
-        """Connect, prove the key, have it proven, and be welcomed."""
-        until = time.monotonic() + deadline
+        """Connect, prove the key, have it proven, and be welcomed; one try on each route.
+
+        Parameters
+        ----------
+        address : ServerAddress
+            Where the server is.
+        key : bytes
+            The run's key.
+        hello : callable
+            Returns what the client claims, with a fresh nonce.
+        welcome : type
+            The server's last word on it.
+        seconds : float
+            Allowed for all of it.
+        compression : str, optional
+            How the vectors of the run's exchanges travel.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If there is no connection, or it broke.
+        AuthenticationError
+            If the other end does not hold the key.
+        ParameterServerError
+            What else the server says.
+        """
+        until = time.monotonic() + seconds
+        *others, last = routes(address)
+        for route in others:
+            # Who listens at such a path may be a stranger, and may be silent.
+            half = time.monotonic() + (until - time.monotonic()) / 2
+            try:
+                return cls._open_by(route, address, key, hello(), welcome, half, compression)
+            except (AuthenticationError, RemoteProtocolError, ServerUnreachableError):
+                continue
+        return cls._open_by(last, address, key, hello(), welcome, until, compression)
+
+    @classmethod
+    def _open_by(
+        cls,
+        route: Callable[[float], socket.socket],
+        address: ServerAddress,
+        key: bytes,
+        hello: WorkerHello | DriverHello,
+        welcome: type[Message],
+        until: float,
+        compression: WireName | None,
+    ) -> Self:
+        try:
+            stream = route(max(0.001, until - time.monotonic()))
+        except OSError as error:
+            raise unreachable(address, error) from error
         connection = Connection(Side.CLIENT, hello.size, compression=compression)
-        channel = connect(address, connection, until)
-        session = cls(channel, address)
+        session = cls(Channel(stream, connection), address)
         try:
             challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
             verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
             proof = Proof(prove(key, Side.CLIENT, hello, challenge.nonce))
             session.ask(proof, welcome, seconds=until - time.monotonic())
         except BaseException:
-            channel.close()
+            session.channel.close()
             raise
         return session
 
@@ -69,7 +128,10 @@ class Conversation:
         vector: Vector | None = None,
         seconds: float = STALL_SECONDS,
     ) -> _Answer:
-        """Send a message and return the answer; `seconds` is the longest silence."""
+        """Send a message and return the answer.
+
+        `seconds` is for the whole answer, or the whole word that it is still to come.
+        """
         self._send(message, vector)
         while True:
             answer = self._receive(seconds)
@@ -87,7 +149,8 @@ class Conversation:
         """
         self._send(message, None)
         while True:
-            answer = self._receive(STALL_SECONDS)
+            left = deadline - time.monotonic()
+            answer = self._receive(min(STALL_SECONDS, max(0.0, left) + _GRACE_SECONDS))
             if isinstance(answer, expected):
                 return answer
             if isinstance(answer, Waiting) and time.monotonic() > deadline:
@@ -111,13 +174,6 @@ class Conversation:
         if isinstance(answer, Refused):
             raise RefusedError(answer.message)
         if isinstance(answer, Goodbye):
-            raise _error_of(answer)
+            named = error_named(answer.error, answer.message, ParameterServerError)
+            raise named or ParameterServerError(answer.message)
         return answer
-
-
-def _error_of(goodbye: Goodbye) -> ParameterServerError:
-    """Return the exception that a goodbye names; only those of the protocol can be named."""
-    kind = getattr(errors, goodbye.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, ParameterServerError)):
-        kind = ParameterServerError
-    return kind(goodbye.message)

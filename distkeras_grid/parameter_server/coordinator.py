@@ -23,6 +23,7 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     HandOver,
     Ready,
+    Resumed,
     Start,
     StatePart,
     Step,
@@ -130,6 +131,23 @@ class Coordinator:
             self._starting.append(pending)
             self._open_gate()
             return pending
+
+    def resume(self, session: Session) -> Resumed:
+        """Let a seat go on after a broken connection, from where it was.
+
+        Raises
+        ------
+        RefusedError
+            If the session's attempt was not told to start.
+        FencedError
+            If the seat was taken over.
+        """
+        with self._changed:
+            resumed = self._state.resume(session)
+            if session.seat in self._known:
+                # What it knows was told by replies that may be lost: the next one tells all.
+                self._known[session.seat].fill(0)
+            return resumed
 
     def exchange(self, arrival: Arrival, vector: Vector) -> Pending:
         """Fold a commit, or let it wait for its round; the reply comes into `vector`.
@@ -315,8 +333,6 @@ class Coordinator:
     def fetch_center(self, snapshot: int | None, seat: int) -> tuple[Vector, int]:
         """Return a copy of a seat's center, or a snapshot of the one of all, and the version now.
 
-        A snapshot is given once.
-
         Raises
         ------
         RefusedError
@@ -334,7 +350,12 @@ class Coordinator:
                     f"There is no snapshot {snapshot}: it is not due yet, was fetched before or"
                     f" the run keeps none ({self._settings.snapshots_per_epoch} an epoch)."
                 )
-            return self._snapshots.pop(snapshot), self._state.version
+            return self._snapshots[snapshot], self._state.version
+
+    def forget_snapshot(self, snapshot: int) -> None:
+        """Drop a snapshot that the driver has received."""
+        with self._changed:
+            self._snapshots.pop(snapshot, None)
 
     # All below is called with the lock held.
 

@@ -170,6 +170,36 @@ class Start(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Resume(Message):
+    """The worker goes on after a broken connection, and needs no center."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Message):
+    """The seat goes on where it was; what was not answered is to be asked again.
+
+    Parameters
+    ----------
+    next_sequence : int
+        Number of the seat's commit that is due.
+    version : int
+        Of the center, which does not follow.
+    stop : bool
+        The driver asks the worker to finish.
+    learning_rate : float or None
+        The rate to go on with, if the driver has set one.
+    """
+
+    sender: ClassVar[Side] = Side.SERVER
+    next_sequence: int
+    version: int
+    stop: bool
+    learning_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowCommit(Message):
     """One trained window; what the rule proposes follows.
 
@@ -441,6 +471,8 @@ MESSAGES: tuple[type[Message], ...] = (
     HandOver,
     FetchState,
     StatePart,
+    Resume,
+    Resumed,
 )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
-from distkeras_grid.parameter_server.client import DriverClient
+from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.weights import Vector
@@ -83,6 +83,7 @@ class ServerProcess:
                 self._settings.run,
                 self._settings.size,
                 deadline - time.monotonic(),
+                lives=lambda: self._process.poll() is None,
             )
         except BaseException:
             self.__exit__()
@@ -95,13 +96,13 @@ class ServerProcess:
         _stop(self._process)
         self._log.close()
 
-    def poll(self, timeout: float) -> Update:
+    def poll(self, timeout: float = ANSWER_SECONDS) -> Update:
         """Return the run as it is now, and the events since the last poll.
 
         Parameters
         ----------
-        timeout : float
-            Seconds to wait for the server's answer, which it gives at once.
+        timeout : float, default `ANSWER_SECONDS`
+            Seconds in which the server must have answered, connections that break included.
 
         Raises
         ------

@@ -36,6 +36,7 @@ from distkeras_grid.parameter_server.messages import (
     Proof,
     Ready,
     Refused,
+    Resume,
     Side,
     Waiting,
     WindowCommit,
@@ -114,7 +115,16 @@ class Service:
                 sys.stderr.write("too many connections: one was turned away\n")
                 stream.close()
                 continue
+            self._start_serving(stream)
+
+    def _start_serving(self, stream: socket.socket) -> None:
+        try:
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+        except RuntimeError as error:
+            # Out of threads for now; the client tries again.
+            sys.stderr.write(f"cannot serve a connection: {error}\n")
+            stream.close()
+            self._slots.release()
 
     def _serve(self, stream: socket.socket) -> None:
         try:
@@ -151,14 +161,14 @@ class Service:
     def _authenticate(self, channel: Channel) -> Message | None:
         """Return the hello of a client that holds the key; None if it left."""
         deadline = time.monotonic() + HANDSHAKE_SECONDS
-        hello = channel.receive_by(deadline)
+        hello = channel.receive(HANDSHAKE_SECONDS)
         if not isinstance(hello, WorkerHello | DriverHello):
             return None
         with self._nonces_lock:
             self._nonces.check(hello.nonce)
         nonce = new_nonce()
         channel.send(Challenge(nonce, prove(self._key, Side.SERVER, hello, nonce)))
-        proof = channel.receive_by(deadline)
+        proof = channel.receive(max(0.001, deadline - time.monotonic()))
         if not isinstance(proof, Proof):
             return None
         verify(self._key, Side.CLIENT, hello, nonce, proof.proof)
@@ -194,6 +204,9 @@ class Service:
         vector = channel.connection.vector
         if isinstance(message, Ready) and vector is not None:
             return self._settle(channel, self._coordinator.ready(session, message, vector))
+        if isinstance(message, Resume):
+            channel.send(self._coordinator.resume(session))
+            return True
         if isinstance(message, WindowCommit) and vector is not None:
             arrival = Arrival(session, message, channel.connection.frame_size)
             try:
@@ -250,7 +263,12 @@ class Service:
 
     def _serve_driver(self, channel: Channel) -> None:
         channel.send(DriverWelcome())
+        given: int | None = None
         while (message := channel.receive(None)) is not None:
+            if given is not None:
+                # Who asks the next thing has received the last one.
+                self._coordinator.forget_snapshot(given)
+            given = message.snapshot if isinstance(message, FetchCenter) else None
             try:
                 self._answer_driver(channel, message)
             except RefusedError as error:

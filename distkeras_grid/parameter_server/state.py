@@ -16,6 +16,7 @@ from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
     Exchanged,
+    Resumed,
     SeatStatus,
     Start,
     Update,
@@ -74,6 +75,8 @@ class _Seat:
     next_sequence: int = 0
     samples_folded: int = 0
     base_version: int = 0
+    #: Attempt that was told to start.
+    started: int = -1
 
 
 class ServerState:
@@ -196,6 +199,7 @@ class ServerState:
         """
         seat = self._current(session)
         seat.status = "running"
+        seat.started = session.attempt
         seat.base_version = self.version
         return Start(
             next_sequence=seat.next_sequence,
@@ -206,6 +210,25 @@ class ServerState:
             learning_rate=self.learning_rate,
             stop=self.stop,
         )
+
+    def resume(self, session: Session) -> Resumed:
+        """Let a seat go on after a broken connection; what its window started from stays.
+
+        Raises
+        ------
+        RefusedError
+            If this attempt was not told to start.
+        FencedError
+            If the seat was taken over.
+        """
+        seat = self._current(session)
+        if seat.started != session.attempt:
+            raise RefusedError(
+                f"Attempt {session.attempt} on seat {session.seat} cannot resume: it was not told"
+                " to start."
+            )
+        seat.status = "running"
+        return Resumed(seat.next_sequence, self.version, self.stop, self.learning_rate)
 
     def finish(self, session: Session, now: float) -> range:
         """Note that a seat has no windows left; a quorum of such seats ends the run.

@@ -1,8 +1,8 @@
 """Sockets: the one module that opens them. TCP between hosts, a Unix socket on the same host.
 
 Vectors go out from, and come in to, the caller's own memory. Every wait has an end: connecting and
-authenticating have a deadline, a transfer that has begun must move within `STALL_SECONDS`, and
-TCP keepalive ends the wait for a peer whose host has vanished.
+authenticating have a deadline, a message that has begun has one for all of it, however slowly its
+bytes trickle, and TCP keepalive ends the wait for a peer whose host has vanished.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from distkeras_grid.errors import ServerUnreachableError
@@ -24,8 +25,10 @@ from distkeras_grid.parameter_server.messages import Message
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.weights import Vector
 
-#: A transfer that has begun and does not move for so long has lost its peer.
+#: A message that has begun is complete after so long, and its vector's time on a slow line.
 STALL_SECONDS = 60.0
+#: Bytes a second of the slowest line on which a run makes sense: 16 workers on 2 Mbit/s.
+SLOWEST_LINE = 16 * 1024
 #: Seconds of silence after which TCP asks whether the peer's host lives, and between and times of
 #: asking: a dead host is noticed after a minute.
 _KEEPALIVE = (
@@ -87,14 +90,15 @@ class Channel:
         LocalProtocolError
             If the message is not legal now.
         OSError
-            If the peer is gone, or takes nothing for `STALL_SECONDS`.
+            If the peer is gone, or has not taken all of it in time.
         """
         payload = memoryview(b"")
         if vector is not None:
             payload = self.connection.packed(type(message), vector)
         parts = [memoryview(self.connection.send(message, len(payload))), payload]
-        self._set_timeout(STALL_SECONDS)
+        deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
         while parts:
+            self._limit(deadline)
             sent = self._stream.sendmsg(parts)
             while parts and sent >= len(parts[0]):
                 sent -= len(parts.pop(0))
@@ -107,8 +111,9 @@ class Channel:
         Parameters
         ----------
         seconds : float or None
-            How long to wait for its first byte; None trusts TCP keepalive, and on the same host
-            the kernel, to end the wait when the peer is gone.
+            How long the whole message may take; a vector has the time of `SLOWEST_LINE` besides.
+            None waits for its first byte without end, and trusts TCP keepalive, and on the same
+            host the kernel, to end the wait when the peer is gone.
 
         Returns
         -------
@@ -120,36 +125,24 @@ class Channel:
         RemoteProtocolError
             If the peer breaks the protocol.
         OSError
-            If the connection breaks; TimeoutError if nothing comes in time.
+            If the connection breaks, within a message too; TimeoutError if the message is not
+            complete in time, however slowly its bytes trickle in.
         """
-        self._set_timeout(seconds)
-        message = None
-        while message is None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        announced = 0
+        while True:
+            self._limit(deadline, announced)
             count = self._stream.recv_into(self.connection.wanted())
             if count == 0:
-                self.connection.end_of_stream()
+                if self.connection.mid_frame:
+                    raise ConnectionResetError("the other side closed it within a message")
                 return None
             message = self.connection.received(count)
-            self._set_timeout(STALL_SECONDS)
-        return message
-
-    def receive_by(self, deadline: float) -> Message | None:
-        """Receive a whole message before a moment on the monotonic clock.
-
-        Raises as `receive` does; TimeoutError if the message is not complete in time, however
-        slowly its bytes trickle in.
-        """
-        message = None
-        while message is None:
-            self._stream.settimeout(max(0.001, deadline - time.monotonic()))
-            count = self._stream.recv_into(self.connection.wanted())
-            if count == 0:
-                self.connection.end_of_stream()
-                return None
-            message = self.connection.received(count)
-            if message is None and time.monotonic() > deadline:
-                raise TimeoutError("timed out")
-        return message
+            if message is not None:
+                return message
+            if deadline is None:
+                deadline = time.monotonic() + STALL_SECONDS
+            announced = self.connection.announced
 
     def peer_is_gone(self) -> bool:
         """Whether the peer, whose turn it is not, has closed the connection."""
@@ -163,10 +156,24 @@ class Channel:
         """Close the connection."""
         self._stream.close()
 
-    def _set_timeout(self, seconds: float | None) -> None:
+    def _limit(self, deadline: float | None, announced: int = 0) -> None:
+        """Let the next call on the socket end at a moment on the monotonic clock.
+
+        Raises
+        ------
+        TimeoutError
+            If that has passed.
+        """
+        if deadline is None:
+            self._stream.settimeout(None)
+            return
+        left = deadline - time.monotonic() + announced / SLOWEST_LINE
+        if left <= 0:
+            raise TimeoutError("timed out")
         # Each setting is a system call, and a vector comes in ten pieces or more.
-        if self._stream.gettimeout() != seconds:
-            self._stream.settimeout(seconds)
+        now = self._stream.gettimeout()
+        if now is None or not 0.9 * now < left < 1.1 * now:
+            self._stream.settimeout(left)
 
     def close_after_goodbye(self, seconds: float) -> None:
         """Close once the peer has had time to read the last message.
@@ -327,40 +334,37 @@ class Listener:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def connect(address: ServerAddress, connection: Connection, deadline: float) -> Channel:
-    """Connect to a server: by its Unix socket if that is on this host, else by TCP.
+def routes(address: ServerAddress) -> Iterator[Callable[[float], socket.socket]]:
+    """Yield the ways to a server, the quickest first: its Unix socket if here is one, then TCP.
+
+    Another host, or another user's process, may have a path that only looks the same: where the
+    Unix socket leads is known only when the other end has proven the run's key.
 
     Parameters
     ----------
     address : ServerAddress
         Where the server is.
-    connection : Connection
-        The client's end of the protocol.
-    deadline : float
-        Moment on the monotonic clock.
 
-    Raises
+    Yields
     ------
-    ServerUnreachableError
-        If there is no connection; the message names both ends.
+    callable
+        Gets the seconds allowed, and returns a connected socket or raises OSError.
     """
-    remaining = max(0.001, deadline - time.monotonic())
-    # Another host, or another user's process, may have a path that only looks the same.
-    with contextlib.suppress(OSError):
-        if address.unix_path and os.path.exists(address.unix_path):
-            stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                stream.settimeout(remaining)
-                stream.connect(address.unix_path)
-            except OSError:
-                stream.close()
-                raise
-            return Channel(stream, connection)
+    path = address.unix_path
+    if path and os.path.exists(path):
+        yield lambda seconds: _connect_unix(path, seconds)
+    yield lambda seconds: socket.create_connection((address.host, address.port), timeout=seconds)
+
+
+def _connect_unix(path: str, seconds: float) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        stream = socket.create_connection((address.host, address.port), timeout=remaining)
-    except OSError as error:
-        raise unreachable(address, error) from error
-    return Channel(stream, connection)
+        stream.settimeout(seconds)
+        stream.connect(path)
+    except OSError:
+        stream.close()
+        raise
+    return stream
 
 
 def unreachable(address: ServerAddress, error: OSError) -> ServerUnreachableError:

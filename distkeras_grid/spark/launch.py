@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid import errors
-from distkeras_grid.errors import ClusterError, GridError, NoSpaceError
+from distkeras_grid.errors import ClusterError, GridError, NoSpaceError, error_named
 from distkeras_grid.file_systems import FULL, meaning
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
@@ -183,9 +182,9 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     Spark gave up on the job 'run': It died. W ...
     """
     kind, _, message = reason.partition(": ")
-    ours = getattr(errors, kind.removeprefix("distkeras_grid.errors."), None)
-    if isinstance(ours, type) and issubclass(ours, GridError):
-        return ours(message)
+    ours = error_named(kind.removeprefix("distkeras_grid.errors."), message, GridError)
+    if ours is not None:
+        return ours
     if full := meaning(FULL, reason):
         return NoSpaceError(
             f"The job {name!r} found no space: {reason}; {full}. Spark's own local folders "

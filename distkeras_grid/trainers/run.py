@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid import errors
 from distkeras_grid.errors import (
     ClusterError,
     GridError,
     StartTimeoutError,
     TrainingError,
     WorkerFailedError,
+    error_named,
 )
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -171,7 +171,7 @@ class Run:
     def _news(self) -> Update:
         """Take in all events so far; return the state of the run with the last of them."""
         while True:
-            update = self._server.poll(timeout=10.0)
+            update = self._server.poll()
             for event in update.events:
                 self._take(event)
             if len(update.events) < EVENTS_PER_UPDATE:
@@ -327,10 +327,9 @@ def failure_of(event: WorkerRecord) -> GridError:
     >>> failure_of(WorkerRecord(1, 8, "failed", error="MemoryError", message="no memory"))
     WorkerFailedError('Worker 1 failed with MemoryError: no memory')
     """
-    kind = getattr(errors, event.error, None)
-    if isinstance(kind, type) and issubclass(kind, GridError):
-        return kind(event.message)
-    return WorkerFailedError(f"Worker {event.worker} failed with {event.error}: {event.message}")
+    return error_named(event.error, event.message, GridError) or WorkerFailedError(
+        f"Worker {event.worker} failed with {event.error}: {event.message}"
+    )
 
 
 def epoch_line(record: EpochRecord, epochs: int) -> str:

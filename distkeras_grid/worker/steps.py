@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distkeras_grid.errors import NonFiniteLossError, RefusedError, ServerUnreachableError
+from distkeras_grid.errors import NonFiniteLossError, RefusedError
 from distkeras_grid.parameter_server.center import is_finite
 
 if TYPE_CHECKING:
@@ -44,13 +44,9 @@ class Steps:
         weights : ndarray
             Becomes the weights of the version returned.
         """
-        try:
-            parts = self._client.fetch_state(start.state_parts)
-        except ServerUnreachableError:
-            # What was promised is gone with the connection; there may be newer weights, too.
-            start = self._client.rejoin()
-            parts = self._client.fetch_state(start.state_parts)
+        # Before anything is asked: a client that resumes may forget its vector.
         np.copyto(weights, self._client.vector)
+        parts = self._client.fetch_state(start.state_parts)
         self._engine.take_over(weights, parts)
         self._version = self._told = start.version
         return self.catch_up(start.newest, weights)

@@ -68,9 +68,9 @@ class Bench:
         client.ready(rows, 5)
         return client
 
-    def driver(self) -> DriverClient:
+    def driver(self, address=None) -> DriverClient:
         client = DriverClient.connect(
-            self.address, self.key, self.settings.run, self.settings.size, 5
+            address or self.address, self.key, self.settings.run, self.settings.size, 5
         )
         self._stack.callback(client.close)
         return client

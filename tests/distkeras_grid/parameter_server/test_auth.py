@@ -33,7 +33,7 @@ def test_a_proof_is_good_for_one_conversation_and_one_side(key, side, hello, non
         verify(key, side, hello, nonce, prove(KEY, Side.CLIENT, HELLO, NONCE))
 
 
-@pytest.mark.parametrize("proof", ["", "0" * 64, "ü"])
+@pytest.mark.parametrize("proof", ["", "0" * 64, "ü", "\ud800"])
 def test_other_proofs_are_refused(proof):
     with pytest.raises(AuthenticationError):
         verify(KEY, Side.CLIENT, HELLO, NONCE, proof)

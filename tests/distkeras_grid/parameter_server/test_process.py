@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -145,6 +146,20 @@ def test_a_dead_server_is_named_with_what_it_wrote(tools):
         server._process.wait(5)
         with pytest.raises(ServerUnreachableError, match=r"ended with exit code -9.*It wrote: "):
             server.poll(5)
+
+
+def test_a_server_that_stands_still_for_a_while_ends_no_run(tools):
+    with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
+        process = server._process
+        process.send_signal(signal.SIGSTOP)
+        timer = threading.Timer(1.5, process.send_signal, [signal.SIGCONT])
+        timer.start()
+        assert server.poll().version == 0
+        process.send_signal(signal.SIGSTOP)
+        clock = time.monotonic()
+        with pytest.raises(ServerUnreachableError, match="still runs"):
+            server.poll(1.0)
+        assert time.monotonic() - clock < 4
 
 
 def test_a_blocked_port_is_named(tools):

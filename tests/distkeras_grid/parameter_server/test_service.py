@@ -4,8 +4,8 @@ import pickle
 import socket
 import struct
 import threading
-import time
 import tracemalloc
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +15,13 @@ from distkeras_grid.errors import (
     AuthenticationError,
     ConfigurationError,
     FencedError,
+    GridError,
     ParameterServerError,
     RefusedError,
     ServerUnreachableError,
     StartTimeoutError,
 )
+from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import service, transports
 from distkeras_grid.parameter_server.auth import new_key, new_nonce, prove
 from distkeras_grid.parameter_server.connection import Connection
@@ -39,7 +41,8 @@ BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 def raw_channel(bench, unix=True):
     address = bench.address if unix else replace(bench.address, unix_path=None)
     connection = Connection(Side.CLIENT, bench.settings.size)
-    return transports.connect(address, connection, time.monotonic() + 5)
+    route = next(transports.routes(address))
+    return transports.Channel(route(5), connection)
 
 
 def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
@@ -283,9 +286,12 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     bench = serve(seats=2)
     client = bench.worker()
     driver = bench.driver()
+    gone = Future()
+    gone.set_exception(GridError("its process is gone"))
     thread = threading.Thread(target=lambda: tools.in_threads(lambda: client.ready(50, 5)))
     thread.start()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
+    client._join = lambda _: gone.result()
     client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
     thread.join(5)
@@ -381,9 +387,10 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     assert set(sent) == {sent[0]}
 
 
-def test_a_server_that_is_gone_is_an_error(serve, tools):
+def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
     bench = serve()
     client = bench.started()
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.2)
     bench.service.close()
     client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):
@@ -510,7 +517,7 @@ def test_no_server_is_an_error_that_names_both_ends(serve):
         port = unused.getsockname()[1]
     nowhere = replace(bench.address, port=port, unix_path="/nonexistent")
     with pytest.raises(ServerUnreachableError, match=f"{socket.gethostname()}.*127.0.0.1:{port}"):
-        bench.worker(address=nowhere)
+        bench.worker(address=nowhere, deadline=0.2)
 
 
 def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
@@ -519,6 +526,21 @@ def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
         channel._stream.sendall(b"DKGP")
         channel._stream.settimeout(5)
         assert channel._stream.recv(100) == b""
+
+
+def test_a_thread_that_cannot_start_costs_one_connection_and_no_more(serve, monkeypatch):
+    bench = serve()
+    start, failed = threading.Thread.start, []
+
+    def fail_once(self):
+        if not failed and "_serve" in repr(self._target):
+            failed.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    assert bench.worker().seat == 0
+    assert failed
 
 
 def test_more_connections_than_allowed_are_turned_away(serve, monkeypatch):

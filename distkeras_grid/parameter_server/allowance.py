@@ -1,0 +1,87 @@
+"""How long a client goes on without a connection, and how it spaces its tries.
+
+A connection that breaks is opened anew, again and again, until the seconds without one are used
+up. Pauses double and are jittered, so that the workers of a run do not all come back at once.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from distkeras_grid.errors import ServerUnreachableError
+
+_Result = TypeVar("_Result")
+#: Seconds of the first pause and of the longest; chance takes up to half of each.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+
+def pauses(chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield the pause before each further try [s], without end.
+
+    Parameters
+    ----------
+    chance : callable
+        Returns a number in ``[0, 1)``.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> list(islice(pauses(lambda: 0.0), 6))
+    [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
+    """
+    pause = FIRST_PAUSE
+    while True:
+        yield pause * (1 - chance() / 2)
+        pause = min(LONGEST_PAUSE, 2 * pause)
+
+
+class Allowance:
+    """The seconds that one question may spend without a connection, however often that breaks.
+
+    Parameters
+    ----------
+    seconds : float
+        In all.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._pauses = pauses()
+        self._tried = False
+
+    def connect(
+        self,
+        attempt: Callable[[float], _Result],
+        worthwhile: Callable[[], bool] = lambda: True,
+    ) -> _Result:
+        """Try to connect until it succeeds or the seconds are used up.
+
+        Parameters
+        ----------
+        attempt : callable
+            Gets the seconds that are left, and connects.
+        worthwhile : callable
+            Whether to try again after a failure.
+
+        Raises
+        ------
+        ServerUnreachableError
+            That of the last try.
+        """
+        until = time.monotonic() + self._left
+        try:
+            while True:
+                if self._tried:
+                    time.sleep(max(0.0, min(next(self._pauses), until - time.monotonic())))
+                self._tried = True
+                try:
+                    return attempt(max(0.001, until - time.monotonic()))
+                except ServerUnreachableError:
+                    if time.monotonic() >= until or not worthwhile():
+                        raise
+        finally:
+            self._left = max(0.0, until - time.monotonic())

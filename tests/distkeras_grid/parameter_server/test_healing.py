@@ -1,0 +1,214 @@
+"""Broken connections are healed: real sockets, a relay that breaks them where it is told."""
+
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ServerUnreachableError, StartTimeoutError
+from distkeras_grid.parameter_server import client as client_module
+from distkeras_grid.parameter_server import service
+from distkeras_grid.parameter_server.messages import (
+    Center,
+    Command,
+    Done,
+    Exchanged,
+    Fail,
+    FetchCenter,
+    Finish,
+    Poll,
+    Proof,
+    Ready,
+    Start,
+    Update,
+    WindowCommit,
+    WorkerHello,
+    WorkerWelcome,
+)
+from distkeras_grid.records import EpochEnded, WindowRecord
+from tests.distkeras_grid.parameter_server.relay import DRIVER, Fault, Relay
+
+ACTS = pytest.mark.parametrize("act", ["reset", "close"])
+#: Of a frame: nothing, a part of its header, half, all but a byte.
+WHERE = pytest.mark.parametrize("after", [0, 7, 0.5])
+
+
+@pytest.fixture
+def relayed(serve, request):
+    """A function that puts a relay with faults before a bench's server."""
+
+    def relay(bench, *faults):
+        found = Relay(bench.address, *faults)
+        request.addfinalizer(found.__exit__)
+        return found
+
+    return relay
+
+
+@ACTS
+@WHERE
+@pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act, after):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, act, 2, after=after))
+    client = bench.started(address=relay.address)
+    for sequence in range(4):
+        answer, value = tools.exchange(client, tools.commit(sequence, version=sequence))
+        assert (answer.version, answer.staleness, value) == (sequence + 1, 0, sequence + 1)
+    assert len(relay.struck) == 1
+    np.testing.assert_array_equal(bench.driver().center(), 4)
+
+
+@ACTS
+@pytest.mark.parametrize("kind", [WorkerHello, Proof, WorkerWelcome, Ready, Start])
+def test_the_way_to_the_start_is_healed(serve, tools, relayed, kind, act):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, act, after=9))
+    client = bench.started(address=relay.address)
+    assert len(relay.struck) == 1
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+
+
+@ACTS
+@pytest.mark.parametrize(("kind", "nth"), [(Finish, 1), (Done, 1)])
+def test_the_end_is_healed(serve, relayed, kind, nth, act):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, act, nth, after=9))
+    bench.started(address=relay.address).finish()
+    assert len(relay.struck) == 1
+    assert bench.driver().poll(5).seats[0].status == "finished"
+
+
+@ACTS
+@pytest.mark.parametrize("kind", [Fail, Done])
+def test_a_failure_is_told_in_spite_of_a_cut(serve, relayed, kind, act):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, act, after=9))
+    assert bench.started(address=relay.address).fail("ValueError", "no")
+    assert len(relay.struck) == 1
+    told = [event for event in bench.driver().poll(5).events if event.status == "failed"]
+    assert (told[0].error, told[0].message) == ("ValueError", "no")
+
+
+@ACTS
+@pytest.mark.parametrize("kind", [Poll, Update, Command, Done, FetchCenter, Center])
+def test_the_drivers_connection_is_healed(serve, tools, relayed, kind, act):
+    bench = serve(rows=1, snapshots_per_epoch=1)
+    relay = relayed(bench, Fault(kind, act, seat=DRIVER, after=9))
+    tools.exchange(bench.started(rows=1), tools.commit(0))
+    driver = bench.driver(relay.address)
+    kinds = [type(event) for event in driver.poll(5).events]
+    assert kinds.count(WindowRecord) == kinds.count(EpochEnded) == 1
+    driver.command(stop=True)
+    # A snapshot is given once, but not lost on its way.
+    np.testing.assert_array_equal(driver.center(1), 1)
+    assert driver.poll(5).events == ()
+    assert len(relay.struck) == 1
+
+
+def test_a_listener_that_is_away_for_a_while_is_waited_for(serve, tools, relayed):
+    bench = serve()
+    relay = relayed(bench)
+    client = bench.started(address=relay.address)
+    relay.refuse(1.0)
+    relay.cut()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    relay.refuse(1.0)
+    other = bench.worker(attempt=1, address=relay.address)
+    assert other.ready(100, 5).next_sequence == 1
+
+
+def test_the_time_for_a_new_connection_is_total_and_used_up(serve, tools, relayed, monkeypatch):
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 1.0)
+    bench = serve()
+    relay = relayed(bench)
+    client = bench.started(address=relay.address)
+    relay.refuse()
+    relay.cut()
+    clock = time.monotonic()
+    with pytest.raises(ServerUnreachableError):
+        tools.exchange(client, tools.commit(0))
+    assert 0.4 < time.monotonic() - clock < 2.0
+
+
+def test_a_connection_that_always_breaks_is_given_up(serve, tools, relayed, monkeypatch):
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 1.0)
+    bench = serve()
+    relay = relayed(bench, Fault(Exchanged, "close", nth=0, after=9))
+    client = bench.started(address=relay.address)
+    clock = time.monotonic()
+    with pytest.raises(ServerUnreachableError):
+        tools.exchange(client, tools.commit(0))
+    assert time.monotonic() - clock < 5.0
+    # Pauses grow: it is no busy loop.
+    assert 3 <= len(relay.struck) <= 12
+    np.testing.assert_array_equal(bench.driver().center(), 1)
+
+
+def test_a_start_that_took_too_long_reaches_the_driver(serve, monkeypatch):
+    """The worker waits for the start when it gives up; a failure is told all the same."""
+    monkeypatch.setattr(service, "KEEPALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
+    bench = serve(seats=2)
+    client = bench.worker()
+    with pytest.raises(StartTimeoutError):
+        client.ready(50, 0.1)
+    assert client.fail("StartTimeoutError", "too few")
+    (failure,) = [event for event in bench.driver().poll(5).events if event.status == "failed"]
+    assert failure.error == "StartTimeoutError"
+
+
+def test_staleness_survives_a_reconnect(serve, tools, relayed):
+    """dyn_sgd divides by staleness + 1; a window that is 9 versions old moves the center by 0.1."""
+    bench = serve(seats=2, rule={"name": "dynamic_rate", "parameters": {}})
+    relay = relayed(bench, Fault(WindowCommit, "close", seat=1, after=0.5))
+    fast, slow = bench.worker(0), bench.worker(1, address=relay.address)
+    tools.in_threads(lambda: fast.ready(50, 5), lambda: slow.ready(50, 5))
+    for sequence in range(9):
+        tools.exchange(fast, tools.commit(sequence, version=sequence), value=0.0)
+    answer, _ = tools.exchange(slow, tools.commit(0, version=0), value=1.0)
+    assert len(relay.struck) == 1
+    assert answer.staleness == 9
+    np.testing.assert_array_equal(bench.driver().center(), np.float32(0.1))
+
+
+def test_a_trickling_server_is_given_up_at_the_deadline(serve):
+    """A deadline is for the whole answer, however slowly its bytes trickle in."""
+    bench = serve()
+    driver = bench.driver()
+    ours, theirs = socket.socketpair()
+    channel = driver._conversation.channel
+    channel._stream.close()
+    channel._stream = ours
+    ours.settimeout(1)
+    going = threading.Event()
+
+    def trickle():
+        for byte in b"DKGP\x01" + bytes(50):
+            theirs.send(bytes([byte]))
+            if going.wait(0.2):
+                return
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    clock = time.monotonic()
+    try:
+        with pytest.raises(OSError, match="timed out"):
+            channel.receive(1.0)
+        assert time.monotonic() - clock < 1.5
+    finally:
+        going.set()
+        thread.join()
+        theirs.close()
+
+
+def test_a_stranger_at_the_unix_path_does_not_stop_a_worker(serve, tools, tmp_path):
+    """Another server at a path that only looks the same: the worker goes by TCP."""
+    bench, other = serve(), serve()
+    address = replace(bench.address, unix_path=other.address.unix_path)
+    client = bench.started(address=address)
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    np.testing.assert_array_equal(bench.driver().center(), 1)
