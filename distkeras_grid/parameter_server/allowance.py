@@ -53,6 +53,11 @@ class Allowance:
         self._pauses = pauses()
         self._tried = False
 
+    @property
+    def used_up(self) -> bool:
+        """Whether no second is left."""
+        return self._left <= 0
+
     def connect(
         self,
         attempt: Callable[[float], _Result],

@@ -334,6 +334,8 @@ class WorkerClient:
             try:
                 return ask()
             except ServerUnreachableError:
+                if allowance.used_up:
+                    raise
                 allowance.connect(self._open)
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
@@ -478,7 +480,7 @@ class DriverClient:
                 left = max(0.001, until - time.monotonic())
                 return self._conversation.ask(message, expected, seconds=left)
             except ServerUnreachableError:
-                if time.monotonic() >= until or not self._lives():
+                if allowance.used_up or time.monotonic() >= until or not self._lives():
                     raise
                 allowance.connect(self._reopen, self._lives)
 

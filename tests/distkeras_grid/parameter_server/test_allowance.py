@@ -30,6 +30,7 @@ def test_the_seconds_are_for_all_connections_together():
     with pytest.raises(ServerUnreachableError):
         allowance.connect(lambda left: tries.append(left) or refuse(left))
     assert len(tries) == 1
+    assert allowance.used_up
 
 
 def test_what_cannot_heal_is_not_tried_again():
