@@ -12,12 +12,12 @@ from data_prep.geometry import count_tiles
 from data_prep.labels import annotate, class_names
 from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
 from data_prep.plan import Plan, plan_units
-from data_prep.progress import TaskProgress
 from data_prep.publication import JOURNAL
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
 from data_prep.split import Source, assign_splits, check_leaks, originals
 from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, write_tiles
+from data_prep.task_status import task_progress
 from data_prep.tiles import group_by_base
 from distkeras_grid.errors import (
     EmptyDataError,
@@ -129,7 +129,7 @@ def cut_tiles(
     units = plan_units(plan, groups, task_slots(spark))
     with executor_errors(spark, settings.output):
         tiles = tile_frame(spark, images, units, field, cutting_of(settings))
-        with TaskProgress(spark, "cutting", say):
+        with task_progress(spark, "cutting", say):
             write_tiles(spark, tiles, field, folder)
         check_written(
             spark, folder, Counter({source.sha256: source.tiles for source in plan.sources})
@@ -198,7 +198,7 @@ def look_at(
         If there is none.
     """
     say(f"looking at the images in {settings.input} ...")
-    with executor_errors(spark, settings.input), TaskProgress(spark, "looking", say):
+    with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
         found = inspect_images(spark, images, cutting_of(settings))
     if not found:
         raise EmptyDataError(

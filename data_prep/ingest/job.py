@@ -22,9 +22,9 @@ from data_prep.ingest.stages import (
 from data_prep.ingest.transforms import Transform
 from data_prep.job import executor_errors, relative_to, tiling_versions
 from data_prep.plan import format_bytes
-from data_prep.progress import TaskProgress
 from data_prep.split import SPLITS
 from data_prep.stages import write_splits
+from data_prep.task_status import task_progress
 from distkeras_grid.errors import EmptyDataError, NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
@@ -108,7 +108,7 @@ def ingest_images(
             transform = _fit(session, rows, reading.look, settings, say)
             rows = transform_rows(rows, reading.look, transform, field)
         temporary = stack.enter_context(output.writing())
-        with TaskProgress(session, "writing", say):
+        with task_progress(session, "writing", say):
             write_splits(session, rows, field, temporary)
         _check_written(session, plan, temporary)
         if transform is not None:
@@ -133,7 +133,7 @@ def _plan(
     storage: Storage, files: DataFrame, settings: IngestSettings, slots: int, say: Say
 ) -> Plan:
     say(f"looking at the files in {settings.input} ...")
-    with TaskProgress(files.sparkSession, "looking", say):
+    with task_progress(files.sparkSession, "looking", say):
         found = find_files(files, settings.format)
     if not found:
         raise EmptyDataError(
@@ -177,7 +177,7 @@ def _fit(
     spark: SparkSession, rows: DataFrame, look: Look, settings: IngestSettings, say: Say
 ) -> Transform:
     say("fitting to the training split ...")
-    with TaskProgress(spark, "fitting", say):
+    with task_progress(spark, "fitting", say):
         return fit(
             spark,
             rows.where(f"split = '{TRAIN}'"),

@@ -109,7 +109,7 @@ def summary(verb: str, done: Transferred, where: str) -> str:
     where : str
         For those that were there already, such as ``"in /raw"``.
     """
-    from distkeras_grid.webhdfs.transfer_line import format_bytes
+    from distkeras_grid.progress import format_bytes
 
     told = f"{verb} {count(done.files)}"
     if done.files:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distkeras_grid.errors import NoSpaceError, StorageError
+from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.submission.distributions import Installed, needed_distributions
 from distkeras_grid.submission.environment import (
     PYTHON,
@@ -23,7 +24,6 @@ from distkeras_grid.submission.environment import (
     stdlib_members,
 )
 from distkeras_grid.submission.interpreter import private_libraries, relocatable, this_interpreter
-from distkeras_grid.submission.progress import ByteProgress
 
 # 1980, the oldest date that a wheel may have: the same content gives the same bytes.
 DATE = 315532800
@@ -104,8 +104,11 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             total = sum(member.source.stat().st_size for member in members)
             say(f"packing {len(members):,} files, {total / 1e6:.0f} MB, into {target}")
             partial = Path(scratch) / target.name
-            with partial.open("wb") as opened:
-                pack(members, opened, ByteProgress("packing", total, say))
+            with (
+                partial.open("wb") as opened,
+                Reporter(Bytes("packing", total), to=say, at_once=False) as progress,
+            ):
+                pack(members, opened, lambda count: progress.add(done=count))
             # In one step: another submission may be packing the same.
             partial.replace(target)
     except OSError as error:
@@ -138,8 +141,16 @@ def collect(environment: Environment, scratch: Path) -> list[Member]:
     return sorted({member.name: member for member in members}.values())
 
 
-def pack(members: Iterable[Member], target: BinaryIO, progress: ByteProgress) -> None:
-    """Write members as a compressed tar: the same members and contents give the same bytes."""
+def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], object]) -> None:
+    """Write members as a compressed tar: the same members and contents give the same bytes.
+
+    Parameters
+    ----------
+    members : iterable of Member
+    target : binary file
+    advance : callable
+        Receives the number of bytes of each piece.
+    """
     with (
         gzip.GzipFile("", "wb", COMPRESSION, target, mtime=0) as compressed,
         tarfile.TarFile(
@@ -152,18 +163,18 @@ def pack(members: Iterable[Member], target: BinaryIO, progress: ByteProgress) ->
                 entry = tarfile.TarInfo(member.name)
                 entry.size, entry.mtime = status.st_size, DATE
                 entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
-                archive.addfile(entry, _Counted(source, progress))
+                archive.addfile(entry, _Counted(source, advance))
 
 
 class _Counted:
     """A file whose reading is counted."""
 
-    def __init__(self, file: BinaryIO, progress: ByteProgress) -> None:
+    def __init__(self, file: BinaryIO, advance: Callable[[int], object]) -> None:
         self._file = file
-        self._progress = progress
+        self._advance = advance
 
     def read(self, size: int = -1) -> bytes:
         """Read like the file."""
         content = self._file.read(size)
-        self._progress.advance(len(content))
+        self._advance(len(content))
         return content

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.archive import Environment, build
-from distkeras_grid.submission.progress import ByteProgress
 
 # Below the user's home directory.
 FOLDER = ".distkeras_grid/environments"
@@ -70,6 +70,7 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
         # Everybody may read it, so that a node unpacks it once for all users.
         storage.make_public_dirs(folder, levels=2 if folder.endswith(FOLDER) else 1)
     try:
-        storage.upload(local, uri, ByteProgress("uploading", size, say).advance)
+        with Reporter(Bytes("uploading", size), to=say, at_once=False) as progress:
+            storage.upload(local, uri, lambda count: progress.add(done=count))
     except OutputExistsError:
         say("another submission was first to upload it")

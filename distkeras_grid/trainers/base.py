@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from distkeras_grid.engine.jit import check_jit
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.compression import check_compression
+from distkeras_grid.progress import SILENT
 from distkeras_grid.trainers.arguments import (
     checked_optimizer_state,
     checked_positive,
@@ -20,7 +20,7 @@ from distkeras_grid.trainers.arguments import (
     checked_whole,
 )
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
-from distkeras_grid.trainers.progress import ProgressLine
+from distkeras_grid.trainers.run_status import run_progress
 
 if TYPE_CHECKING:
     import keras
@@ -292,8 +292,7 @@ class Trainer(ABC):
             sample_weight_col=sample_weight_col,
             seed=secrets.randbits(31) if seed is None else seed,
         )
-        stream = None if self.progress else io.StringIO()
-        with ProgressLine(stream=stream) as progress, ExitStack() as resources:
+        with run_progress(None if self.progress else SILENT) as progress, ExitStack() as resources:
             prepared = prepare(self, request, resources)
             # A run that fails leaves its history, and no model of an earlier one beside it.
             self.history, self.run, self.model = prepared.history, prepared.description, None

@@ -30,9 +30,9 @@ from distkeras_grid.trainers.description import (
     compression_sentence,
     describe_run,
 )
-from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.run import Run, RunLimits
+from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.trainers.specification import run_spec
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
@@ -94,10 +94,10 @@ class PreparedRun:
     recalibrates: bool
     centers: list[Vector] = field(default_factory=list)
 
-    def execute(self, progress: ProgressLine) -> keras.Model:
+    def execute(self, progress: RunProgress) -> keras.Model:
         """Run to the end, showing progress, and return the trained model."""
         key = new_key()
-        progress.expect(
+        progress.update(
             total_samples=self.limits.rows * self.limits.epochs,
             epochs=self.limits.epochs,
             workers=self.limits.workers,
@@ -126,7 +126,7 @@ class PreparedRun:
         self._describe(summaries)
         return self.model
 
-    def _recalibrate(self, plan: WorkerPlan, progress: ProgressLine) -> None:
+    def _recalibrate(self, plan: WorkerPlan, progress: RunProgress) -> None:
         try:
             recalibrate(self.model, self.dealt, plan, progress)
         except GridError as error:

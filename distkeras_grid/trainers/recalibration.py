@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.rules import Rule
-    from distkeras_grid.trainers.progress import ProgressLine
+    from distkeras_grid.trainers.run_status import RunProgress
     from distkeras_grid.worker.task import WorkerPlan
 
 # Between two looks at the job, which lets an interrupt through.
@@ -52,7 +52,7 @@ def check_recalibration(rule: Rule, model: keras.Model, who: str) -> None:
 
 
 def recalibrate(
-    model: keras.Model, dealt: DataFrame, plan: WorkerPlan, progress: ProgressLine
+    model: keras.Model, dealt: DataFrame, plan: WorkerPlan, progress: RunProgress
 ) -> None:
     """Give a trained model the statistics that its rows have with its weights, by a Spark job.
 
@@ -64,7 +64,7 @@ def recalibrate(
         The rows, as the workers had them.
     plan : WorkerPlan
         Theirs.
-    progress : ProgressLine
+    progress : RunProgress
         Told what is done.
 
     Raises

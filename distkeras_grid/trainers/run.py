@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import EpochEnded, EpochRecord, Event, WorkerRecord
-from distkeras_grid.trainers.progress import TRAINING, ProgressLine
+from distkeras_grid.trainers.run_status import TRAINING, RunProgress
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
@@ -105,7 +105,7 @@ class Run:
         See there.
     history : History
         Filled with the server's events; empty.
-    progress : ProgressLine
+    progress : RunProgress
         Shown while the run goes on.
     observer : callable
         Called at each epoch's end.
@@ -117,7 +117,7 @@ class Run:
         launch: Launch,
         limits: RunLimits,
         history: History,
-        progress: ProgressLine,
+        progress: RunProgress,
         observer: Observer,
     ) -> None:
         self._server = server

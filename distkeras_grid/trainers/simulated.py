@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from distkeras_grid.feeding.shapes import (
     outputs_of,
 )
 from distkeras_grid.history import History
+from distkeras_grid.progress import SILENT
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
 from distkeras_grid.simulation.plan import Plan, SeatRows
@@ -54,9 +54,9 @@ from distkeras_grid.trainers.description import (
 )
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
-from distkeras_grid.trainers.progress import TRAINING, ProgressLine
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
+from distkeras_grid.trainers.run_status import TRAINING, run_progress
 from distkeras_grid.trainers.validation import ValidationData
 from distkeras_grid.worker.loop import sample_weights
 
@@ -265,8 +265,8 @@ def _watch(trainer: Trainer, simulation: Simulation, rule: Rule, said: Sequence[
     """Run to the end, showing how far it is in simulated time."""
     params, epochs = simulation.history.params, simulation.history.epoch_records
     window, shown = params["communication_window"], 0
-    with ProgressLine(stream=None if trainer.progress else io.StringIO()) as progress:
-        progress.expect(
+    with run_progress(None if trainer.progress else SILENT) as progress:
+        progress.update(
             total_samples=params["rows"] * params["epochs"],
             epochs=params["epochs"],
             workers=params["num_workers"],

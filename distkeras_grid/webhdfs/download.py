@@ -7,13 +7,14 @@ import threading
 from typing import TextIO
 
 from distkeras_grid.errors import PathNotFoundError
+from distkeras_grid.progress import surface
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
 from distkeras_grid.webhdfs.items import root_of
 from distkeras_grid.webhdfs.local_files import LocalFiles
 from distkeras_grid.webhdfs.pool import Pool, Transferred, check_threads
-from distkeras_grid.webhdfs.transfer_line import TransferLine
+from distkeras_grid.webhdfs.transfer_status import Transfer, transfer_progress
 from distkeras_grid.webhdfs.transfers import THREADS, Sides, Transfer, look, prepare
 
 
@@ -66,7 +67,7 @@ def download(
     address = find_address(place, url=url, kerberos=kerberos)
     given = os.fspath(target)
     stopped = threading.Event()
-    with TransferLine("looking at what is on HDFS", stream=stream) as line:
+    with transfer_progress("looking at what is on HDFS", surface(stream)) as progress:
         hdfs, here = HdfsFiles(Connection(address, stopped=stopped)), LocalFiles()
         there = hdfs.present(place.path)
         if there is None:
@@ -81,12 +82,13 @@ def download(
             may_rename=not given.endswith("/") and not os.path.isdir(given),
         )
         items = list(hdfs.walk(place.path, root))
-        line.begin("looking at what is here")
+        progress.begin(Transfer("looking at what is here"))
         present = look(here, items)
         files = prepare(here, items, present)
-        line.begin("fetching", files=len(files), size=sum(item.size for item in files))
+        size = sum(item.size for item in files)
+        progress.begin(Transfer("fetching", total_files=len(files), total_size=size))
         transfer = Transfer(present, overwrite=overwrite, stopped=stopped)
-        return Pool(address, threads, line, stopped).run(
+        return Pool(address, threads, progress, stopped).run(
             files,
             lambda connection, item, meter: transfer.run(
                 Sides(HdfsFiles(connection), LocalFiles()), item, meter

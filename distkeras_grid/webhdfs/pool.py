@@ -11,7 +11,7 @@ from distkeras_grid.errors import ConfigurationError, StorageError
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import Connection
 from distkeras_grid.webhdfs.items import SHOWN, Item
-from distkeras_grid.webhdfs.transfer_line import Meter, TransferLine
+from distkeras_grid.webhdfs.transfer_status import Meter, TransferProgress
 
 # Failures with no success between them, after which the rest is not tried.
 GIVE_UP = 20
@@ -53,18 +53,18 @@ class Pool:
         Of HDFS.
     threads : int
         How many files are transferred at once.
-    line : TransferLine
+    progress : TransferProgress
         Counts.
     stopped : Event
         Set by an interrupt; connections and readers look at it.
     """
 
     def __init__(
-        self, address: Address, threads: int, line: TransferLine, stopped: threading.Event
+        self, address: Address, threads: int, progress: TransferProgress, stopped: threading.Event
     ) -> None:
         self._address = address
         self._threads = threads
-        self._line = line
+        self._progress = progress
         self._stopped = stopped
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -113,13 +113,13 @@ class Pool:
             sum(self._sent),
             len(self._same),
             sum(self._same),
-            self._line.state.seconds,
+            self._progress.seconds,
         )
 
     def _one(self, item: Item, transfer: Callable[[Connection, Item, Meter], bool]) -> None:
         if self._stopped.is_set() or self._failed_in_a_row >= GIVE_UP:
             return
-        meter = Meter(self._line)
+        meter = Meter(self._progress)
         try:
             sent = transfer(self._connection(), item, meter)
         except StorageError as error:
@@ -127,14 +127,14 @@ class Pool:
             with self._lock:
                 self._failed.append((item, error))
                 self._failed_in_a_row += 1
-            self._line.end_file(failed=True)
+            self._progress.add(failed=1)
             if self._files > 1:  # else the end says the same
-                self._line.note(describe(error))
+                self._progress.note(describe(error))
         else:
             with self._lock:
                 (self._sent if sent else self._same).append(item.size)
                 self._failed_in_a_row = 0
-            self._line.end_file()
+            self._progress.add(files=1)
 
     def _connection(self) -> Connection:
         if not hasattr(self._local, "connection"):

@@ -17,7 +17,7 @@ from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileD
 from distkeras_grid.webhdfs.files import Files, digest_of
 from distkeras_grid.webhdfs.hidden_names import hidden_name, leftovers
 from distkeras_grid.webhdfs.items import Item, Present, check, missing_directories
-from distkeras_grid.webhdfs.transfer_line import Meter
+from distkeras_grid.webhdfs.transfer_status import Meter
 
 THREADS = 4
 

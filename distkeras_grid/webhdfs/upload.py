@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
+from distkeras_grid.progress import surface
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
@@ -15,7 +16,11 @@ from distkeras_grid.webhdfs.hidden_names import is_hidden
 from distkeras_grid.webhdfs.items import Item, check_names, root_of
 from distkeras_grid.webhdfs.local_files import LocalFiles
 from distkeras_grid.webhdfs.pool import Pool, Transferred, check_threads
-from distkeras_grid.webhdfs.transfer_line import TransferLine
+from distkeras_grid.webhdfs.transfer_status import (
+    Transfer,
+    TransferProgress,
+    transfer_progress,
+)
 from distkeras_grid.webhdfs.transfers import THREADS, Sides, Transfer, look, prepare
 
 
@@ -53,7 +58,7 @@ def upload(
     kerberos : bool, optional
         By default as ``HADOOP_CONF_DIR`` says.
     stream : text file, optional
-        Where the progress line goes; see `TransferLine`.
+        Where the progress line goes; see `distkeras_grid.progress.surface`.
 
     Returns
     -------
@@ -81,21 +86,22 @@ def upload(
     place = parse_path(target)
     address = find_address(place, url=url, kerberos=kerberos)
     stopped = threading.Event()
-    with TransferLine("looking at local files", stream=stream) as line:
+    with transfer_progress("looking at local files", surface(stream)) as progress:
         hdfs = HdfsFiles(Connection(address, stopped=stopped))
         there = hdfs.present(place.path)
         needs_folder = place.inside or len(given) > 1 or os.path.isdir(given[0])
         if there is not None and not there.is_directory and needs_folder:
             raise OutputExistsError(f"{place.path} is a file on HDFS. Choose another target.")
         is_folder = place.inside or (there is not None and there.is_directory)
-        items = _found([os.fspath(each) for each in given], place.path, is_folder, line)
+        items = _found([os.fspath(each) for each in given], place.path, is_folder, progress)
         check_names(items)
-        line.begin("looking at what is on HDFS")
+        progress.begin(Transfer("looking at what is on HDFS"))
         present = look(hdfs, items)
         files = prepare(hdfs, items, present)
-        line.begin("sending", files=len(files), size=sum(item.size for item in files))
+        size = sum(item.size for item in files)
+        progress.begin(Transfer("sending", total_files=len(files), total_size=size))
         transfer = Transfer(present, overwrite=overwrite, stopped=stopped)
-        return Pool(address, threads, line, stopped).run(
+        return Pool(address, threads, progress, stopped).run(
             files,
             lambda connection, item, meter: transfer.run(
                 Sides(LocalFiles(), HdfsFiles(connection)), item, meter
@@ -103,7 +109,9 @@ def upload(
         )
 
 
-def _found(sources: list[str], target: str, is_folder: bool, line: TransferLine) -> list[Item]:
+def _found(
+    sources: list[str], target: str, is_folder: bool, progress: TransferProgress
+) -> list[Item]:
     """Return what is to be sent, each item once."""
     items = []
     for source in sources:
@@ -119,5 +127,5 @@ def _found(sources: list[str], target: str, is_folder: bool, line: TransferLine)
         for item in LocalFiles().walk(source, root):
             items.append(item)
             if not item.is_directory:
-                line.end_file()
+                progress.add(files=1)
     return [item for item in dict.fromkeys(items) if not is_hidden(item.source)]

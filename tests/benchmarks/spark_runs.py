@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 import time
 from contextlib import ExitStack
@@ -20,12 +19,13 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.trainers.preparation import PreparedRun, prepare
-from distkeras_grid.trainers.progress import ProgressLine
 from distkeras_grid.trainers.request import TrainRequest
 from distkeras_grid.trainers.run import Run
+from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.weights import Vector
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, run_worker
 from tests.benchmarks import fashion
@@ -183,7 +183,7 @@ def _execute(prepared: PreparedRun) -> list[Vector]:
         plan = prepared.plan(address=server.address, key=key)
         task = partial(run_worker, plan)
         launch = Launch(prepared.dealt, task, SUMMARY_SCHEMA, prepared.settings.run)
-        silent = ProgressLine(stream=io.StringIO())
+        silent = run_progress(SILENT)
         _, summaries = Run(
             server, launch, limits, prepared.history, silent, prepared.observer
         ).execute()

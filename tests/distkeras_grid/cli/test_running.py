@@ -13,7 +13,7 @@ from distkeras_grid.cli.log_format import report
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.running import run
 from distkeras_grid.errors import ImageError
-from distkeras_grid.trainers.progress import ProgressLine
+from distkeras_grid.trainers.run_status import run_progress
 
 
 def lines_of(text):
@@ -32,7 +32,7 @@ def test_lines_progress_and_figures(capsys):
     def command(_):
         sys.stdout.write("looking ")
         sys.stdout.write("at images\n\nand more\n")
-        with ProgressLine() as line:
+        with run_progress() as line:
             line.update(phase="getting ready")
         report(tiles=12, output="hdfs:///tiles")
         return guarded(lambda: ExitCode.PARTIAL)

@@ -14,19 +14,24 @@ from distkeras_grid.errors import (
     OutputExistsError,
     StorageError,
 )
+from distkeras_grid.progress import surface
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import Connection
 from distkeras_grid.webhdfs.items import Item
 from distkeras_grid.webhdfs.pool import GIVE_UP, Pool, Transferred, check_threads, failure
-from distkeras_grid.webhdfs.transfer_line import Meter, TransferLine
+from distkeras_grid.webhdfs.transfer_status import Meter, transfer_progress
 
 ITEMS = [Item(f"{number}", f"/raw/{number}", size=number) for number in range(100)]
 
 
 def pool(threads: int = 3) -> tuple[Pool, io.StringIO, threading.Event]:
     stream, stopped = io.StringIO(), threading.Event()
-    line = TransferLine("sending", stream=stream)
-    return Pool(Address(("http://localhost:1",), "ada"), threads, line, stopped), stream, stopped
+    progress = transfer_progress("sending", surface(stream))
+    return (
+        Pool(Address(("http://localhost:1",), "ada"), threads, progress, stopped),
+        stream,
+        stopped,
+    )
 
 
 def test_each_file_goes_once_and_each_thread_has_one_connection() -> None:
@@ -57,8 +62,8 @@ def test_a_failure_is_told_and_the_others_go_on() -> None:
     with pytest.raises(NoSpaceError, match=r"^1 of 100 files failed.* /raw/7: full$"):
         used.run(ITEMS, transfer)
     assert stream.getvalue() == "/raw/7: full\n"
-    assert used._line.state.files == 99
-    assert used._line.state.size == sum(item.size for item in ITEMS) - 7
+    assert used._progress.state.files == 99
+    assert used._progress.state.size == sum(item.size for item in ITEMS) - 7
 
 
 def test_where_nothing_succeeds_any_more_the_rest_is_not_tried() -> None:

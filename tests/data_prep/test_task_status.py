@@ -2,12 +2,15 @@ import threading
 
 import pytest
 
-from data_prep.progress import TaskProgress
+from data_prep.task_status import task_progress
+from distkeras_grid import progress
 
 pytestmark = pytest.mark.spark
 
 
-def test_says_how_far_the_tasks_are(spark, tmp_path):
+def test_says_how_far_the_tasks_are(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(progress.Lines, "interval", 0.05)
     gate = tmp_path / "gate"
     lines = []
     spoke = threading.Event()
@@ -27,7 +30,7 @@ def test_says_how_far_the_tasks_are(spark, tmp_path):
             time.sleep(0.01)
         return rows
 
-    with TaskProgress(spark, "waiting", say, interval=0.05):
+    with task_progress(spark, "waiting", say):
         spark.sparkContext.parallelize(range(2), 2).mapPartitionsWithIndex(wait_at_the_gate).count()
     assert spoke.is_set()
-    assert lines[-1].startswith("  waiting: ")
+    assert lines[-1].startswith("waiting  ")

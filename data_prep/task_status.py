@@ -1,0 +1,66 @@
+"""What is told of a Spark job while it runs; `distkeras_grid.progress` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.progress import Reporter, Status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The state of the stages that run now, asked for when it is told.
+
+    Parameters
+    ----------
+    phase : str
+        What the tasks do.
+    tracker : pyspark.StatusTracker
+        Of the session.
+    """
+
+    phase: str
+    tracker: Any
+
+    @property
+    def turn(self) -> Hashable:
+        """Nothing is told before it is due."""
+        return None
+
+    @property
+    def amount(self) -> int:
+        """No rate is told: tasks differ."""
+        return 0
+
+    def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
+        """Return how many tasks are done."""
+        stages = map(self.tracker.getStageInfo, self.tracker.getActiveStageIds())
+        counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
+        completed, tasks = sum(done for done, _ in counts), sum(total for _, total in counts)
+        # None between two stages, and before the first.
+        done = [f"{completed} of {tasks} tasks"] if tasks else []
+        return Status([self.phase, *done, f"{seconds:.0f} s"], completed / tasks if tasks else None)
+
+
+def task_progress(
+    spark: SparkSession, phase: str, say: Callable[[str], object]
+) -> Reporter[TaskStatus]:
+    """Return a reporter of the tasks that run while its ``with`` block does.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        What runs them.
+    phase : str
+        What the tasks do.
+    say : callable
+        As `Reporter` takes it; receives a line every 4 s.
+    """
+    tracker = spark.sparkContext.statusTracker()
+    # In the end no stage runs of which anything could be told.
+    return Reporter(TaskStatus(phase, tracker), to=say, at_once=False, tells_end=False)

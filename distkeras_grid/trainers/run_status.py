@@ -1,0 +1,128 @@
+"""What the progress line of a run tells; `distkeras_grid.progress` shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from distkeras_grid.progress import Reporter, Status, clock_time
+
+TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """The state of a run as its progress line shows it.
+
+    Parameters
+    ----------
+    workers, epochs, total_samples : int, default 0
+        Asked for; `total_samples` is rows times epochs. No workers: not yet known.
+    phase : str, default "checking the data"
+        What is being done, in words; `TRAINING` once batches are.
+    epoch : int, default 1
+        The epoch in which the center is, from 1.
+    samples : int, default 0
+        Folded so far.
+    active : int, default 0
+        Workers that are ready, or at work.
+    loss, staleness : float, optional
+        Of late; the staleness is a mean over commits.
+    busy_with : str, default ""
+        What the driver does beside the training, in words; the rate is not known meanwhile.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> started = RunStatus(workers=4, epochs=2, total_samples=1000)
+    >>> replace(started, phase="getting ready", active=2).status(rate=0.0, seconds=7.2).line()
+    'getting ready  2 of 4 workers  7 s'
+    >>> training = replace(started, phase=TRAINING, samples=250, active=4, loss=0.5, staleness=2.96)
+    >>> training.status(rate=50.0, seconds=5.0).line()
+    'epoch 1/2  25%  0:15 left  50 samples/s  loss 0.5  workers 4 of 4  staleness 3.0'
+    """
+
+    workers: int = 0
+    epochs: int = 0
+    total_samples: int = 0
+    phase: str = "checking the data"
+    epoch: int = 1
+    samples: int = 0
+    active: int = 0
+    loss: float | None = None
+    staleness: float | None = None
+    busy_with: str = ""
+
+    @property
+    def turn(self) -> Hashable:
+        """Each phase and each epoch is told at once."""
+        return self.phase, self.epoch
+
+    @property
+    def amount(self) -> int:
+        """Samples folded, once batches are trained."""
+        return self.samples
+
+    def status(self, rate: float, seconds: float) -> Status:
+        """Return what is known, in ASCII, as terminals in the C locale can show no more.
+
+        Parameters
+        ----------
+        rate : float
+            Of late [samples/s]; 0 where not yet known.
+        seconds : float
+            In this phase so far [s].
+        """
+        if self.phase != TRAINING:
+            workers = [f"{self.active} of {self.workers} workers"] if self.workers else []
+            return Status([self.phase, *workers, f"{seconds:.0f} s"])
+        fraction = min(1.0, self.samples / self.total_samples) if self.total_samples else None
+        return Status(self._training_parts(rate), fraction)
+
+    def _training_parts(self, rate: float) -> list[str]:
+        parts = [f"epoch {min(self.epoch, self.epochs)}/{self.epochs}"]
+        if self.total_samples:
+            # Rounded down: 100% is said when all is folded.
+            parts.append(f"{min(100, 100 * self.samples // self.total_samples)}%")
+        if self.busy_with:
+            parts.append(self.busy_with)
+        elif rate:
+            left = max(0, self.total_samples - self.samples) / rate
+            parts += [f"{clock_time(left)} left", f"{rate:,.0f} samples/s"]
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.4g}")
+        parts.append(f"workers {self.active} of {self.workers}")
+        if self.staleness is not None:
+            parts.append(f"staleness {self.staleness:.1f}")
+        return parts
+
+
+RunProgress = Reporter[RunStatus]
+
+
+def run_progress(
+    to: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic
+) -> RunProgress:
+    """Return the reporter of a run, which begins by checking the data.
+
+    The first line comes with the first beat of its heart, so a run that is refused at once shows
+    none.
+
+    Parameters
+    ----------
+    to : callable, optional
+        As `Reporter` takes it.
+    clock : callable, default time.monotonic
+        Returns seconds.
+
+    Examples
+    --------
+    >>> with run_progress(to=print) as progress:
+    ...     progress.update(total_samples=1000, epochs=2, workers=4)
+    ...     progress.update(phase="getting ready")
+    ...     progress.update(phase=TRAINING, samples=250, active=4, loss=0.5)
+    getting ready  0 of 4 workers  0 s
+    epoch 1/2  25%  loss 0.5  workers 4 of 4
+    """
+    return Reporter(RunStatus(), to=to, clock=clock)
