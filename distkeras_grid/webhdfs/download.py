@@ -14,7 +14,7 @@ from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
 from distkeras_grid.webhdfs.items import root_of
 from distkeras_grid.webhdfs.local_files import LocalFiles
 from distkeras_grid.webhdfs.pool import Pool, Transferred, check_threads
-from distkeras_grid.webhdfs.transfer_status import Transfer, transfer_progress
+from distkeras_grid.webhdfs.transfer_status import TransferStatus, transfer_progress
 from distkeras_grid.webhdfs.transfers import THREADS, Sides, Transfer, look, prepare
 
 
@@ -82,11 +82,11 @@ def download(
             may_rename=not given.endswith("/") and not os.path.isdir(given),
         )
         items = list(hdfs.walk(place.path, root))
-        progress.begin(Transfer("looking at what is here"))
+        progress.begin(TransferStatus("looking at what is here"))
         present = look(here, items)
         files = prepare(here, items, present)
         size = sum(item.size for item in files)
-        progress.begin(Transfer("fetching", total_files=len(files), total_size=size))
+        progress.begin(TransferStatus("fetching", total_files=len(files), total_size=size))
         transfer = Transfer(present, overwrite=overwrite, stopped=stopped)
         return Pool(address, threads, progress, stopped).run(
             files,

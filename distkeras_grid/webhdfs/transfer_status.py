@@ -9,7 +9,7 @@ from distkeras_grid.progress import Reporter, Status, clock_time, format_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class TransferStatus:
     """The state of a transfer as its line shows it.
 
     Parameters
@@ -25,9 +25,9 @@ class Transfer:
 
     Examples
     --------
-    >>> Transfer("looking at what is there").status(rate=0.0, seconds=7.2).line()
+    >>> TransferStatus("looking at what is there").status(rate=0.0, seconds=7.2).line()
     'looking at what is there  7 s'
-    >>> sending = Transfer("sending", 12, 3000, 1_200_000_000, 45_000_000_000)
+    >>> sending = TransferStatus("sending", 12, 3000, 1_200_000_000, 45_000_000_000)
     >>> sending.status(rate=110e6, seconds=11).line()
     'sending  12 of 3,000 files  1.2 GB of 45 GB  110 MB/s  6:38 left'
     """
@@ -73,7 +73,7 @@ class Transfer:
         return Status(parts, min(1.0, self.size / max(1, self.total_size)))
 
 
-TransferProgress = Reporter[Transfer]
+TransferProgress = Reporter[TransferStatus]
 
 
 def transfer_progress(phase: str, to: Callable[[str], object] | None = None) -> TransferProgress:
@@ -86,7 +86,7 @@ def transfer_progress(phase: str, to: Callable[[str], object] | None = None) -> 
     to : callable, optional
         As `Reporter` takes it.
     """
-    return Reporter(Transfer(phase), to=to, at_once=False)
+    return Reporter(TransferStatus(phase), to=to, at_once=False)
 
 
 class Meter:

@@ -17,8 +17,8 @@ from distkeras_grid.webhdfs.items import Item, check_names, root_of
 from distkeras_grid.webhdfs.local_files import LocalFiles
 from distkeras_grid.webhdfs.pool import Pool, Transferred, check_threads
 from distkeras_grid.webhdfs.transfer_status import (
-    Transfer,
     TransferProgress,
+    TransferStatus,
     transfer_progress,
 )
 from distkeras_grid.webhdfs.transfers import THREADS, Sides, Transfer, look, prepare
@@ -95,11 +95,11 @@ def upload(
         is_folder = place.inside or (there is not None and there.is_directory)
         items = _found([os.fspath(each) for each in given], place.path, is_folder, progress)
         check_names(items)
-        progress.begin(Transfer("looking at what is on HDFS"))
+        progress.begin(TransferStatus("looking at what is on HDFS"))
         present = look(hdfs, items)
         files = prepare(hdfs, items, present)
         size = sum(item.size for item in files)
-        progress.begin(Transfer("sending", total_files=len(files), total_size=size))
+        progress.begin(TransferStatus("sending", total_files=len(files), total_size=size))
         transfer = Transfer(present, overwrite=overwrite, stopped=stopped)
         return Pool(address, threads, progress, stopped).run(
             files,

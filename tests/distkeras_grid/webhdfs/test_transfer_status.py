@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.progress import Reporter
-from distkeras_grid.webhdfs.transfer_status import Meter, Transfer, transfer_progress
+from distkeras_grid.webhdfs.transfer_status import Meter, TransferStatus, transfer_progress
 
-RUNNING = Transfer("sending", 3, 10, 500_000, 2_000_000)
+RUNNING = TransferStatus("sending", 3, 10, 500_000, 2_000_000)
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,20 @@ def test_parts_that_do_not_fit_are_left_out(width: int, line: str) -> None:
 
 
 def test_failures_stand_in_front_and_an_unknown_rate_is_not_told() -> None:
-    failed = Transfer("sending", 3, 10, 500_000, 2_000_000, failed=2)
+    failed = TransferStatus("sending", 3, 10, 500_000, 2_000_000, failed=2)
     assert failed.status(0.0, 5.0).line() == ("sending  2 failed  3 of 10 files  500 kB of 2.0 MB")
-    assert Transfer("looking", files=1234).status(0.0, 3.0).line() == "looking  1,234 files  3 s"
+    assert (
+        TransferStatus("looking", files=1234).status(0.0, 3.0).line() == "looking  1,234 files  3 s"
+    )
 
 
 def test_the_rate_is_that_of_late_and_a_failed_try_is_taken_back() -> None:
     now = [100.0]
     told: list[str] = []
-    progress = Reporter(Transfer("looking"), to=told.append, clock=lambda: now[0], at_once=False)
-    progress.begin(Transfer("sending", total_files=2, total_size=100_000_000))
+    progress = Reporter(
+        TransferStatus("looking"), to=told.append, clock=lambda: now[0], at_once=False
+    )
+    progress.begin(TransferStatus("sending", total_files=2, total_size=100_000_000))
     meter = Meter(progress)
     meter.add(30_000_000)
     now[0] += 4
@@ -59,6 +63,6 @@ def test_the_rate_is_that_of_late_and_a_failed_try_is_taken_back() -> None:
 def test_a_short_transfer_is_silent_on_plain_lines() -> None:
     told: list[str] = []
     with transfer_progress("looking", told.append) as progress:
-        progress.begin(Transfer("sending", total_files=1, total_size=1))
+        progress.begin(TransferStatus("sending", total_files=1, total_size=1))
         progress.add(files=1, size=1)
     assert told == []
