@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from distkeras_grid.engine.optimizers import making_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.weights import Variable, WeightLayout
 
@@ -102,9 +103,13 @@ def optimizer_slots(model: Any) -> tuple[Any, ...]:
     """
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    rate = optimizer.learning_rate
-    return tuple(v for v in optimizer.variables if v is not rate and v.dtype == "float32")
+    return tuple(
+        variable
+        for optimizer in making_steps(model.optimizer)
+        for variable in optimizer.variables
+        # A schedule's rate is a tensor, and none of the variables.
+        if variable is not optimizer.learning_rate and variable.dtype == "float32"
+    )
 
 
 def weight_layout(model: Any, *, slots: bool = False) -> WeightLayout:
@@ -201,21 +206,6 @@ def set_flat_weights(
     variables = model_variables(model, slots=bool(layout.slots)).all
     for variable, part in zip(variables, layout.unflatten(vector), strict=True):
         variable.assign(part)
-
-
-def skip_steps(model: Any, steps: int) -> None:
-    """Let a model's optimizer, and the schedules that go by its count, be so many batches further.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    steps : int
-        Batches, at least 0.
-    """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    # Not `iterations`, which is a quotient where gradients are accumulated.
-    optimizer._iterations.assign_add(steps)
 
 
 def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:

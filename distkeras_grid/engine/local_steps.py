@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from distkeras_grid.engine.keras_model import optimizer_slots
+from distkeras_grid.engine.optimizers import has_own_rate, making_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import LocalSteps, Rule, SynchronousRule
 from distkeras_grid.weights import Vector
@@ -98,7 +99,7 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
             "the state holds the gradients that are accumulated, of which a window may never have "
             f"{steps}"
         )
-    elif not _has_own_rate(optimizer):
+    elif not has_own_rate(optimizer):
         reason = (
             "the state holds the count of steps, so the learning rate's schedule would begin anew "
             "in each window; give the optimizer a number"
@@ -240,9 +241,10 @@ class RenewedSteps(OwnSteps):
         inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
         new = type(inner).from_config(inner.get_config())
         new.build(model.trainable_variables)
+        rates = [id(each.learning_rate) for each in making_steps(inner)]
         # Held as variables: Adagrad and others do not begin at zero.
         pairs = zip(inner.variables, new.variables, strict=True)
-        self._pairs = [(mine, value) for mine, value in pairs if mine is not inner.learning_rate]
+        self._pairs = [(mine, value) for mine, value in pairs if id(mine) not in rates]
 
     def begin(self) -> None:
         """Forget what the windows before have left."""
@@ -380,16 +382,8 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Ow
 
 def _accumulates(optimizer: Any) -> int | None:
     """Return of how many batches gradients are summed before a step; None if they are not."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    steps: int | None = getattr(inner, "gradient_accumulation_steps", None)
-    return steps
-
-
-def _has_own_rate(optimizer: Any) -> bool:
-    """Return whether the learning rate is a number, and follows no schedule."""
-    import keras
-
-    return isinstance(optimizer.learning_rate, keras.Variable)
+    steps = (each.gradient_accumulation_steps for each in making_steps(optimizer))
+    return next((count for count in steps if count), None)
 
 
 def _take_sums(optimizer: Any, out: Vector) -> None:

@@ -25,10 +25,10 @@ from distkeras_grid.engine.keras_model import (
     model_variables,
     normalizations,
     packed,
-    skip_steps,
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import install
+from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import LocalSteps, OptimizerState
 from distkeras_grid.weights import Vector
@@ -77,6 +77,8 @@ class TensorFlowEngine:
         Order and shapes of the variables in the flat vector.
     jit : bool
         The decision.
+    schedule_offset : keras.Variable
+        Batches by which schedules of the learning rate are ahead of the optimizer's count.
 
     Raises
     ------
@@ -95,6 +97,8 @@ class TensorFlowEngine:
         momentum: float = 0.0,
         optimizer_state: OptimizerState = "keep",
     ) -> None:
+        import keras
+
         compile_model(model)
         self.model = model
         slots = optimizer_state == "average"
@@ -110,6 +114,9 @@ class TensorFlowEngine:
             install, kind=local_steps, momentum=momentum, reset=optimizer_state == "reset"
         )
         self._steps = self._install(model)
+        self._slots_travel = slots
+        self.schedule_offset = keras.Variable(0, dtype="int", name="schedule_offset")
+        follow_schedules_from(self._steps.rated, self.schedule_offset)
         self._apply: Callable[..., Any] | None = None
 
     def weights(self) -> Vector:
@@ -291,9 +298,22 @@ class TensorFlowEngine:
                 layer.momentum = momentum
         return rows, sums
 
-    def skip_steps(self, steps: int) -> None:
-        """Let the optimizer's count of batches, which schedules go by, begin later by so many."""
-        skip_steps(self.model, steps)
+    def begin_after(self, steps: int) -> None:
+        """Begin as an attempt that comes after `steps` batches of the ones before.
+
+        The optimizer begins as new, and so does its count: with moments of zero Adam's steps would
+        be several times too long otherwise. Schedules of the learning rate go on where they were.
+        Where the optimizer's state comes with the weights, its count comes with it.
+
+        Parameters
+        ----------
+        steps : int
+            Batches, at least 0.
+        """
+        if self._slots_travel:
+            skip_steps(self.model.optimizer, steps)
+        else:
+            self.schedule_offset.assign(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on.
@@ -306,16 +326,19 @@ class TensorFlowEngine:
         Raises
         ------
         ConfigurationError
-            If the optimizer follows a schedule.
+            If the optimizer follows a schedule, or is several with a rate each.
         """
-        import keras
-
         optimizer = self._steps.rated
-        if not isinstance(optimizer.learning_rate, keras.Variable):
+        if not has_own_rate(optimizer):
             raise ConfigurationError(
                 "the optimizer's learning rate follows a schedule, which counts the worker's own "
                 "steps; give it a number to change it during the run. "
                 f"Received: learning_rate={value!r}"
+            )
+        if hasattr(optimizer, "optimizers"):
+            raise ConfigurationError(
+                f"{type(optimizer).__name__} has a learning rate for each of its optimizers; it "
+                f"cannot be changed during the run. Received: learning_rate={value!r}"
             )
         optimizer.learning_rate = value
 
@@ -344,6 +367,7 @@ class TensorFlowEngine:
         theirs = [*model.variables, *model.optimizer.variables, *steps.state()]
         for variable, other in zip(mine, theirs, strict=True):
             variable.assign(other)
+        self.schedule_offset.assign(0)
 
     def _state(self) -> list[Any]:
         metrics = [v for metric in self.model.metrics for v in metric.variables]

@@ -28,7 +28,7 @@ class _SharedEngine:
         # Weights come with each window, and frozen ones stay as they are; the generators and
         # counters of layers are no floats.
         counters = [v for v in model.variables if not str(v.dtype).startswith(("float", "bfloat"))]
-        self._variables = [*counters, *model.optimizer.variables]
+        self._variables = [*counters, *model.optimizer.variables, engine.schedule_offset]
         # One call: assigned one by one, they would take longer than a window.
         self._swap = tf.function(self._exchanged, autograph=False)
         self.initial = self.held()
@@ -92,7 +92,7 @@ class KerasLearner:
         engine = self._shared.engine
         if self._seed is not None:
             engine.set_seed(self._seed)
-        engine.skip_steps(steps)
+        engine.begin_after(steps)
 
     def state(self) -> State:
         """Return optimizer state and random generators."""

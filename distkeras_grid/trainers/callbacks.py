@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from distkeras_grid.engine.keras_model import set_flat_weights, skip_steps
+from distkeras_grid.engine.keras_model import set_flat_weights
+from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
@@ -122,7 +123,7 @@ class EpochObserver:
         set_flat_weights(self._model, center, self._layout)
         if self._layout.slots:
             steps = self._history.most_steps(version)
-            skip_steps(self._model, steps - self._steps)
+            skip_steps(self._model.optimizer, steps - self._steps)
             self._steps = steps
 
     def _changed_rate(self) -> float | None:

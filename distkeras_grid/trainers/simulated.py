@@ -12,9 +12,9 @@ from distkeras_grid.engine.keras_model import (
     get_flat_weights,
     model_to_bytes,
     set_flat_weights,
-    skip_steps,
 )
 from distkeras_grid.engine.loading import load_engine
+from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import (
@@ -184,7 +184,7 @@ def simulate(
     _watch(trainer, simulation, plan.rule, said)
     set_flat_weights(model, simulation.center, engine.layout)
     if engine.layout.slots:
-        skip_steps(model, simulation.history.most_steps())
+        skip_steps(model.optimizer, simulation.history.most_steps())
     if trainer.statistics == "recalibrate":
         _recalibrate(model, engine, plan, seats)
     computed = tuple(worker.computed for worker in simulation.workers)

@@ -215,12 +215,16 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
         engine.set_learning_rate(start.learning_rate)
     samples = 0
     if not start.stop:
-        # A schedule of the learning rate goes on where the attempt before has left it.
+        # A schedule of the learning rate goes on where the attempt before has left it; a state that
+        # comes with the center is as old as its rounds, of which a late worker may have none.
+        sequence = start.next_sequence
+        if plan.optimizer_state == "average":
+            sequence = max(sequence, start.version)
         done = steps_before(
-            start.next_sequence, spool.rows, plan.batch_size, plan.window, plan.epochs_per_window
+            sequence, spool.rows, plan.batch_size, plan.window, plan.epochs_per_window
         )
         if not plan.rule.steps_on_workers:
-            engine.skip_steps(done)
+            engine.begin_after(done)
         if plan.own_start and client.seat > 0 and start.next_sequence == 0:
             client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
         remaining = seat_windows(plan, spool.rows, client.seat, start.next_sequence)

@@ -109,6 +109,25 @@ def test_Q5_workers_that_step_by_the_mean_gradient_are_fit_with_all_their_batche
     np.testing.assert_allclose(weights(found.model), weights(expected), rtol=1e-4, atol=1e-5)
 
 
+def test_the_model_of_a_run_with_a_lost_worker_keeps_the_users_own_schedule(arrays, tmp_path):
+    """Engines follow theirs from a later step on; Keras alone reads what is returned."""
+    import keras
+
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 30)
+    trouble = Cluster(3, batch_seconds=0.25, outages=[Outage(2, at=3.0, seconds=0.8)])
+    found = simulated(
+        "ADAG",
+        arrays,
+        num_epoch=2,
+        model=build(keras.optimizers.Adam(schedule)),
+        call={"cluster": trouble},
+    )
+    found.model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert found.lost == 1
+    assert loaded.optimizer.get_config()["learning_rate"]["class_name"] == "CosineDecay"
+
+
 def test_the_same_seed_and_cluster_give_the_same_run(arrays):
     runs = [
         simulated("ADAG", arrays, num_epoch=2, model=build("adam"), call={"seed": seed})

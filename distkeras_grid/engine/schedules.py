@@ -1,0 +1,36 @@
+"""A learning rate's schedule that begins later; apart, for it needs Keras at import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+class LaterSchedule(Schedule):  # type: ignore[misc, valid-type]
+    """A schedule, asked for later steps than the optimizer counts.
+
+    It stays in an engine's model and is never saved.
+
+    Parameters
+    ----------
+    schedule : keras.optimizers.schedules.LearningRateSchedule
+        The user's.
+    offset : keras.Variable
+        Batches that are added to the optimizer's count; may change during training.
+    """
+
+    def __init__(self, schedule: Any, offset: Any) -> None:
+        self._schedule, self._offset = schedule, offset
+
+    def __call__(self, step: Any) -> Any:
+        """Return the schedule's rate for the step and the offset."""
+        step = keras.ops.convert_to_tensor(step)
+        return self._schedule(step + keras.ops.cast(self._offset, step.dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration of the user's schedule."""
+        config: dict[str, Any] = self._schedule.get_config()
+        return config

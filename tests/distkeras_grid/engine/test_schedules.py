@@ -1,0 +1,157 @@
+"""A late attempt: its optimizer begins as new, the learning rate's schedule goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.base import Block
+from distkeras_grid.errors import ConfigurationError
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS, BATCH, DONE = 6, 8, 1875
+
+
+def data():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(STEPS, BATCH, 5)).astype(np.float32)
+    return Block((x,), ((x[..., 0] > 0).astype(np.int64),))
+
+
+def model(optimizer):
+    import keras
+
+    keras.utils.set_random_seed(4)
+    net = keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(6, "tanh", name="first"),
+            keras.layers.Dense(2, name="second"),
+        ]
+    )
+    net.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return net
+
+
+def engine(optimizer, *, jit=False, **options):
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(model(optimizer), block_shape=(STEPS, BATCH), jit=jit, **options)
+
+
+def falling(after):
+    """A rate that falls to a tenth after so many steps."""
+    import keras
+
+    return keras.optimizers.schedules.PiecewiseConstantDecay([after], [0.1, 0.01])
+
+
+def sgd(rate):
+    import keras
+
+    return keras.optimizers.SGD(rate, momentum=0.9)
+
+
+def adam(rate):
+    import keras
+
+    return keras.optimizers.Adam(rate)
+
+
+def scaled(rate):
+    import keras
+
+    return keras.optimizers.LossScaleOptimizer(adam(rate))
+
+
+def several(rate):
+    import keras
+
+    chosen = keras.optimizers.OptimizerMap(adam(rate), {"first/.*": sgd(rate)})
+    return keras.optimizers.MultiOptimizer(chosen)
+
+
+def accumulating(rate):
+    import keras
+
+    return keras.optimizers.Adam(rate, gradient_accumulation_steps=2)
+
+
+OPTIMIZERS = [sgd, adam, scaled, several, accumulating]
+
+
+def trained(worker, before=None):
+    after = np.empty(worker.layout.size, np.float32)
+    return worker.run(worker.weights() if before is None else before, [data()], after), after
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_late_attempt_steps_as_a_fresh_optimizer_does(optimizer):
+    late, fresh = engine(optimizer(0.003)), engine(optimizer(0.003))
+    late.begin_after(DONE)
+    (result, weights), (expected, expected_weights) = trained(late), trained(fresh)
+    assert result == expected
+    np.testing.assert_array_equal(weights, expected_weights)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_schedule_of_a_late_attempt_goes_on(optimizer, jit):
+    """Falling after 1877 steps, seen from step 1875 on, is falling after 2."""
+    late = engine(optimizer(falling(DONE + 2)), jit=jit)
+    late.begin_after(DONE)
+    fresh = engine(optimizer(falling(2)), jit=jit)
+    (result, weights), (expected, expected_weights) = trained(late), trained(fresh)
+    assert result == expected
+    np.testing.assert_array_equal(weights, expected_weights)
+    _, unmoved = trained(engine(optimizer(falling(DONE + 2)), jit=jit))
+    assert np.abs(unmoved - weights).max() > 1e-3
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_plan_of_steps_can_be_set_again(optimizer):
+    late, fresh = engine(optimizer(falling(2))), engine(optimizer(falling(2)))
+    late.begin_after(DONE)
+    late.begin_after(0)
+    np.testing.assert_array_equal(trained(late)[1], trained(fresh)[1])
+
+
+def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
+    from distkeras_grid.engine.keras_model import model_to_bytes
+    from distkeras_grid.engine.loading import load_engine
+
+    archive = model_to_bytes(model(adam(falling(2))))
+    late = load_engine(archive)
+    _, expected = trained(late)
+    late.begin_after(DONE)
+    again = load_engine(archive)
+    assert again is late
+    np.testing.assert_array_equal(trained(again)[1], expected)
+
+
+@pytest.mark.parametrize("optimizer", [adam, scaled, several])
+def test_a_state_that_comes_with_the_weights_comes_with_its_count(optimizer):
+    """Where states are averaged, a late worker goes on from moments that are not new."""
+    whole = engine(optimizer(falling(9)), optimizer_state="average")
+    _, after = trained(whole)
+    late = engine(optimizer(falling(9)), optimizer_state="average")
+    late.begin_after(STEPS)
+    np.testing.assert_array_equal(trained(late, after)[1], trained(whole, after)[1])
+
+
+def test_rates_of_several_optimizers_are_not_set_from_outside():
+    with pytest.raises(ConfigurationError):
+        engine(several(0.1)).set_learning_rate(0.01)
+
+
+def test_several_optimizers_are_reset_at_each_window_unless_they_follow_a_schedule():
+    from distkeras_grid.engine.local_steps import check_reset
+    from distkeras_grid.rules import AveragingRule
+
+    check_reset(AveragingRule(), several(0.1), "AveragingTrainer")
+    with pytest.raises(ConfigurationError):
+        check_reset(AveragingRule(), several(falling(3)), "AveragingTrainer")
+    worker = engine(several(0.1), optimizer_state="reset")
+    before = worker.weights()
+    np.testing.assert_array_equal(trained(worker, before)[1], trained(worker, before)[1])
