@@ -2,80 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from distkeras_grid.errors import DataError
+from distkeras_grid.rows import Block
 from distkeras_grid.weights import Vector, WeightLayout
-
-# Eigen's widest vectors; TensorFlow aborts the process on memory that is aligned to less.
-ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some mini-batches of one size.
-
-    Parameters
-    ----------
-    x : tuple of ndarray
-        Features, one array for each input of the model, shape ``(steps, batch, *shape)``, in the
-        type in which they are stored.
-    y : tuple of ndarray
-        Labels, one array for each output, shape ``(steps, batch, ...)``.
-    weight : ndarray, optional
-        Sample weights, shape ``(steps, batch)``, ``float32``.
-
-    Raises
-    ------
-    DataError
-        If the arrays disagree about the steps and the batch, or hold no sample.
-    """
-
-    x: tuple[NDArray[Any], ...]
-    y: tuple[NDArray[Any], ...]
-    weight: NDArray[np.float32] | None = None
-
-    def __post_init__(self) -> None:
-        shapes = [array.shape[:2] for array in self.arrays]
-        if len(set(shapes)) != 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
-            raise DataError(
-                "the arrays of a block must begin with the same (steps, batch), each at least 1; "
-                f"features, labels (and weights) begin with {shapes}"
-            )
-
-    @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """All features, all labels and, where given, weights."""
-        weights = () if self.weight is None else (self.weight,)
-        return (*self.x, *self.y, *weights)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """``(steps, batch)``."""
-        steps, batch = self.x[0].shape[:2]
-        return steps, batch
-
-    @property
-    def steps(self) -> int:
-        """Number of mini-batches."""
-        return self.shape[0]
-
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return math.prod(self.shape)
-
-    def part(self, steps: slice, samples: slice) -> Block:
-        """Return some of the mini-batches, and of each some of its samples."""
-        weight = None if self.weight is None else self.weight[steps, samples]
-        x, y = (tuple(array[steps, samples] for array in arrays) for arrays in (self.x, self.y))
-        return Block(x, y, weight)
 
 
 @dataclass(frozen=True)
@@ -124,41 +56,31 @@ class Engine(Protocol):
         """Set the optimizer's learning rate from the next window on."""
         ...
 
+    def begin_after(self, steps: int) -> None:
+        """Begin as an attempt that comes after `steps` batches of the ones before.
 
-class SteppingEngine(Engine, Protocol):
-    """An engine whose optimizer steps by gradients that all workers agree on."""
-
-    def apply(self, gradient: Vector, out: Vector) -> None:
-        """Step by a gradient that all workers agree on, and write the weights into `out`."""
+        Schedules of the learning rate go on there; the optimizer itself begins as new, unless its
+        state comes with the weights.
+        """
         ...
 
-    def state_vectors(self, weights: Vector) -> list[Vector]:
-        """Return weights and optimizer state as vectors."""
+    def apply(self, gradient: Vector, weights: Vector) -> None:
+        """Step from `weights` by a gradient that all workers agree on; `weights` gets the result.
+
+        Parameters
+        ----------
+        gradient : ndarray
+            ``[mean gradient | statistics]``, shape ``(layout.size,)``, ``float32``. The statistics
+            replace those of `weights`.
+        weights : ndarray
+            Same shape; changes in place.
+        """
         ...
 
-    def take_over(self, weights: Vector, parts: Sequence[Vector]) -> None:
-        """Go on from another worker's `state_vectors`: its weights, and the parts behind them."""
+    def state_vectors(self) -> list[Vector]:
+        """Return the state of the optimizer that makes the steps of `apply`, as vectors."""
         ...
 
-
-def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
-    """Return an uninitialised array that starts at a multiple of 64 bytes.
-
-    Parameters
-    ----------
-    shape : int or tuple of int
-        Shape of the array.
-    dtype : dtype, default float32
-        Its type.
-
-    Examples
-    --------
-    >>> aligned_empty((3, 2)).ctypes.data % 64
-    0
-    """
-    lengths = (shape,) if isinstance(shape, int) else shape
-    size = math.prod(lengths) * np.dtype(dtype).itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    array: NDArray[Any] = memory[start : start + size].view(dtype).reshape(lengths)
-    return array
+    def take_over(self, parts: Sequence[Vector]) -> None:
+        """Go on with the optimizer state that another worker's `state_vectors` told."""
+        ...

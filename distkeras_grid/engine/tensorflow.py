@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import ALIGNMENT, Block, WindowResult
+from distkeras_grid.engine.base import WindowResult
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import (
@@ -30,6 +30,7 @@ from distkeras_grid.engine.keras_model import (
 from distkeras_grid.engine.local_steps import install
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import ALIGNMENT, Block
 from distkeras_grid.rules import LocalSteps, OptimizerState
 from distkeras_grid.weights import Vector
 
@@ -170,51 +171,34 @@ class TensorFlowEngine:
             metrics=values,
         )
 
-    def apply(self, gradient: Vector, out: Vector) -> None:
-        """Step by a gradient that all workers agree on.
-
-        Parameters
-        ----------
-        gradient : ndarray
-            ``[gradient | statistics]``, shape ``(layout.size,)``, ``float32``.
-        out : ndarray
-            Gets the weights; may be `gradient`.
-        """
+    def apply(self, gradient: Vector, weights: Vector) -> None:
+        """Step from `weights` by a gradient that all workers agree on; see `Engine`."""
         import tensorflow as tf
 
         if self._apply is None:
             flat = tf.TensorSpec((self.layout.size,), tf.float32)
-            self._apply = tf.function(self._step, input_signature=[flat], autograph=False)
-        np.copyto(out, np.asarray(memoryview(self._apply(_to_tensor(gradient)))))
+            self._apply = tf.function(self._step, input_signature=[flat, flat], autograph=False)
+        after = self._apply(_to_tensor(weights), _to_tensor(gradient))
+        np.copyto(weights, np.asarray(memoryview(after)))
 
-    def state_vectors(self, weights: Vector) -> list[Vector]:
-        """Return weights and optimizer state as vectors of the weights' size; bits are kept.
+    def state_vectors(self) -> list[Vector]:
+        """Return the state of the optimizer of `apply` as vectors of the weights' size.
 
-        Parameters
-        ----------
-        weights : ndarray
-            What `apply` gave last.
+        Bits are kept; the last vector is filled up with zeros.
         """
         values = [np.asarray(variable).tobytes() for variable in self._steps.state()]
         data = b"".join(values)
-        data += bytes(-len(data) % weights.nbytes)
-        return [weights, *np.frombuffer(data, np.float32).reshape(-1, weights.size)]
+        data += bytes(-len(data) % (4 * self.layout.size))
+        return list(np.frombuffer(data, np.float32).reshape(-1, self.layout.size))
 
-    def take_over(self, weights: Vector, parts: Sequence[Vector]) -> None:
-        """Go on from where another worker is.
+    def take_over(self, parts: Sequence[Vector]) -> None:
+        """Go on with another worker's optimizer state.
 
         Parameters
         ----------
-        weights : ndarray
-            Shape ``(layout.size,)``, ``float32``.
         parts : sequence of ndarray
-            What its `state_vectors` told behind the weights; none: its optimizer has made no step,
-            as this one.
+            What its `state_vectors` told.
         """
-        for variable, value in zip(self._variables, self.layout.unflatten(weights), strict=True):
-            variable.assign(value)
-        if not parts:
-            return
         data, start = b"".join(part.tobytes() for part in parts), 0
         for variable in self._steps.state():
             value = np.asarray(variable)
@@ -248,7 +232,7 @@ class TensorFlowEngine:
         self.run(before, [block, last], after)
         self._steps.check_applied(iterations, self.model)
         if self._steps.state():
-            self.apply(after, after)
+            self.apply(after, self.weights())
         clock = time.perf_counter()
         self.run(before, [block], after)
         seconds = time.perf_counter() - clock
@@ -453,11 +437,12 @@ class TensorFlowEngine:
         held = [*trainable, *(variable.value for variable in self._variables[cut:])]
         return tf.concat([tf.reshape(value, [-1]) for value in held], 0), logs
 
-    def _step(self, flat: Any) -> Any:
+    def _step(self, flat: Any, gradient: Any) -> Any:
         """Step by a flat gradient and take statistics over; the body of a compiled function."""
         import tensorflow as tf
 
-        parts = self._parts(flat)
+        self._assign(flat)
+        parts = self._parts(gradient)
         cut = len(self.layout.trainable)
         self._steps.apply(parts[:cut])
         for variable, value in zip(self._variables[cut:], parts[cut:], strict=True):

@@ -105,6 +105,25 @@ def windows(
         yield Window(sequence, epoch + 1, number, _blocks(part, batch_size, window))
 
 
+def steps_before(
+    sequence: int, rows: int, batch_size: int, window: int | None, epochs_per_window: int = 1
+) -> int:
+    """Return the steps that a seat has trained before the window of this number.
+
+    Examples
+    --------
+    >>> [steps_before(sequence, rows=50, batch_size=10, window=2) for sequence in range(5)]
+    [0, 2, 4, 5, 7]
+    """
+    if rows == 0:
+        return 0
+    steps = math.ceil(rows / batch_size)
+    if window is None:
+        return sequence * epochs_per_window * steps
+    epochs, windows = divmod(sequence, math.ceil(steps / window))
+    return epochs * steps + windows * window
+
+
 def epoch_order(rows: int, seed: int, seat: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
     """Return the order of a seat's rows in one epoch, from 1."""
     if not shuffle:

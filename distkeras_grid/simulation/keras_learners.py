@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import Block, WindowResult
+from distkeras_grid.engine.base import WindowResult
+from distkeras_grid.rows import Block
 
 if TYPE_CHECKING:
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
@@ -85,7 +86,19 @@ class KerasLearner:
         """Set the optimizer's learning rate from the next window on."""
         self._engine().set_learning_rate(value)
 
-    def renew(self, steps: int) -> None:
+    def apply(self, gradient: Vector, weights: Vector) -> None:
+        """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
+        self._engine().apply(gradient, weights)
+
+    def state_vectors(self) -> list[Vector]:
+        """Return the state of the optimizer of `apply`."""
+        return self._engine().state_vectors()
+
+    def take_over(self, parts: Sequence[Vector]) -> None:
+        """Go on with another worker's optimizer state."""
+        self._engine().take_over(parts)
+
+    def begin_after(self, steps: int) -> None:
         """Begin with a new optimizer, whose schedule goes on after `steps` batches."""
         self.tensors = self._shared.initial
         self._shared.give_to(self)
@@ -126,18 +139,15 @@ class KerasStepper:
 
     def step(self, gradient: Vector, weights: Vector) -> None:
         """Move `weights`; see `distkeras_grid.simulation.learners.Stepper`."""
-        self._engine.take_over(weights, [])
-        self._engine.apply(gradient, out=weights)
+        self._engine.apply(gradient, weights)
 
     def state(self) -> State:
         """Return the slots, as vectors."""
-        _, *parts = self._engine.state_vectors(self._engine.weights())
-        return {str(number): part for number, part in enumerate(parts)}
+        return {str(n): part for n, part in enumerate(self._engine.state_vectors())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from those slots."""
-        parts = [state[str(number)] for number in range(len(state))]
-        self._engine.take_over(self._engine.weights(), parts)
+        self._engine.take_over([state[str(number)] for number in range(len(state))])
 
 
 def keras_learners(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import Block, Engine, WindowResult
+from distkeras_grid.engine.base import Engine, WindowResult
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import Variable, Vector, WeightLayout
 
@@ -18,10 +19,6 @@ State = dict[str, NDArray[Any]]
 
 class Learner(Engine, Protocol):
     """An engine of one simulated worker, whose state can be taken and given back."""
-
-    def renew(self, steps: int) -> None:
-        """Begin as a new attempt that goes on after `steps` batches of the ones before."""
-        ...
 
     def state(self) -> State:
         """Return a copy of all that `run` leaves behind, beside the weights."""
@@ -150,7 +147,19 @@ class QuadraticLearner:
         """Set ``eta`` from the next window on."""
         self._rate = self._start.dtype.type(value)
 
-    def renew(self, steps: int) -> None:  # noqa: ARG002 - nothing here counts them
+    def apply(self, gradient: Vector, weights: Vector) -> None:
+        """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
+        self.step(gradient, weights)
+
+    def state_vectors(self) -> list[Vector]:
+        """Return the velocity."""
+        return [self._velocity.copy()]
+
+    def take_over(self, parts: Sequence[Vector]) -> None:
+        """Go on with another worker's velocity."""
+        np.copyto(self._velocity, parts[0])
+
+    def begin_after(self, steps: int) -> None:  # noqa: ARG002 - nothing here counts them
         """Begin with no velocity and the first rate."""
         self._velocity.fill(0)
         self._rate = self._first_rate

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import Block
-from distkeras_grid.feeding.batches import Window, windows
+from distkeras_grid.feeding.batches import Window, steps_before, windows
 from distkeras_grid.parameter_server.compression import Compression
-from distkeras_grid.rules import Rule
+from distkeras_grid.rows import Block
+from distkeras_grid.rules import OptimizerState, Rule
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class Plan:
         Seconds that a synchronous round may stay incomplete.
     compression : "bfloat16" or DeepGradientCompression, optional
         How exchanges are compressed.
+    optimizer_state : {"keep", "reset", "average"}, default "keep"
+        What a worker's optimizer keeps from window to window.
     """
 
     rule: Rule
@@ -85,11 +87,16 @@ class Plan:
     quorum: float = 1.0
     round_timeout: float = math.inf
     compression: Compression | None = None
+    optimizer_state: OptimizerState = "keep"
 
     @property
     def epoch_window(self) -> str:
         """What a user calls a window that is no number of batches."""
         return "epoch" if self.epochs_per_window == 1 else "once"
+
+    def steps_before(self, rows: int, sequence: int) -> int:
+        """Return the batches of a worker with so many rows before the window of a number."""
+        return steps_before(sequence, rows, self.batch_size, self.window, self.epochs_per_window)
 
     def windows(self, rows: int, worker: int, start: int) -> Iterator[Window]:
         """Yield the windows of a worker with so many rows, from the one of number `start`."""

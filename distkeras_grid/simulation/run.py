@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.errors import (
-    ClusterError,
-    ConfigurationError,
-    NonFiniteLossError,
-    RefusedError,
-)
+from distkeras_grid.errors import ClusterError, ConfigurationError, RefusedError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Session
@@ -300,9 +294,8 @@ class Simulation:
         try:
             answers = self._server.exchange(arrival, payload, self.now)
         except RefusedError as refusal:
-            if is_finite(payload):
-                raise
-            raise NonFiniteLossError(str(refusal)) from refusal
+            worker.refuse(refusal)
+            return
         self._tell(answers)
         opened = self._server.round_opened
         if opened is not None and opened != before:

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.base import aligned_empty
-from distkeras_grid.errors import NonFiniteLossError
-from distkeras_grid.feeding.batches import Window
+from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, Session
-from distkeras_grid.rules import (
-    Accumulator,
-    DeepGradientCompression,
-    adopt_vector,
-    propose_vector,
-)
+from distkeras_grid.rules import Accumulator, DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.orders import obey
 
 if TYPE_CHECKING:
+    from distkeras_grid.feeding.batches import Window
     from distkeras_grid.simulation.learners import Learner
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
 
 # What is saved as it is.
-_NUMBERS = ("version", "attempt", "stop", "next_window", "steps", "started", "seconds", "computed")
+_NUMBERS = ("attempt", "steps", "started", "seconds", "computed")
 
 
 class SimulatedWorker:
@@ -55,10 +52,10 @@ class SimulatedWorker:
         Its claim on the seat; None while it is not there, is lost or has finished.
     attempt : int
         Counts its lives, from 0.
-    before : ndarray
-        The weights that its window starts from.
     computed : float
         Simulated time for which it has computed [s].
+    steps : int
+        Batches of the commits that have reached the server.
     """
 
     def __init__(
@@ -66,57 +63,51 @@ class SimulatedWorker:
     ) -> None:
         self.session: Session | None = None
         self.attempt = -1
-        weights = learner.weights()
-        self.before: Vector = aligned_empty(weights.size, weights.dtype)
-        np.copyto(self.before, weights)
         self.computed = 0.0
         self.rows = rows
         self._number, self._cluster, self._plan, self._learner = number, cluster, plan, learner
-        self._sections = learner.layout.sections
+        self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
-        self._windows: Iterator[Window] = iter(())
-        self._window: Window | None = None
-        self._after: Vector | None = None
+        self._mind = self._new_mind()
+        # What the mind wants next, once a message has arrived; and the commit on its way.
+        self._wanted: minds.Action | None = None
         self._sent: tuple[Arrival, Vector] | None = None
-        self._accumulator: Accumulator | None = None
-        self.stop = False
-        self.next_window = self.steps = self.version = 0
+        self.steps = 0
         self.started = self.seconds = 0.0
+
+    @property
+    def version(self) -> int:
+        """Version of the center that its window starts from."""
+        return self._mind.version
+
+    @property
+    def before(self) -> Vector:
+        """The weights that its window starts from."""
+        return self._mind.before
 
     def join(self, session: Session) -> None:
         """Be there, as another attempt."""
         self.session, self.attempt = session, session.attempt
+        self._mind = self._new_mind()
 
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
-        self.session = self._window = self._after = self._sent = None
+        self.session = self._wanted = self._sent = None
 
     def start(self, message: Start, center: Vector) -> None:
         """Begin at the window that the server wants, from the center."""
-        np.copyto(self.before, center)
-        self._learner.renew(self.steps)
-        self._accumulator = self._new_accumulator()
-        self.stop, self.next_window = message.stop, message.next_sequence
-        self.version = message.version
-        self._windows = self._plan.windows(len(self.rows), self._number, self.next_window)
+        self._tell(minds.Started(message, center))
 
     def take(self, message: Exchanged, reply: Vector) -> None:
         """Take the rule's reply to a commit over."""
-        rule = self._plan.rule
-        if rule.steps_on_workers:
-            # Here the reply is what the steps lead to, statistics included.
-            np.copyto(self.before, reply)
-        elif self._after is not None:
-            adopt_vector(rule, self._sections, self._after, reply, self.before)
-        self._after, self.stop, self.version = None, message.stop, message.version
+        np.copyto(self._mind.before, reply)
+        self._tell(minds.Replied(message))
 
     def begin(self, now: float) -> float | None:
         """Begin a window; return how long it will take, or None if there is none left."""
-        self._window = None if self.stop else next(self._windows, None)
-        if self._window is None:
+        if not isinstance(self._wanted, minds.Compute):
             return None
-        self.next_window = self._window.sequence + 1
-        self.started, self.seconds = now, self._draw_seconds(self._window)
+        self.started, self.seconds = now, self._draw_seconds(self._wanted.window)
         return self.seconds
 
     def send(self, session: Session, wire: SimulatedWire) -> int:
@@ -127,32 +118,17 @@ class SimulatedWorker:
         NonFiniteLossError
             If its loss is NaN or infinite.
         """
-        if self._window is None:
-            raise ValueError(f"Worker {self._number} has begun no window.")
-        window, self._window = self._window, None
-        after, payload = (aligned_empty(self.before.size, self.before.dtype) for _ in range(2))
-        result = self._learner.run(self.before, self.rows.gather(window), after)
-        if not math.isfinite(result.loss):
-            raise NonFiniteLossError(
-                f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
-                f"of worker {self._number}: lower the learning rate, or choose another window."
-            )
-        propose_vector(self._plan.rule, self._sections, self.before, after, result.steps, payload)
-        if self._accumulator is not None:
-            self._accumulator.compress(payload, window.epoch)
-        self._after = after
-        commit = WindowCommit(
-            sequence=window.sequence,
-            version=self.version,
-            epoch=window.epoch,
-            window=window.window,
-            steps=result.steps,
-            samples=result.samples,
-            loss=result.loss,
-            metrics=result.metrics,
-            started=self.started,
-            seconds=self.seconds,
-        )
+        if not isinstance(self._wanted, minds.Compute):
+            raise GridError(f"Worker {self._number} has begun no window.")
+        action = self._wanted
+        blocks = self.rows.gather(action.window)
+        result = self._learner.run(action.before, blocks, action.after)
+        told = result.steps, result.samples, result.loss, result.metrics
+        wanted = self._tell(minds.Computed(*told, self.started, self.seconds))
+        if not isinstance(wanted, minds.Exchange):
+            raise GridError(f"Worker {self._number} has a window and does not send it.")
+        # The mind's own place is free for the next commit, whatever becomes of this one.
+        commit, payload = wanted.commit, wanted.payload.copy()
         size = wire.send(payload)
         self._sent = Arrival(session, commit, encoded_size(commit, size)), payload
         return size
@@ -160,21 +136,22 @@ class SimulatedWorker:
     def deliver(self) -> tuple[Arrival, Vector]:
         """Return the commit that was sent and its vector, which are on their way no longer."""
         if self._sent is None:
-            raise ValueError(f"Worker {self._number} has sent nothing.")
-        (arrival, payload), self._sent = self._sent, None
-        self.steps += arrival.commit.steps
-        return arrival, payload
+            raise GridError(f"Worker {self._number} has sent nothing.")
+        sent, self._sent = self._sent, None
+        self.steps += sent[0].commit.steps
+        return sent
+
+    def refuse(self, error: RefusedError) -> None:
+        """Hear that the server refuses the commit; raises what this means."""
+        self._tell(minds.Refused(error))
 
     def to_tree(self) -> dict[str, Any]:
         """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""
         return {
             **{name: getattr(self, name) for name in _NUMBERS},
             "session": None if self.session is None else asdict(self.session),
-            "begun": self._window is not None,
-            "before": self.before,
-            "after": self._after,
+            "mind": self._mind.to_state(),
             "sent": None if self._sent is None else _saved(*self._sent),
-            "held_back": None if self._accumulator is None else _vectors_of(self._accumulator),
             "random": self._random.bit_generator.state,
             "learner": self._learner.state(),
         }
@@ -184,24 +161,38 @@ class SimulatedWorker:
         for name in _NUMBERS:
             setattr(self, name, tree[name])
         self.session = None if tree["session"] is None else Session(**tree["session"])
-        np.copyto(self.before, tree["before"])
-        self._after = tree["after"]
+        self._mind = self._new_mind()
+        self._mind.from_state(tree["mind"])
+        self._wanted = self._mind.pending()
         self._sent = _restored(self.session, tree["sent"])
-        self._accumulator = self._new_accumulator()
-        if self._accumulator is not None and tree["held_back"] is not None:
-            for name, vector in tree["held_back"].items():
-                np.copyto(getattr(self._accumulator, name), vector)
         self._random.bit_generator.state = tree["random"]
         self._learner.restore(tree["learner"])
-        first = self.next_window - int(tree["begun"])
-        self._windows = self._plan.windows(len(self.rows), self._number, first)
-        self._window = next(self._windows) if tree["begun"] else None
 
-    def _new_accumulator(self) -> Accumulator | None:
-        compression, workers = self._plan.compression, self._cluster.workers
-        if not isinstance(compression, DeepGradientCompression):
-            return None
-        return Accumulator(compression, self._learner.layout, workers)
+    def _tell(self, event: minds.Event) -> minds.Action:
+        *orders, wanted = self._mind.handle(event)
+        for order in orders:
+            obey(order, self._learner)
+        self._wanted = wanted
+        return wanted
+
+    def _new_mind(self) -> WorkerMind:
+        plan, rows, accumulator = self._plan, len(self.rows), None
+        if isinstance(plan.compression, DeepGradientCompression):
+            accumulator = partial(
+                Accumulator, plan.compression, self._learner.layout, self._cluster.workers
+            )
+        return WorkerMind(
+            self._number,
+            plan.rule,
+            self._learner.layout,
+            partial(plan.windows, rows, self._number),
+            steps_before=partial(plan.steps_before, rows),
+            accumulator=accumulator,
+            slots_travel=plan.optimizer_state == "average",
+            # A stepper makes them for all.
+            makes_steps=False,
+            dtype=self._dtype,
+        )
 
     def _draw_seconds(self, window: Window) -> float:
         cluster = self._cluster
@@ -214,10 +205,6 @@ class SimulatedWorker:
         if lot < cluster.straggler_probability:
             seconds *= cluster.straggler_factor
         return seconds
-
-
-def _vectors_of(accumulator: Accumulator) -> dict[str, Vector]:
-    return {"residual": accumulator.residual, "velocity": accumulator.velocity}
 
 
 def _saved(arrival: Arrival, payload: Vector) -> dict[str, Any]:

@@ -216,6 +216,7 @@ def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: i
         quorum=trainer.quorum,
         round_timeout=trainer.round_timeout,
         compression=trainer.compression,
+        optimizer_state=trainer.optimizer_state,
     )
 
 

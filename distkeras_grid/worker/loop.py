@@ -1,67 +1,59 @@
-"""A worker's training loop: a window of batches, one exchange, the next window.
+"""A worker's loop: it does what the worker's mind asks, with an engine, a spool and a client.
 
-Who owns what: `windows` says which rows come when, `spool` holds them, `engine` computes, `rule`
-says what is sent and what the reply means, `client` talks to the server. The loop joins them.
+Who owns what: the mind says what comes next, the spool holds the rows, the engine computes, the
+client talks to the server.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from distkeras_grid.engine.base import Block, Engine, SteppingEngine, aligned_empty
-from distkeras_grid.errors import NonFiniteLossError, RefusedError
-from distkeras_grid.parameter_server.center import is_finite
+from distkeras_grid.engine.base import Engine
+from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
-from distkeras_grid.rules import Rule, adopt_vector, propose_vector
-from distkeras_grid.worker.steps import Steps
+from distkeras_grid.parameter_server.messages import Start
+from distkeras_grid.rows import Block
+from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.orders import obey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.spool import Spool
-    from distkeras_grid.rules import Accumulator
-    from distkeras_grid.weights import Vector
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def train(
+    mind: WorkerMind,
     engine: Engine,
-    rule: Rule,
     client: WorkerClient,
     start: Start,
     spool: Spool,
-    windows: Iterable[Window],
     class_weight: Mapping[int, float] | None = None,
-    accumulator: Accumulator | None = None,
 ) -> int:
-    """Train the windows, exchanging after each, until they end or the server says stop.
+    """Train and exchange windows until there are none left or the server says stop, and say so.
 
     Parameters
     ----------
+    mind : WorkerMind
+        Says what comes next.
     engine : Engine
-        Computes a window.
-    rule : Rule
-        The worker's side of the algorithm.
+        Computes windows and makes steps.
     client : WorkerClient
         Connected, and told to start: its vector is the center.
     start : Start
         What the server said.
     spool : Spool
         The rows of this seat.
-    windows : iterable of Window
-        From the first one that is not folded yet.
     class_weight : mapping of int to float, optional
         Weight of the samples of each class, 1 for classes not named.
-    accumulator : Accumulator, optional
-        Holds back what of each commit is not sent yet.
 
     Returns
     -------
@@ -74,70 +66,49 @@ def train(
         If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
         reaches the center.
     """
-    sections = engine.layout.sections
-    steps = None
-    if rule.steps_on_workers:
-        steps = Steps(cast(SteppingEngine, engine), client)
-    # Aligned memory is handed to TensorFlow without a copy.
-    before, after, payload = (aligned_empty(engine.layout.size) for _ in range(3))
-    np.copyto(before, client.vector)
-    version = start.version if steps is None else steps.begin(start, before)
-    samples = 0
-    for window in windows:
-        started, clock = time.time(), time.perf_counter()
-        result = engine.run(before, gather(spool, window, class_weight), after)
-        if not math.isfinite(result.loss):
-            raise NonFiniteLossError(
-                f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
-                f"of worker {client.seat}: lower the learning rate, or look for values in the "
-                "data that are not finite or not scaled."
-            )
-        propose_vector(rule, sections, before, after, result.steps, payload)
-        if accumulator is not None:
-            accumulator.compress(payload, window.epoch)
-        commit = WindowCommit(
-            sequence=window.sequence,
-            version=version,
-            epoch=window.epoch,
-            window=window.window,
-            steps=result.steps,
-            samples=result.samples,
-            loss=result.loss,
-            metrics=result.metrics,
-            started=started,
-            seconds=time.perf_counter() - clock,
-        )
-        # The reply lands where the next window starts: for most rules it is that already.
-        exchanged = _exchange(client, commit, payload, reply=before)
-        samples += result.samples
-        if steps is None:
-            version = exchanged.version
-            adopt_vector(rule, sections, after, before, out=before)
-            if exchanged.learning_rate is not None:
-                engine.set_learning_rate(exchanged.learning_rate)
+    event: minds.Event = minds.Started(start, client.vector)
+    while True:
+        *orders, last = mind.handle(event)
+        for order in orders:
+            obey(order, engine)
+        if isinstance(last, minds.Finish):
+            client.finish()
+            return mind.samples
+        if isinstance(last, minds.Compute):
+            event = compute(last, engine, gather(spool, last.window, class_weight))
         else:
-            version = steps.catch_up(exchanged.version, before)
-            steps.tell(exchanged, before)
-        if exchanged.stop:
-            break
-    if steps is not None:
-        steps.end(before)
-    return samples
+            event = _ask(last, engine, client)
 
 
-def _exchange(
-    client: WorkerClient, commit: WindowCommit, payload: Vector, reply: Vector
-) -> Exchanged:
-    """Exchange a window; a refusal for weights that are not finite becomes an error of training.
+def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> minds.Computed:
+    """Let an engine train a window; return what it brought."""
+    started, clock = time.time(), time.perf_counter()
+    result = engine.run(action.before, blocks, action.after)
+    seconds = time.perf_counter() - clock
+    return minds.Computed(
+        result.steps, result.samples, result.loss, result.metrics, started, seconds
+    )
 
-    The server looks at every commit, so the worker looks only at what was refused.
-    """
+
+def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Event:
+    """Ask the server, as the mind wants; return what it said."""
     try:
-        return client.exchange(commit, payload, reply)
+        match action:
+            case minds.Exchange(commit, payload, reply):
+                return minds.Replied(client.exchange(commit, payload, reply))
+            case minds.FetchStep(version, out):
+                return minds.StepFetched(client.fetch_step(version, out))
+            case minds.FetchState(parts):
+                return minds.StateFetched(client.fetch_state(parts))
+            case minds.HandOver(version, weights):
+                client.hand_over(version, [weights, *engine.state_vectors()])
+                return minds.HandedOver()
+            case minds.Rejoin():
+                return minds.Started(client.rejoin(), client.vector)
+            case _:
+                raise GridError(f"{type(action).__name__} is nothing to ask a server.")
     except RefusedError as refusal:
-        if is_finite(payload):
-            raise
-        raise NonFiniteLossError(str(refusal)) from refusal
+        return minds.Refused(refusal)
 
 
 def gather(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.errors import (
@@ -15,6 +15,7 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
     ServerUnreachableError,
 )
+from distkeras_grid.feeding.batches import steps_before
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.compression import Compression, wire_of
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.spool import Spool
+    from distkeras_grid.weights import WeightLayout
+    from distkeras_grid.worker.mind import WorkerMind
 
 #: What a task yields when it has finished, as Spark DDL.
 SUMMARY_SCHEMA = (
@@ -178,7 +181,6 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 "read_seconds": time.perf_counter() - clock,
                 **_train_seat(plan, client, spool),
             }
-            client.finish()
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
 
@@ -211,35 +213,40 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     window_seconds = _warm_up(plan, engine, spool, client.seat)
     compiled = time.perf_counter()
     start = client.ready(spool.rows, plan.timeout, window_seconds)
-    if start.learning_rate is not None:
-        engine.set_learning_rate(start.learning_rate)
-    samples = 0
-    if not start.stop:
-        # A schedule of the learning rate goes on where the attempt before has left it; a state that
-        # comes with the center is as old as its rounds, of which a late worker may have none.
-        sequence = start.next_sequence
-        if plan.optimizer_state == "average":
-            sequence = max(sequence, start.version)
-        done = steps_before(
-            sequence, spool.rows, plan.batch_size, plan.window, plan.epochs_per_window
-        )
-        if not plan.rule.steps_on_workers:
-            engine.begin_after(done)
-        if plan.own_start and client.seat > 0 and start.next_sequence == 0:
-            client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
-        remaining = seat_windows(plan, spool.rows, client.seat, start.next_sequence)
-        accumulator = None
-        if isinstance(plan.compression, DeepGradientCompression):
-            accumulator = Accumulator(plan.compression, engine.layout, plan.workers)
-        samples = train(
-            engine, plan.rule, client, start, spool, remaining, plan.class_weight, accumulator
-        )
+    if plan.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
+        client.vector[:] = fresh_weights(engine.model, (plan.seed, client.seat))
+    mind = seat_mind(plan, engine.layout, spool.rows, client.seat)
+    samples = train(mind, engine, client, start, spool, plan.class_weight)
     return {
         "host": platform.node(),
         "samples": samples,
         "import_seconds": imported - clock,
         "compile_seconds": compiled - imported,
     }
+
+
+def seat_mind(plan: WorkerPlan, layout: WeightLayout, rows: int, seat: int) -> WorkerMind:
+    """Return the mind of a seat's worker."""
+    from distkeras_grid.worker.mind import WorkerMind
+
+    accumulator = None
+    if isinstance(plan.compression, DeepGradientCompression):
+        accumulator = partial(Accumulator, plan.compression, layout, plan.workers)
+    return WorkerMind(
+        seat,
+        plan.rule,
+        layout,
+        partial(seat_windows, plan, rows, seat),
+        steps_before=partial(
+            steps_before,
+            rows=rows,
+            batch_size=plan.batch_size,
+            window=plan.window,
+            epochs_per_window=plan.epochs_per_window,
+        ),
+        accumulator=accumulator,
+        slots_travel=plan.optimizer_state == "average",
+    )
 
 
 def prepare_worker_process(plan: WorkerPlan) -> None:
@@ -255,25 +262,6 @@ def prepare_worker_process(plan: WorkerPlan) -> None:
     prepare_process(plan.threads)
     if not plan.gpu_sharing:
         refuse_unassigned(addresses, count_gpus(), plan.workers)
-
-
-def steps_before(
-    sequence: int, rows: int, batch_size: int, window: int | None, epochs_per_window: int = 1
-) -> int:
-    """Return the steps that a seat has trained before the window of this number.
-
-    Examples
-    --------
-    >>> [steps_before(sequence, rows=50, batch_size=10, window=2) for sequence in range(5)]
-    [0, 2, 4, 5, 7]
-    """
-    if rows == 0:
-        return 0
-    steps = math.ceil(rows / batch_size)
-    if window is None:
-        return sequence * epochs_per_window * steps
-    epochs, windows = divmod(sequence, math.ceil(steps / window))
-    return epochs * steps + windows * window
 
 
 def build_engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:

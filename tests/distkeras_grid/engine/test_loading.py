@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.base import Block
+from distkeras_grid.rows import Block
 
 pytestmark = pytest.mark.tensorflow
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.base import Block
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.rows import Block
 from distkeras_grid.rules import (
     AdagradRule,
     CommitInfo,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.base import Block
+from distkeras_grid.rows import Block
 
 pytestmark = pytest.mark.tensorflow
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.base import Block, aligned_empty
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import Block, aligned_empty
 
 pytestmark = pytest.mark.tensorflow
 

@@ -99,7 +99,7 @@ def test_S3_R1_a_keras_run_goes_on_where_it_was_saved(tmp_path):
 def test_workers_draw_dropout_masks_of_their_own():
     first, second, *_ = learners(AccumulatedGradientRule())
     for learner in (first, second):
-        learner.renew(0)
+        learner.begin_after(0)
     states = [learner.state() for learner in (first, second)]
     assert any((states[0][name] != states[1][name]).any() for name in states[0])
 
@@ -109,11 +109,11 @@ def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
     rows, plan = seats()[0], Plan(AccumulatedGradientRule(), 4, 2)
     window = next(plan.windows(ROWS, 0, 0))
     after = np.empty(first.layout.size, np.float32)
-    first.renew(0)
+    first.begin_after(0)
     fresh = first.state()
     first.run(first.weights(), rows.gather(window), after)
-    second.renew(0)
-    first.renew(5)
+    second.begin_after(0)
+    first.begin_after(5)
     state = first.state()
     changed = [name for name, array in state.items() if (array != fresh[name]).any()]
     # Nothing but where schedules go on, which comes last.
@@ -124,7 +124,7 @@ def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
 def test_a_rate_is_the_learners_own():
     first, second, *_ = learners(AccumulatedGradientRule())
     for learner in (first, second):
-        learner.renew(0)
+        learner.begin_after(0)
     first.set_learning_rate(0.5)
     assert 0.5 in [array.tolist() for array in first.state().values()]
     assert 0.5 not in [array.tolist() for array in second.state().values()]

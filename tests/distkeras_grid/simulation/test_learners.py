@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.base import Block
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.simulation.learners import QuadraticLearner
 
@@ -85,7 +85,7 @@ def test_a_rate_holds_until_another_attempt():
     which.set_learning_rate(0.25)
     slow, _ = train(which, targets=TARGETS[:1])
     assert (slow == START - 0.25 * CURVATURE * (START - TARGETS[0])).all()
-    which.renew(3)
+    which.begin_after(3)
     assert (train(which, targets=TARGETS[:1])[0] == train(learner(), targets=TARGETS[:1])[0]).all()
 
 
@@ -93,7 +93,7 @@ def test_another_attempt_has_no_velocity():
     which = learner(momentum=0.5)
     first, _ = train(which)
     assert (train(which)[0] != first).any()
-    which.renew(3)
+    which.begin_after(3)
     assert (train(which)[0] == first).all()
 
 

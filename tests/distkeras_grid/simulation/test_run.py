@@ -181,10 +181,12 @@ def test_what_was_held_back_is_lost_with_its_worker():
     found = sparse(DownpourRule(), [3], run=False, outages=[Outage(0, at=5.5, seconds=1.0)])
     worker = found.workers[0]
     while worker.attempt < 1:
-        held_back = worker.to_tree()["held_back"]
+        held_back = worker.to_tree()["mind"]["held_back"]
         found.advance()
     assert (held_back["residual"] != 0).any()
-    assert (worker.to_tree()["held_back"]["residual"] == 0).all()
+    while worker.to_tree()["mind"]["phase"] == "starting":
+        found.advance()
+    assert (worker.to_tree()["mind"]["held_back"]["residual"] == 0).all()
 
 
 def test_who_was_late_is_told_of_each_step_in_its_own_bytes():
@@ -260,9 +262,9 @@ def test_another_attempt_has_an_engine_of_its_own():
     class Told(QuadraticLearner):
         steps = ()
 
-        def renew(self, steps):
+        def begin_after(self, steps):
             self.steps += (steps,)
-            super().renew(steps)
+            super().begin_after(steps)
 
     learner = Told(np.array([8.0]), 1.0, 0.5)
     rows = SeatRows((np.ones((9, 1)),), (np.zeros(9),))

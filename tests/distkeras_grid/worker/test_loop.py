@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import gather, sample_weights, train
+from distkeras_grid.worker.mind import WorkerMind
 from tests.specs import make_settings
 
 ROWS, EPOCHS = 7, 3
@@ -57,6 +59,9 @@ class CountingEngine:
 
     def set_learning_rate(self, value):
         self.learning_rate = value
+
+    def begin_after(self, steps):
+        self.done = steps
 
 
 @pytest.fixture
@@ -116,12 +121,27 @@ class Server:
     def train(self, engine, spool, *, attempt=0, class_weight=None, plan=None):
         client = self.worker(attempt)
         start = client.ready(ROWS, timeout=5)
-        plan = plan or planned(start.next_sequence)
-        kept = Accumulator(self._compression, KERNEL, workers=1) if self._compression else None
-        return train(engine, self.rule, client, start, spool, plan, class_weight, kept)
+        kept = None
+        if self._compression:
+            kept = partial(Accumulator, self._compression, KERNEL, workers=1)
+        mind = self.mind(engine, plan, accumulator=kept)
+        return train(mind, engine, client, start, spool, class_weight)
+
+    def mind(self, engine, plan=None, **options):
+        chosen = planned if plan is None else lambda _: iter(plan)
+        return WorkerMind(0, self.rule, engine.layout, chosen, **options)
 
     def window_events(self):
         return [event for event in self.driver.poll(5).events if isinstance(event, WindowRecord)]
+
+
+class Death(Exception):
+    """The worker's process is gone."""
+
+
+def dying(plan):
+    yield from plan
+    raise Death
 
 
 def planned(start=0, window=2):
@@ -166,8 +186,8 @@ def test_each_commit_says_what_its_window_was(stack, spool):
 
 def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):
     server = Server(stack)
-    first = [*planned()][:3]
-    assert server.train(CountingEngine(), spool, plan=first) == 4 + 3 + 4
+    with pytest.raises(Death):
+        server.train(CountingEngine(), spool, plan=dying([*planned()][:3]))
     assert server.train(CountingEngine(), spool, attempt=1) == 3 + 4 + 3
     np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
 
@@ -179,7 +199,7 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     start = client.ready(ROWS, timeout=5)
     server.worker(attempt=2)
     with pytest.raises(FencedError, match="taken over"):
-        train(engine, server.rule, client, start, spool, planned())
+        train(server.mind(engine), engine, client, start, spool)
     assert engine.windows == 1
     assert not server.window_events()
 
@@ -190,7 +210,7 @@ def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
     start = client.ready(ROWS, timeout=5)
     server.driver.command(stop=True)
     engine = CountingEngine()
-    assert train(engine, server.rule, client, start, spool, planned()) == 4
+    assert train(server.mind(engine), engine, client, start, spool) == 4
     assert engine.windows == 1
 
 
@@ -199,7 +219,8 @@ def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
     client = server.worker()
     start = client.ready(ROWS, timeout=5)
     server.driver.command(learning_rate=10.0)
-    train(CountingEngine(), server.rule, client, start, spool, [*planned()][:2])
+    engine = CountingEngine()
+    train(server.mind(engine, [*planned()][:2]), engine, client, start, spool)
     assert sorted(server.driver.center()) == [1, 1, 1, 1, 10, 10, 10]
 
 

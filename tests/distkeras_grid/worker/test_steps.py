@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.errors import NonFiniteLossError
 from distkeras_grid.feeding.batches import windows
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
@@ -19,7 +18,7 @@ from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
-from distkeras_grid.worker.steps import Steps
+from distkeras_grid.worker.mind import WorkerMind
 from tests.specs import make_settings
 
 pytestmark = pytest.mark.tensorflow
@@ -75,7 +74,7 @@ class Run:
         stack.callback(self._service.close)
         self.driver = DriverClient.connect(self._service.address, self.key, "test", self.size, 5)
         stack.callback(self.driver.close)
-        self.engines = {}
+        self.engines, self.minds = {}, {}
 
     def join(self, number, attempt=0):
         address = self._service.address
@@ -86,6 +85,11 @@ class Run:
 
         `paced` hands the windows on when it likes.
         """
+        with self.join(number, attempt) as client:
+            start = client.ready(SEAT_ROWS, 20)
+            self.train(number, client, start, most, break_before, paced)
+
+    def train(self, number, client, start, most=None, break_before=None, paced=iter):
         x, y = data()
         spool = self._stack.enter_context(Spool((FIELD,), ("label",), self._path))
         rows = np.arange(number, ROWS, 2)
@@ -93,25 +97,29 @@ class Run:
         columns = {"row": pa.array(rows), "features_0": features, "label_0": pa.array(y[rows])}
         spool.append(pa.record_batch(columns))
         spool.seal()
-        with self.join(number, attempt) as client:
-            start = client.ready(SEAT_ROWS, 20)
-            plan = windows(
-                SEAT_ROWS,
-                BATCH,
-                1,
-                EPOCHS,
-                seed=0,
-                seat=number,
-                shuffle=False,
-                start_sequence=start.next_sequence,
-            )
-            own = self.engines[number] = engine(self.optimizer)
-            chosen = troubled(paced(plan), client, most, break_before)
-            try:
-                train(own, MeanGradientRule(), client, start, spool, chosen)
-            except Death:
-                return
-            client.finish()
+        own = self.engines[number] = engine(self.optimizer)
+        self.minds[number] = mind_of(
+            number, own, lambda plan: troubled(paced(plan), client, most, break_before)
+        )
+        with suppress(Death):
+            train(self.minds[number], own, client, start, spool)
+
+
+def mind_of(number, own, chosen=iter):
+    def planned(sequence):
+        plan = windows(
+            SEAT_ROWS,
+            BATCH,
+            1,
+            EPOCHS,
+            seed=0,
+            seat=number,
+            shuffle=False,
+            start_sequence=sequence,
+        )
+        return chosen(plan)
+
+    return WorkerMind(number, MeanGradientRule(), own.layout, planned)
 
 
 class Death(Exception):
@@ -218,23 +226,23 @@ def beside_a_whole_run(run, visit):
 def test_a_worker_that_was_lost_for_a_while_goes_on_where_the_others_are(stack, tmp_path):
     """With a quorum of one in two the other goes on; the steps between are not kept."""
     run = Run(stack, tmp_path, "adam", quorum=0.5)
-    weights = np.empty(run.size, np.float32)
 
     def second(wait):
-        with run.join(1) as client:
-            steps = Steps(engine("adam"), client)
-            assert steps.begin(client.ready(SEAT_ROWS, 20), weights) == 0
-            client.close()
-            wait()
-            assert steps.catch_up(1, weights) == EPOCHS * STEPS
+        run.seat(1, most=1, break_before=0, paced=lambda plan: after(wait, plan))
 
     beside_a_whole_run(run, second)
-    np.testing.assert_array_equal(weights, run.driver.center())
+    mind = run.minds[1]
+    assert mind.version == EPOCHS * STEPS
+    np.testing.assert_array_equal(mind.before, run.driver.center())
+
+
+def after(wait, plan):
+    wait()
+    yield from plan
 
 
 def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack, tmp_path):
     run = Run(stack, tmp_path, "adam", quorum=0.5)
-    weights = np.empty(run.size, np.float32)
 
     def second(wait):
         with run.join(1) as client:
@@ -244,10 +252,12 @@ def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack
             start = client.ready(SEAT_ROWS, 20)
             assert start.state_parts > 0
             client.close()
-            assert Steps(engine("adam"), client).begin(start, weights) == EPOCHS * STEPS
+            run.train(1, client, start, most=0)
 
     beside_a_whole_run(run, second)
-    np.testing.assert_array_equal(weights, run.driver.center())
+    mind = run.minds[1]
+    assert mind.version == EPOCHS * STEPS
+    np.testing.assert_array_equal(mind.before, run.driver.center())
 
 
 def test_a_connection_that_breaks_changes_nothing(stack, tmp_path):
@@ -256,25 +266,6 @@ def test_a_connection_that_breaks_changes_nothing(stack, tmp_path):
     whole = Run(stack, tmp_path, "adam")
     both(lambda: whole.seat(0), lambda: whole.seat(1))
     np.testing.assert_array_equal(run.driver.center(), whole.driver.center())
-
-
-def test_weights_that_are_not_finite_do_not_reach_the_server(stack, tmp_path):
-    run = Run(stack, tmp_path, "sgd", quorum=0.5)
-    weights = np.empty(run.size, np.float32)
-
-    def second(wait):
-        with run.join(1) as client:
-            steps = Steps(engine("sgd"), client)
-            steps.begin(client.ready(SEAT_ROWS, 20), weights)
-            wait()
-            assert steps.catch_up(EPOCHS * STEPS, weights) == EPOCHS * STEPS
-            np.testing.assert_array_equal(weights, run.driver.center())
-            weights[3] = np.nan
-            with pytest.raises(NonFiniteLossError, match="worker 1 contain NaN"):
-                steps.hand_over(weights)
-
-    beside_a_whole_run(run, second)
-    assert np.isfinite(run.driver.center()).all()
 
 
 def test_with_a_quorum_of_one_in_two_all_end_where_the_server_is(stack, tmp_path):

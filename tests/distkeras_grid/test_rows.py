@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.base import ALIGNMENT, Block, aligned_empty
 from distkeras_grid.errors import DataError
+from distkeras_grid.rows import ALIGNMENT, Block, aligned_empty
 
 
 def test_block_counts_steps_and_samples():

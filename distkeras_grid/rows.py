@@ -1,0 +1,99 @@
+"""Rows in memory: mini-batches as they go from their source to an engine, on aligned memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import DataError
+
+# Eigen's widest vectors; TensorFlow aborts the process on memory that is aligned to less.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some mini-batches of one size.
+
+    Parameters
+    ----------
+    x : tuple of ndarray
+        Features, one array for each input of the model, shape ``(steps, batch, *shape)``, in the
+        type in which they are stored.
+    y : tuple of ndarray
+        Labels, one array for each output, shape ``(steps, batch, ...)``.
+    weight : ndarray, optional
+        Sample weights, shape ``(steps, batch)``, ``float32``.
+
+    Raises
+    ------
+    DataError
+        If the arrays disagree about the steps and the batch, or hold no sample.
+    """
+
+    x: tuple[NDArray[Any], ...]
+    y: tuple[NDArray[Any], ...]
+    weight: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        shapes = [array.shape[:2] for array in self.arrays]
+        if len(set(shapes)) != 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
+            raise DataError(
+                "the arrays of a block must begin with the same (steps, batch), each at least 1; "
+                f"features, labels (and weights) begin with {shapes}"
+            )
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All features, all labels and, where given, weights."""
+        weights = () if self.weight is None else (self.weight,)
+        return (*self.x, *self.y, *weights)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(steps, batch)``."""
+        steps, batch = self.x[0].shape[:2]
+        return steps, batch
+
+    @property
+    def steps(self) -> int:
+        """Number of mini-batches."""
+        return self.shape[0]
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return math.prod(self.shape)
+
+    def part(self, steps: slice, samples: slice) -> Block:
+        """Return some of the mini-batches, and of each some of its samples."""
+        weight = None if self.weight is None else self.weight[steps, samples]
+        x, y = (tuple(array[steps, samples] for array in arrays) for arrays in (self.x, self.y))
+        return Block(x, y, weight)
+
+
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+    """Return an uninitialised array that starts at a multiple of 64 bytes.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of the array.
+    dtype : dtype, default float32
+        Its type.
+
+    Examples
+    --------
+    >>> aligned_empty((3, 2)).ctypes.data % 64
+    0
+    """
+    lengths = (shape,) if isinstance(shape, int) else shape
+    size = math.prod(lengths) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    array: NDArray[Any] = memory[start : start + size].view(dtype).reshape(lengths)
+    return array

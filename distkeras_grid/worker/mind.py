@@ -1,0 +1,519 @@
+"""What a worker does next: compute a window, exchange it, make the steps of the round, or end.
+
+The mind decides and does the rule's arithmetic. It has no engine, no connection, no clock and no
+lock: who drives it tells what has happened (`handle`) and does what it asks. A real worker drives
+it with an engine and a client (`distkeras_grid.worker.loop`), a simulated one from an event queue.
+
+The last action that `handle` returns asks for something; its outcome is the next event. Those
+before it are orders for the engine and have no outcome. After `Finish` no event follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
+from distkeras_grid.parameter_server.center import is_finite
+from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, WindowCommit
+from distkeras_grid.rows import aligned_empty
+from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
+
+if TYPE_CHECKING:
+    from distkeras_grid.feeding.batches import Window
+    from distkeras_grid.weights import Vector, WeightLayout
+
+# -- events: what has happened ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The server lets the worker go on from a center; it may come again after `Rejoin`.
+
+    Parameters
+    ----------
+    start : Start
+        What the server said.
+    center : ndarray
+        The weights that came with it, shape ``(layout.size,)``; they are copied.
+    """
+
+    start: Start
+    center: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The engine has trained a window; what it brought is in ``Compute.after``.
+
+    Parameters
+    ----------
+    steps, samples : int
+        Mini-batches and samples trained.
+    loss : float
+        Mean loss of the window's samples.
+    metrics : mapping of str to float
+        Metrics of the window.
+    started, seconds : float
+        When the window began [Unix seconds], and how long it took [s].
+    """
+
+    steps: int
+    samples: int
+    loss: float
+    metrics: Mapping[str, float]
+    started: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The server has the commit; its reply is in ``Exchange.reply``, unless the rule has none."""
+
+    message: Exchanged
+
+
+@dataclass(frozen=True, slots=True)
+class StepFetched:
+    """The mean gradient of a round is in ``FetchStep.out``."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class StateFetched:
+    """Another worker's optimizer state has come, as `FetchState` asked."""
+
+    state: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The server has the weights and the optimizer state of this worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server has refused what was asked, and nothing has changed."""
+
+    error: RefusedError
+
+
+Event: TypeAlias = Started | Computed | Replied | StepFetched | StateFetched | HandedOver | Refused
+
+# -- actions: what is to be done ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetLearningRate:
+    """The engine shall go on with this learning rate."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAfter:
+    """The engine shall begin as an attempt that comes after so many batches."""
+
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """The engine shall take over this optimizer state."""
+
+    state: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """The engine shall step from `weights` by a gradient; `weights` gets the result."""
+
+    gradient: Vector = field(repr=False)
+    weights: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """The engine shall train a window: asks for `Computed`."""
+
+    window: Window
+    before: Vector = field(repr=False)
+    after: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The server shall get a commit: asks for `Replied` or `Refused`."""
+
+    commit: WindowCommit
+    payload: Vector = field(repr=False)
+    reply: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStep:
+    """The server shall tell the step after a version: asks for `StepFetched` or `Refused`."""
+
+    version: int
+    out: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchState:
+    """The server shall tell the optimizer state: asks for `StateFetched` or `Refused`."""
+
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The server shall get the weights of a version, and the engine's optimizer state."""
+
+    version: int
+    weights: Vector = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """The seat shall be taken anew, as a late worker does: asks for `Started`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The server shall hear that there are no windows left."""
+
+
+Action: TypeAlias = (
+    SetLearningRate
+    | BeginAfter
+    | TakeOver
+    | Apply
+    | Compute
+    | Exchange
+    | FetchStep
+    | FetchState
+    | HandOver
+    | Rejoin
+    | Finish
+)
+
+# -- the mind -----------------------------------------------------------------------------------
+
+# What is saved as it is.
+_PLAIN = (
+    "phase",
+    "version",
+    "told",
+    "newest",
+    "stop",
+    "sequence",
+    "samples",
+    "rejoins_for",
+    "hands_over",
+)
+
+
+class WorkerMind:
+    """The order of one worker's work.
+
+    Parameters
+    ----------
+    seat : int
+        Number of the worker, for errors.
+    rule : Rule
+        The worker's side of the algorithm.
+    layout : WeightLayout
+        Of the vectors.
+    windows : callable
+        Yields the seat's windows from the one of a sequence number on.
+    steps_before : callable, optional
+        Says how many batches of the seat lie before the window of a sequence number; default 0.
+    accumulator : callable, optional
+        Makes what holds back of each commit what is not sent yet; anew for each attempt.
+    slots_travel : bool, default False
+        Whether the optimizer's state comes with the center.
+    makes_steps : bool, optional
+        Whether the worker makes the steps of the rounds; default what the rule says.
+    dtype : dtype, default float32
+        Of the vectors.
+
+    Attributes
+    ----------
+    phase : str
+        What is waited for: "starting", "state", "steps", "computing", "exchanging", "handing over",
+        "rejoining" or "done".
+    before, after, payload : ndarray
+        Where the window starts, what it brought, what is sent; shape ``(layout.size,)``.
+    version : int
+        Of the center that `before` holds.
+    samples : int
+        Samples of the windows that this attempt has sent.
+    """
+
+    def __init__(
+        self,
+        seat: int,
+        rule: Rule,
+        layout: WeightLayout,
+        windows: Callable[[int], Iterator[Window]],
+        *,
+        steps_before: Callable[[int], int] = lambda _: 0,
+        accumulator: Callable[[], Accumulator] | None = None,
+        slots_travel: bool = False,
+        makes_steps: bool | None = None,
+        dtype: Any = np.float32,
+    ) -> None:
+        self._seat, self._rule, self._sections = seat, rule, layout.sections
+        self._windows_from, self._steps_before = windows, steps_before
+        self._new_accumulator, self._slots_travel = accumulator, slots_travel
+        self._makes_steps = rule.steps_on_workers if makes_steps is None else makes_steps
+        self._accumulator: Accumulator | None = None
+        self._windows: Iterator[Window] = iter(())
+        self._window: Window | None = None
+        self.before, self.after, self.payload = (
+            aligned_empty(layout.size, dtype) for _ in range(3)
+        )
+        self.phase = "starting"
+        self.version = self.samples = 0
+        # The newest version whose weights the server has, and the one that the others are at.
+        self.told = self.newest = 0
+        self.stop = False
+        # Of the next window.
+        self.sequence = 0
+        # While the seat is taken anew: the version that the server must be beyond.
+        self.rejoins_for: int | None = None
+        # Whether the server has asked for weights and state.
+        self.hands_over = False
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take note of an event, and return what is to be done.
+
+        Parameters
+        ----------
+        event : Event
+            The outcome of what the last action asked for.
+
+        Returns
+        -------
+        list of Action
+            To be done in their order. All but the last are orders for the engine.
+
+        Raises
+        ------
+        NonFiniteLossError
+            If the loss of a window, or a weight after it, is NaN or infinite; nothing of the
+            window reaches the center.
+        RefusedError
+            If the server refuses what it must not refuse.
+        GridError
+            If the event is no outcome of what was asked.
+        """
+        expected, react = _REACTIONS[type(event)]
+        if self.phase not in expected:
+            raise GridError(
+                f"{type(event).__name__} is not due while worker {self._seat} is {self.phase}."
+            )
+        return react(self, event)
+
+    # -- the start ------------------------------------------------------------------------------
+
+    def _start(self, event: Started) -> list[Action]:
+        start, orders = event.start, list[Action]()
+        if self.rejoins_for is not None and start.version <= self.rejoins_for:
+            raise RefusedError(
+                f"Worker {self._seat} asked for the step after version {self.rejoins_for}, which "
+                f"the server does not keep. Received: the weights of version {start.version}."
+            )
+        np.copyto(self.before, event.center)
+        self.version = self.told = start.version
+        self.newest, self.stop = start.newest, start.stop
+        self._plan_from(start.next_sequence)
+        if self._new_accumulator is not None and self.phase == "starting":
+            self._accumulator = self._new_accumulator()
+        if start.learning_rate is not None:
+            orders.append(SetLearningRate(start.learning_rate))
+        if not self._makes_steps:
+            orders.append(BeginAfter(self._batches_done(start)))
+            return orders + self._next_window()
+        if start.state_parts:
+            self.phase = "state"
+            return [*orders, FetchState(start.state_parts)]
+        self.rejoins_for = None
+        return orders + self._catch_up()
+
+    def _batches_done(self, start: Start) -> int:
+        """Return the batches behind the optimizer's schedule, or behind the state that it gets."""
+        sequence = start.next_sequence
+        # A state that comes with the center is as old as its rounds, of which a late worker may
+        # have none.
+        return self._steps_before(max(sequence, start.version) if self._slots_travel else sequence)
+
+    def _plan_from(self, sequence: int) -> None:
+        self.sequence, self._windows = sequence, self._windows_from(sequence)
+
+    def _take_state(self, event: StateFetched) -> list[Action]:
+        self.rejoins_for = None
+        return [TakeOver(event.state), *self._catch_up()]
+
+    def _rejoin(self, beyond: int) -> list[Action]:
+        self.phase, self.rejoins_for = "rejoining", beyond
+        return [Rejoin()]
+
+    # -- windows --------------------------------------------------------------------------------
+
+    def _next_window(self) -> list[Action]:
+        self._window = None if self.stop else next(self._windows, None)
+        if self._window is None:
+            return self._end()
+        self.sequence = self._window.sequence + 1
+        self.phase = "computing"
+        return [Compute(self._window, self.before, self.after)]
+
+    def _propose(self, event: Computed) -> list[Action]:
+        window, self._window = self._window, None
+        if window is None:
+            raise GridError(f"Worker {self._seat} has begun no window.")
+        if not math.isfinite(event.loss):
+            raise NonFiniteLossError(
+                f"The loss became {event.loss} in epoch {window.epoch}, window {window.window} "
+                f"of worker {self._seat}: lower the learning rate, or look for values in the "
+                "data that are not finite or not scaled."
+            )
+        propose_vector(
+            self._rule, self._sections, self.before, self.after, event.steps, self.payload
+        )
+        if self._accumulator is not None:
+            self._accumulator.compress(self.payload, window.epoch)
+        commit = WindowCommit(
+            sequence=window.sequence,
+            version=self.version,
+            epoch=window.epoch,
+            window=window.window,
+            steps=event.steps,
+            samples=event.samples,
+            loss=event.loss,
+            metrics=dict(event.metrics),
+            started=event.started,
+            seconds=event.seconds,
+        )
+        self.samples += event.samples
+        self.phase = "exchanging"
+        # The reply lands where the next window starts: for most rules it is that already.
+        return [Exchange(commit, self.payload, self.before)]
+
+    def _take_reply(self, event: Replied) -> list[Action]:
+        message = event.message
+        self.stop = message.stop
+        if self._makes_steps:
+            self.newest = message.version
+            self.told = max(self.told, message.state_version)
+            self.hands_over = message.state_wanted
+            return self._catch_up()
+        self.version = message.version
+        if not self._rule.steps_on_workers:
+            adopt_vector(self._rule, self._sections, self.after, self.before, out=self.before)
+        orders: list[Action] = []
+        if message.learning_rate is not None:
+            orders.append(SetLearningRate(message.learning_rate))
+        return orders + self._next_window()
+
+    def _end(self) -> list[Action]:
+        if self._makes_steps and self.told < self.version:
+            return self._hand_over()
+        self.phase = "done"
+        return [Finish()]
+
+    # -- the steps of the rounds, where workers make them ---------------------------------------
+
+    def _catch_up(self) -> list[Action]:
+        if self.version < self.newest:
+            self.phase = "steps"
+            # What the last window brought is sent, so its place is free.
+            return [FetchStep(self.version, self.after)]
+        return self._hand_over() if self.hands_over else self._next_window()
+
+    def _step(self, event: StepFetched) -> list[Action]:
+        orders: list[Action] = []
+        if event.step.learning_rate is not None:
+            orders.append(SetLearningRate(event.step.learning_rate))
+        orders.append(Apply(gradient=self.after, weights=self.before))
+        self.version += 1
+        return orders + self._catch_up()
+
+    def _hand_over(self) -> list[Action]:
+        if not is_finite(self.before):
+            raise NonFiniteLossError(
+                f"After step {self.version} the weights of worker {self._seat} contain NaN or "
+                "infinity: lower the learning rate, or look for values in the data that are not "
+                "scaled."
+            )
+        self.phase = "handing over"
+        return [HandOver(self.version, self.before)]
+
+    def _handed_over(self, _: HandedOver) -> list[Action]:
+        self.told, self.hands_over = self.version, False
+        return self._next_window()
+
+    def _refused(self, event: Refused) -> list[Action]:
+        if self.phase == "steps" and self.rejoins_for is None:
+            # For one that was lost for a while no steps are kept: it goes on as a late worker.
+            return self._rejoin(beyond=self.version)
+        # The server looks at every commit, so the worker looks only at what was refused.
+        if self.phase == "exchanging" and not is_finite(self.payload):
+            raise NonFiniteLossError(str(event.error)) from event.error
+        raise event.error
+
+    # -- saved and restored ---------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """Return all that changes, as plain values and copies of arrays."""
+        held = self._accumulator
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "begun": self._window is not None,
+            "before": self.before.copy(),
+            "after": self.after.copy(),
+            "payload": self.payload.copy(),
+            "held_back": None
+            if held is None
+            else {"residual": held.residual.copy(), "velocity": held.velocity.copy()},
+        }
+
+    def from_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `to_state` returned of a mind that was built alike."""
+        for name in _PLAIN:
+            setattr(self, name, state[name])
+        for name in ("before", "after", "payload"):
+            np.copyto(getattr(self, name), state[name])
+        self._accumulator = None
+        if self._new_accumulator is not None and state["held_back"] is not None:
+            self._accumulator = self._new_accumulator()
+            for name, vector in state["held_back"].items():
+                np.copyto(getattr(self._accumulator, name), vector)
+        self._windows = self._windows_from(self.sequence - int(state["begun"]))
+        self._window = next(self._windows) if state["begun"] else None
+
+    def pending(self) -> Action | None:
+        """Return the window that is to be computed, after `from_state`; None for any other phase.
+
+        All else that a mind may wait for is on its way, and who restores it knows of that.
+        """
+        if self._window is None:
+            return None
+        return Compute(self._window, self.before, self.after)
+
+
+_REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list[Action]]]] = {
+    Started: (frozenset({"starting", "rejoining"}), WorkerMind._start),
+    Computed: (frozenset({"computing"}), WorkerMind._propose),
+    Replied: (frozenset({"exchanging"}), WorkerMind._take_reply),
+    StepFetched: (frozenset({"steps"}), WorkerMind._step),
+    StateFetched: (frozenset({"state"}), WorkerMind._take_state),
+    HandedOver: (frozenset({"handing over"}), WorkerMind._handed_over),
+    Refused: (frozenset({"exchanging", "steps", "state", "handing over"}), WorkerMind._refused),
+}

@@ -1,0 +1,317 @@
+"""The order of a worker's work, told by events: no engine, no server, no clock."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    GridError,
+    NonFiniteLossError,
+    RefusedError,
+)
+from distkeras_grid.feeding.batches import steps_before, windows
+from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
+from distkeras_grid.rules import (
+    Accumulator,
+    AveragingRule,
+    DeepGradientCompression,
+    DownpourRule,
+    ElasticRule,
+    MeanGradientRule,
+)
+from distkeras_grid.weights import Variable, WeightLayout
+from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.mind import WorkerMind
+
+ROWS, BATCH, WINDOW, EPOCHS = 10, 2, 2, 2
+# Windows of 2, 2 and 1 batches an epoch.
+PER_EPOCH = 3
+LAYOUT = WeightLayout((Variable("x", (3,)),), (Variable("mean", (1,)),))
+CENTER = np.array([1, 2, 3, 4], np.float32)
+
+
+def mind(rule=None, **options):
+    def planned(sequence):
+        return windows(
+            ROWS, BATCH, WINDOW, EPOCHS, seed=0, seat=3, shuffle=True, start_sequence=sequence
+        )
+
+    def before(sequence):
+        return steps_before(sequence, ROWS, BATCH, WINDOW)
+
+    return WorkerMind(3, rule or DownpourRule(), LAYOUT, planned, steps_before=before, **options)
+
+
+def start(sequence=0, version=0, newest=None, parts=0, rate=None, stop=False):
+    newest = version if newest is None else newest
+    return Start(sequence, 0, version, newest, parts, rate, stop)
+
+
+def started(**said):
+    return minds.Started(start(**said), CENTER)
+
+
+def computed(loss=0.5, steps=2):
+    return minds.Computed(steps, 4, loss, {"accuracy": 0.25}, started=7.0, seconds=0.5)
+
+
+def replied(version, stop=False, rate=None, state_version=0, wanted=False):
+    return minds.Replied(Exchanged(version, 0, stop, rate, state_version, wanted))
+
+
+def kinds(actions):
+    return [type(action).__name__ for action in actions]
+
+
+def exchanged(worker, version, **said):
+    """Let a window be computed and answered; return what comes then."""
+    (exchange,) = worker.handle(computed())
+    assert isinstance(exchange, minds.Exchange)
+    return worker.handle(replied(version, **said))
+
+
+def test_a_worker_computes_and_exchanges_until_its_windows_end():
+    worker = mind()
+    begin, compute = worker.handle(started(sequence=1))
+    assert begin == minds.BeginAfter(2)
+    numbers = []
+    while isinstance(compute, minds.Compute):
+        numbers.append(compute.window.sequence)
+        (compute,) = exchanged(worker, version=0)
+    assert numbers == [1, 2, 3, 4, 5]
+    assert (kinds([compute]), worker.phase) == (["Finish"], "done")
+    assert worker.samples == 4 * 5
+
+
+def test_a_commit_tells_its_window_and_what_the_rule_proposes():
+    worker = mind()
+    *_, compute = worker.handle(started(sequence=4, version=9))
+    np.testing.assert_array_equal(compute.before, CENTER)
+    compute.after[:] = [2, 2, 2, 7]
+    (exchange,) = worker.handle(computed())
+    commit = exchange.commit
+    assert (commit.sequence, commit.version, commit.epoch, commit.window) == (4, 9, 2, 1)
+    assert (commit.steps, commit.samples, commit.loss) == (2, 4, 0.5)
+    assert (commit.started, commit.seconds) == (7.0, 0.5)
+    assert commit.metrics == {"accuracy": 0.25}
+    # The change of the weights, and the statistics as they are.
+    np.testing.assert_array_equal(exchange.payload, [1, 0, -1, 7])
+    exchange.reply[:] = [5, 6, 7, 8]
+    (compute,) = worker.handle(replied(10))
+    np.testing.assert_array_equal(compute.before, [5, 6, 7, 8])
+    assert worker.version == 10
+
+
+def test_an_elastic_worker_goes_on_from_its_own_weights():
+    worker = mind(ElasticRule(0.5))
+    *_, compute = worker.handle(started())
+    compute.after[:] = [8, 8, 8, 8]
+    (exchange,) = worker.handle(computed())
+    exchange.reply[:] = [2, 2, 2, 2]
+    (compute,) = worker.handle(replied(1))
+    np.testing.assert_array_equal(compute.before[:3], [6, 6, 6])
+
+
+def test_stop_ends_before_the_next_window():
+    worker = mind()
+    worker.handle(started())
+    assert kinds(exchanged(worker, 1, stop=True)) == ["Finish"]
+    assert kinds(mind().handle(started(stop=True))) == ["BeginAfter", "Finish"]
+
+
+def test_a_learning_rate_comes_before_the_window_that_it_is_for():
+    worker = mind()
+    first = worker.handle(started(rate=0.25))
+    assert (first[0], first[-1].window.sequence) == (minds.SetLearningRate(0.25), 0)
+    second = exchanged(worker, 1, rate=0.5)
+    assert (second[0], second[-1].window.sequence) == (minds.SetLearningRate(0.5), 1)
+
+
+@pytest.mark.parametrize(("slots_travel", "steps"), [(False, 2), (True, 7)])
+def test_a_state_that_comes_with_the_center_is_as_old_as_its_rounds(slots_travel, steps):
+    worker = mind(AveragingRule(), slots_travel=slots_travel)
+    begin, _ = worker.handle(started(sequence=1, version=4))
+    assert begin == minds.BeginAfter(steps)
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
+def test_a_loss_that_is_not_finite_is_not_sent(loss):
+    worker = mind()
+    worker.handle(started())
+    with pytest.raises(NonFiniteLossError):
+        worker.handle(computed(loss))
+
+
+@pytest.mark.parametrize(("value", "error"), [(1.0, RefusedError), (np.nan, NonFiniteLossError)])
+def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, error):
+    worker = mind()
+    *_, compute = worker.handle(started())
+    compute.after[:] = value
+    worker.handle(computed())
+    with pytest.raises(error):
+        worker.handle(minds.Refused(RefusedError("no")))
+
+
+def test_what_is_held_back_begins_anew_with_each_attempt_only():
+    settings = DeepGradientCompression(0.9, warm_up_epochs=0)
+    layout = WeightLayout((Variable("x", (3, 4)),))
+
+    def planned(sequence):
+        return windows(4, 1, 1, 1, seed=0, seat=0, shuffle=False, start_sequence=sequence)
+
+    worker = WorkerMind(
+        0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
+    )
+    *_, compute = worker.handle(minds.Started(start(), np.zeros(12, np.float32)))
+    compute.after[:] = np.arange(12)
+    (exchange,) = worker.handle(computed())
+    assert np.count_nonzero(exchange.payload) == 2
+    assert np.count_nonzero(worker.to_state()["held_back"]["residual"]) == 9
+
+
+# -- the steps of the rounds --------------------------------------------------------------------
+
+
+def test_a_worker_makes_all_steps_that_it_has_not_made():
+    worker = mind(MeanGradientRule())
+    *_, compute = worker.handle(started())
+    worker.handle(computed())
+    (fetch,) = worker.handle(replied(2, rate=0.125))
+    # The rate comes with the step that it is for.
+    assert (kinds([fetch]), fetch.version) == (["FetchStep"], 0)
+    assert fetch.out is compute.after
+    order, apply, fetch = worker.handle(minds.StepFetched(Step(0.125)))
+    assert order == minds.SetLearningRate(0.125)
+    assert (apply.gradient is compute.after, apply.weights is compute.before) == (True, True)
+    assert fetch.version == 1
+    apply, compute = worker.handle(minds.StepFetched(Step(None)))
+    assert kinds([apply, compute]) == ["Apply", "Compute"]
+    assert worker.version == 2
+
+
+def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
+    worker = mind(MeanGradientRule())
+    (fetch,) = worker.handle(started(sequence=2, version=4, newest=5, parts=2))
+    assert fetch == minds.FetchState(2)
+    order, fetch = worker.handle(minds.StateFetched("its state"))
+    assert order == minds.TakeOver("its state")
+    assert (kinds([fetch]), fetch.version) == (["FetchStep"], 4)
+    *_, compute = worker.handle(minds.StepFetched(Step(None)))
+    assert compute.window.sequence == 2
+
+
+def test_a_state_that_is_refused_ends_the_attempt():
+    worker = mind(MeanGradientRule())
+    worker.handle(started(version=4, parts=2))
+    with pytest.raises(RefusedError):
+        worker.handle(minds.Refused(RefusedError("no such part")))
+
+
+def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
+    worker = mind(MeanGradientRule())
+    worker.handle(started())
+    exchanged(worker, 3)
+    refusal = minds.Refused(RefusedError("not kept"))
+    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    assert kinds(worker.handle(started(sequence=1, version=2, newest=3, parts=1))) == ["FetchState"]
+    *_, fetch = worker.handle(minds.StateFetched(None))
+    assert fetch.version == 2
+    # It has got on, so it may begin again.
+    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    with pytest.raises(RefusedError):
+        worker.handle(started(sequence=1, version=2, newest=3, parts=1))
+
+
+def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end():
+    worker = mind(MeanGradientRule())
+    worker.handle(started())
+    exchanged(worker, 1, wanted=True)
+    apply, hand_over = worker.handle(minds.StepFetched(Step(None)))
+    assert (kinds([apply]), hand_over.version) == (["Apply"], 1)
+    assert kinds(worker.handle(minds.HandedOver())) == ["Compute"]
+    exchanged(worker, 2, stop=True)
+    *_, hand_over = worker.handle(minds.StepFetched(Step(None)))
+    assert (kinds([hand_over]), hand_over.version) == (["HandOver"], 2)
+    assert kinds(worker.handle(minds.HandedOver())) == ["Finish"]
+
+
+def test_nothing_is_handed_over_at_the_end_that_the_server_has():
+    worker = mind(MeanGradientRule())
+    worker.handle(started())
+    exchanged(worker, 1, stop=True, state_version=1)
+    assert kinds(worker.handle(minds.StepFetched(Step(None)))) == ["Apply", "Finish"]
+
+
+def test_weights_that_are_not_finite_are_not_handed_over():
+    worker = mind(MeanGradientRule())
+    worker.handle(started())
+    exchanged(worker, 1, wanted=True)
+    worker.before[1] = np.nan
+    with pytest.raises(NonFiniteLossError):
+        worker.handle(minds.StepFetched(Step(None)))
+
+
+# -- saved, and misused -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [DownpourRule(), MeanGradientRule(), ElasticRule(0.5)])
+def test_a_mind_that_is_saved_and_restored_at_any_step_does_not_notice(rule):
+    told = [{}, {"rate": 0.5}, {"wanted": True}, {}, {}, {}]
+
+    def life(each):
+        worker, version, seen, said = mind(rule), 0, [], iter(told)
+        actions = worker.handle(started())
+        while True:
+            worker = each(worker)
+            last = actions[-1]
+            seen.append((kinds(actions), worker.version, worker.before.tolist()))
+            if isinstance(last, minds.Finish):
+                return seen
+            if isinstance(last, minds.Compute):
+                worker.after[:] = worker.before + len(seen)
+                event = computed()
+            elif isinstance(last, minds.Exchange):
+                version += 1
+                if not rule.empty_reply:
+                    worker.before[:] = version
+                event = replied(version, **next(said))
+            elif isinstance(last, minds.FetchStep):
+                event = minds.StepFetched(Step(None))
+            else:
+                event = minds.HandedOver()
+            actions = worker.handle(event)
+
+    def saved(worker):
+        other = mind(rule)
+        state = copy.deepcopy(worker.to_state())
+        worker.before[:] = np.nan
+        other.from_state(state)
+        return other
+
+    assert life(saved) == life(lambda worker: worker)
+
+
+def test_a_window_that_was_begun_is_pending_after_a_restore():
+    worker, other = mind(), mind()
+    *_, compute = worker.handle(started(sequence=2))
+    other.from_state(worker.to_state())
+    assert other.pending().window.sequence == compute.window.sequence == 2
+    other.handle(computed())
+    assert other.pending() is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [computed(), replied(1), minds.StepFetched(Step(None)), minds.HandedOver()],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_nobody_asked_for_is_an_error(event):
+    with pytest.raises(GridError):
+        mind().handle(event)
+    done = mind()
+    done.handle(started(stop=True))
+    with pytest.raises(GridError):
+        done.handle(event)
