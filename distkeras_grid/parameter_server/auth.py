@@ -14,11 +14,12 @@ import json
 import secrets
 
 from distkeras_grid.errors import AuthenticationError
+from distkeras_grid.parameter_server.frames import fields_of
 from distkeras_grid.parameter_server.messages import DriverHello, Side, WorkerHello
 
 KEY_BYTES = 32
 _NONCE_DIGITS = 64
-_CONTEXT = "distkeras_grid parameter server 1"
+_CONTEXT = "distkeras_grid parameter server 2"
 
 
 def new_key() -> bytes:
@@ -50,9 +51,8 @@ def prove(key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce
     str
         HMAC-SHA256 in hexadecimal.
     """
-    claims = [_CONTEXT, side.value, type(hello).__name__, hello.to_json(), server_nonce]
-    text = json.dumps(claims, sort_keys=True).encode("ascii")
-    return hmac.new(key, text, hashlib.sha256).hexdigest()
+    claims = [_CONTEXT, side.value, type(hello).__name__, fields_of(hello).hex(), server_nonce]
+    return hmac.new(key, json.dumps(claims).encode("ascii"), hashlib.sha256).hexdigest()
 
 
 def verify(

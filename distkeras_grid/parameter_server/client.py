@@ -22,6 +22,7 @@ from distkeras_grid.parameter_server.auth import new_nonce
 from distkeras_grid.parameter_server.compression import WireName, from_changes
 from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.messages import (
+    LONGEST_FAILURE,
     Center,
     Command,
     Done,
@@ -58,8 +59,6 @@ RECONNECT_SECONDS = 10.0
 #: Seconds in which the server answers the driver, connections that break included. It answers at
 #: once; a host that is busy or was suspended takes longer, and that ends no run.
 ANSWER_SECONDS = 120.0
-#: Characters of a failure's message; a frame's JSON ends at 64 KiB.
-_LONGEST_FAILURE = 4000
 
 
 class WorkerClient:
@@ -298,7 +297,9 @@ class WorkerClient:
         bool
             Whether the server has heard it.
         """
-        failure = Fail(kind, message[:_LONGEST_FAILURE])
+        # File names of another encoding may stand in it as lone surrogates, which cannot travel.
+        said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
+        failure = Fail(kind, said[:LONGEST_FAILURE])
         # Whoever has just taken the seat may fail: this needs no resuming.
         self._running = False
         try:

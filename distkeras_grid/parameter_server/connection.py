@@ -115,9 +115,9 @@ class Connection:
     Examples
     --------
     >>> client, server = Connection(Side.CLIENT, 10), Connection(Side.SERVER, 10)
-    >>> data = client.send(DriverHello(run="a", size=10, nonce="00"))
-    >>> server.receive(data)
-    [DriverHello(run='a', size=10, nonce='00')]
+    >>> data = client.send(DriverHello(run="a", size=10, nonce="0" * 64))
+    >>> server.receive(data)[0].run
+    'a'
     >>> client.send(Poll(seen=0))
     Traceback (most recent call last):
     ...

@@ -12,9 +12,10 @@ import math
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from distkeras_grid.errors import ParameterServerError, RefusedError
 from distkeras_grid.parameter_server.center import Center, is_finite

@@ -1,32 +1,46 @@
 """Messages as bytes.
 
-A frame is a fixed binary header, the message's fields as JSON, and the raw vector::
+A frame is a fixed binary header, the message's fields as MessagePack, and the raw payload::
 
     magic    4 bytes   b"DKGP"
-    version  uint8     1
+    version  uint8     2
     type     uint8     position in messages.MESSAGES
     zero     uint16
-    length   uint32    bytes of JSON
+    length   uint32    bytes of MessagePack
     payload  uint64    bytes of the vector: float32, little-endian, C order
 
-All integers are little-endian. Nothing here is pickled, and a length is compared with its limit
-before anything of that length is allocated.
+All integers are little-endian. MessagePack and not JSON, because a metric may be NaN. Nothing here
+is pickled, and a length is compared with its limit before anything of that length is allocated.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server.messages import MESSAGES, Message
 
 MAGIC = b"DKGP"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
 _NUMBERS = {message: number for number, message in enumerate(MESSAGES)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as Python's, which msgspec cannot do."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"{type(value).__name__} is no type of a message.")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+_DECODERS = {message: msgspec.msgpack.Decoder(message) for message in MESSAGES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,7 @@ class FrameHeader:
     message : type
         Class of the message.
     length, payload : int
-        Bytes of JSON and of the vector.
+        Bytes of MessagePack and of the vector.
     """
 
     message: type[Message]
@@ -65,9 +79,9 @@ def encode(message: Message, payload: int = 0) -> bytes:
     --------
     >>> from distkeras_grid.parameter_server.messages import Finish
     >>> encode(Finish()).hex()
-    '444b4750010b00000200000000000000000000007b7d'
+    '444b4750020b000001000000000000000000000080'
     """
-    body = json.dumps(message.to_json(), separators=(",", ":")).encode("ascii")
+    body = fields_of(message)
     if len(body) > message.limit:
         raise LocalProtocolError(
             f"{type(message).__name__} may have {message.limit} bytes, it has {len(body)}:"
@@ -77,13 +91,27 @@ def encode(message: Message, payload: int = 0) -> bytes:
     return header + body
 
 
+def fields_of(message: Message) -> bytes:
+    """Return the fields of a message as MessagePack.
+
+    Raises
+    ------
+    LocalProtocolError
+        If a field holds what cannot travel.
+    """
+    try:
+        return _ENCODER.encode(message)
+    except (NotImplementedError, TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError(f"{type(message).__name__} cannot travel: {error}") from error
+
+
 def encoded_size(message: Message, payload: int = 0) -> int:
     """Return the bytes of a whole frame, its vector included."""
     return len(encode(message, payload)) + payload
 
 
 def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
-    """Read the fixed part of a frame and compare its JSON length with the limit.
+    """Read the fixed part of a frame and compare its length with the limit.
 
     Parameters
     ----------
@@ -116,7 +144,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
 
 
 def decode_message(header: FrameHeader, body: bytes | bytearray | memoryview) -> Message:
-    """Read the JSON part of a frame.
+    """Read the fields of a frame's message.
 
     Parameters
     ----------
@@ -128,12 +156,11 @@ def decode_message(header: FrameHeader, body: bytes | bytearray | memoryview) ->
     Raises
     ------
     RemoteProtocolError
-        If it is not the JSON of such a message.
+        If they are not those of such a message, or out of range.
     """
     try:
-        data = json.loads(bytes(body))
-    except (ValueError, RecursionError) as error:
+        return _DECODERS[header.message].decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(
-            f"The JSON of a {header.message.__name__} cannot be read: {error}."
+            f"The fields of a {header.message.__name__} cannot be read: {error}."
         ) from error
-    return header.message.from_json(data)

@@ -1,27 +1,39 @@
 """The messages between workers, driver and server.
 
 One connection is one conversation: the client asks, the server answers, and neither speaks out of
-turn (`distkeras_grid.parameter_server.connection` has the table). A message is a frozen dataclass;
-its fields travel as JSON. Some carry a vector besides, which travels as it lies in memory.
+turn (`distkeras_grid.parameter_server.connection` has the table). A message is a frozen struct
+whose fields travel as MessagePack; missing and unknown fields, other types and values out of range
+are refused when it is read. Some carry a vector besides, which travels as it lies in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Annotated, ClassVar, TypeAlias
 
-from distkeras_grid.errors import DataError, RemoteProtocolError
-from distkeras_grid.parameter_server.json_types import check_for
-from distkeras_grid.records import Event, event_of, json_of
+import msgspec
 
-#: Longest JSON part, bytes, before and after a peer has proven that it holds the key.
+from distkeras_grid.records import Event
+
+#: Longest part before a vector, bytes, before and after a peer has proven that it holds the key.
 PRE_AUTHENTICATION_LIMIT = 1024 - 20
 HEADER_LIMIT = 64 * 1024
 UPDATE_LIMIT = 64 * 1024 * 1024
 #: Events in one update; with `HEADER_LIMIT` for each commit they stay below `UPDATE_LIMIT`.
 EVENTS_PER_UPDATE = 1000
+
+#: Not negative, and exact in JSON too. The server's mind refuses more than the schedule allows.
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+#: A duration or a Unix time, not negative and finite.
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+#: 32 bytes in hexadecimal: a nonce or a proof.
+Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+#: Name of a metric or of an exception.
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+#: Longest text of a failure, characters.
+LONGEST_FAILURE = 4000
+#: By name; NaN and infinity are legal, for a metric may have no value.
+Metrics: TypeAlias = Annotated[dict[Name, float], msgspec.Meta(max_length=1000)]
 
 
 class Side(Enum):
@@ -39,118 +51,85 @@ class Carries(Enum):
     MAYBE = "vector or nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What all messages share."""
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all messages share: fields travel as MessagePack, with types and ranges checked."""
 
     sender: ClassVar[Side]
     carries: ClassVar[Carries] = Carries.NOTHING
     limit: ClassVar[int] = HEADER_LIMIT
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        """Build the message from parsed JSON, with every type checked.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If fields are missing, unknown or of the wrong type.
-        """
-        checks = _CHECKS[cls]
-        if not isinstance(data, dict) or data.keys() != checks.keys():
-            raise RemoteProtocolError(f"{cls.__name__} needs the fields {', '.join(checks)}.")
-        for name, check in checks.items():
-            if not check(data[name]):
-                raise RemoteProtocolError(
-                    f"{cls.__name__}.{name} has the wrong type or range: {data[name]!a:.100}."
-                )
-        return cls(**data)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerHello(Message):
+class WorkerHello(Message, frozen=True):
     """A worker names itself; `nonce` is 32 bytes in hexadecimal, fresh for each connection."""
 
     sender: ClassVar[Side] = Side.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     run: str
-    seat: int
-    attempt: int
-    size: int
-    nonce: str
+    seat: Count
+    attempt: Count
+    size: Count
+    nonce: Digits
 
 
-@dataclass(frozen=True, slots=True)
-class DriverHello(Message):
+class DriverHello(Message, frozen=True):
     """The driver names itself."""
 
     sender: ClassVar[Side] = Side.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     run: str
-    size: int
-    nonce: str
+    size: Count
+    nonce: Digits
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge(Message):
+class Challenge(Message, frozen=True):
     """The server proves that it holds the key, and asks for the same with its own nonce."""
 
     sender: ClassVar[Side] = Side.SERVER
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
-    nonce: str
-    proof: str
+    nonce: Digits
+    proof: Digits
 
 
-@dataclass(frozen=True, slots=True)
-class Proof(Message):
+class Proof(Message, frozen=True):
     """The client's proof."""
 
     sender: ClassVar[Side] = Side.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
-    proof: str
+    proof: Digits
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerWelcome(Message):
+class WorkerWelcome(Message, frozen=True):
     """The seat is the worker's."""
 
     sender: ClassVar[Side] = Side.SERVER
 
 
-@dataclass(frozen=True, slots=True)
-class DriverWelcome(Message):
+class DriverWelcome(Message, frozen=True):
     """The driver may ask."""
 
     sender: ClassVar[Side] = Side.SERVER
 
 
-@dataclass(frozen=True, slots=True)
-class Ready(Message):
+class Ready(Message, frozen=True):
     """The worker has its rows and could start.
 
     `window_seconds` is how long the batches of a window take it, 0 where not measured.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
-    rows: int
-    window_seconds: float
+    rows: Count
+    window_seconds: Seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting(Message):
+class Waiting(Message, frozen=True):
     """The server is alive and waits for other seats; the answer is still to come."""
 
     sender: ClassVar[Side] = Side.SERVER
-    present: int
-    expected: int
+    present: Count
+    expected: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Start(Message):
+class Start(Message, frozen=True):
     """All seats are ready; the center follows.
 
     `next_sequence` and `samples_folded` tell a later attempt what of this seat is in the center.
@@ -160,24 +139,22 @@ class Start(Message):
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[Carries] = Carries.VECTOR
-    next_sequence: int
-    samples_folded: int
-    version: int
-    newest: int
-    state_parts: int
+    next_sequence: Count
+    samples_folded: Count
+    version: Count
+    newest: Count
+    state_parts: Count
     learning_rate: float | None
     stop: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Resume(Message):
+class Resume(Message, frozen=True):
     """The worker goes on after a broken connection, and needs no center."""
 
     sender: ClassVar[Side] = Side.CLIENT
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed(Message):
+class Resumed(Message, frozen=True):
     """The seat goes on where it was; what was not answered is to be asked again.
 
     Parameters
@@ -193,14 +170,13 @@ class Resumed(Message):
     """
 
     sender: ClassVar[Side] = Side.SERVER
-    next_sequence: int
-    version: int
+    next_sequence: Count
+    version: Count
     stop: bool
     learning_rate: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCommit(Message):
+class WindowCommit(Message, frozen=True):
     """One trained window; what the rule proposes follows.
 
     Parameters
@@ -223,20 +199,19 @@ class WindowCommit(Message):
 
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[Carries] = Carries.VECTOR
-    sequence: int
-    version: int
-    epoch: int
-    window: int
-    steps: int
-    samples: int
+    sequence: Count
+    version: Count
+    epoch: Count
+    window: Count
+    steps: Count
+    samples: Count
     loss: float
-    metrics: dict[str, float]
-    started: float
-    seconds: float
+    metrics: Metrics
+    started: Seconds
+    seconds: Seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged(Message):
+class Exchanged(Message, frozen=True):
     """The commit is in the center; the rule's reply follows.
 
     Parameters
@@ -257,24 +232,22 @@ class Exchanged(Message):
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[Carries] = Carries.MAYBE
-    version: int
-    staleness: int
+    version: Count
+    staleness: Count
     stop: bool
     learning_rate: float | None
-    state_version: int = 0
+    state_version: Count = 0
     state_wanted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FetchStep(Message):
+class FetchStep(Message, frozen=True):
     """The worker has the weights of `version` and asks for the step that follows."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    version: int
+    version: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Step(Message):
+class Step(Message, frozen=True):
     """The mean gradient of a round follows, for an optimizer of this learning rate."""
 
     sender: ClassVar[Side] = Side.SERVER
@@ -282,59 +255,52 @@ class Step(Message):
     learning_rate: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver(Message):
+class HandOver(Message, frozen=True):
     """The worker tells weights (part 0) and optimizer state of a version, one vector a part."""
 
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[Carries] = Carries.VECTOR
-    version: int
-    part: int
-    parts: int
+    version: Count
+    part: Count
+    parts: Count
 
 
-@dataclass(frozen=True, slots=True)
-class FetchState(Message):
+class FetchState(Message, frozen=True):
     """The worker asks for a part of the optimizer state, from 1."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    part: int
+    part: Count
 
 
-@dataclass(frozen=True, slots=True)
-class StatePart(Message):
+class StatePart(Message, frozen=True):
     """That part follows."""
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[Carries] = Carries.VECTOR
 
 
-@dataclass(frozen=True, slots=True)
-class Finish(Message):
+class Finish(Message, frozen=True):
     """The worker has no windows left."""
 
     sender: ClassVar[Side] = Side.CLIENT
 
 
-@dataclass(frozen=True, slots=True)
-class Fail(Message):
+class Fail(Message, frozen=True):
     """The worker gives up; `error` is the class name of the exception."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    error: str
-    message: str
+    error: Name
+    message: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE)]
 
 
-@dataclass(frozen=True, slots=True)
-class Poll(Message):
+class Poll(Message, frozen=True):
     """The driver has `seen` events since the run began and asks for the later ones."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    seen: int
+    seen: Count
 
 
-@dataclass(frozen=True, slots=True)
-class SeatStatus:
+class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One seat as the driver sees it.
 
     Parameters
@@ -349,48 +315,25 @@ class SeatStatus:
         Samples of all its accepted windows.
     """
 
-    worker: int
-    attempt: int
+    worker: Count
+    attempt: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)]
     status: str
-    rows: int | None
-    samples_folded: int
+    rows: Count | None
+    samples_folded: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Update(Message):
+class Update(Message, frozen=True):
     """The run as it is now, with the events that the driver has not seen."""
 
     sender: ClassVar[Side] = Side.SERVER
     limit: ClassVar[int] = UPDATE_LIMIT
-    version: int
-    samples_folded: int
+    version: Count
+    samples_folded: Count
     seats: tuple[SeatStatus, ...]
     events: tuple[Event, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the update as plain JSON values."""
-        return {
-            "version": self.version,
-            "samples_folded": self.samples_folded,
-            "seats": [asdict(seat) for seat in self.seats],
-            "events": [json_of(event) for event in self.events],
-        }
 
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        """Build the update, with its seats."""
-        # zero-argument super() does not work in a dataclass with slots
-        plain = super(Update, cls).from_json(data)
-        try:
-            seats = tuple(SeatStatus(**seat) for seat in data["seats"])
-            events = tuple(event_of(event) for event in data["events"])
-        except (TypeError, DataError) as error:
-            raise RemoteProtocolError(f"Update cannot be read: {error}.") from error
-        return cls(plain.version, plain.samples_folded, seats, events)
-
-
-@dataclass(frozen=True, slots=True)
-class Command(Message):
+class Command(Message, frozen=True):
     """The driver steers: None leaves a thing as it is."""
 
     sender: ClassVar[Side] = Side.CLIENT
@@ -398,44 +341,39 @@ class Command(Message):
     learning_rate: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Done(Message):
+class Done(Message, frozen=True):
     """What was asked is done."""
 
     sender: ClassVar[Side] = Side.SERVER
 
 
-@dataclass(frozen=True, slots=True)
-class FetchCenter(Message):
+class FetchCenter(Message, frozen=True):
     """The driver asks for the center, now or as it was when a snapshot was made.
 
     Where each seat has its own, `seat` says whose is asked for; else all have the same.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
-    snapshot: int | None
-    seat: int
+    snapshot: Count | None
+    seat: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Center(Message):
+class Center(Message, frozen=True):
     """The center follows."""
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[Carries] = Carries.VECTOR
-    version: int
+    version: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Refused(Message):
+class Refused(Message, frozen=True):
     """The request was refused and changed nothing; the conversation goes on."""
 
     sender: ClassVar[Side] = Side.SERVER
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Goodbye(Message):
+class Goodbye(Message, frozen=True):
     """The server ends the conversation; `error` is the class name of an exception."""
 
     sender: ClassVar[Side] = Side.SERVER
@@ -474,11 +412,3 @@ MESSAGES: tuple[type[Message], ...] = (
     Resume,
     Resumed,
 )
-
-
-_CHECKS: Mapping[type[Message], Mapping[str, Callable[[Any], bool]]] = {
-    message: {
-        field.name: check_for(get_type_hints(message)[field.name]) for field in fields(message)
-    }
-    for message in MESSAGES
-}

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.center import Center, is_finite
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
@@ -243,7 +245,7 @@ class SimulatedServer:
 
 def _saved(entry: _Waiting) -> dict[str, Any]:
     arrival = entry.arrival
-    told = None if arrival is None else [arrival.commit.to_json(), arrival.bytes_up]
+    told = None if arrival is None else [msgspec.to_builtins(arrival.commit), arrival.bytes_up]
     return {"session": asdict(entry.session), "vector": entry.vector, "arrival": told}
 
 
@@ -253,5 +255,5 @@ def _restored(saved: Mapping[str, Any]) -> _Waiting:
         return _Waiting(session, saved["vector"])
     commit, bytes_up = saved["arrival"]
     return _Waiting(
-        session, saved["vector"], Arrival(session, WindowCommit.from_json(commit), bytes_up)
+        session, saved["vector"], Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up)
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from distkeras_grid.errors import GridError, RefusedError
@@ -208,7 +209,7 @@ class SimulatedWorker:
 
 
 def _saved(arrival: Arrival, payload: Vector) -> dict[str, Any]:
-    return {"told": [arrival.commit.to_json(), arrival.bytes_up], "payload": payload}
+    return {"told": [msgspec.to_builtins(arrival.commit), arrival.bytes_up], "payload": payload}
 
 
 def _restored(
@@ -217,4 +218,4 @@ def _restored(
     if session is None or saved is None:
         return None
     commit, bytes_up = saved["told"]
-    return Arrival(session, WindowCommit.from_json(commit), bytes_up), saved["payload"]
+    return Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up), saved["payload"]

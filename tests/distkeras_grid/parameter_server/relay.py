@@ -7,7 +7,6 @@ frame is taken whole before its first byte is passed on, so what arrives of it i
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import struct
 import threading
@@ -15,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from distkeras_grid.parameter_server.frames import HEADER_SIZE, decode_header
+from distkeras_grid.parameter_server.frames import HEADER_SIZE, decode_header, decode_message
 from distkeras_grid.parameter_server.messages import DriverHello, Message, WorkerHello
 
 #: What happens to a frame: both ends are reset or closed, the rest of the direction is thrown
@@ -143,9 +142,11 @@ class Relay:
     def _pass_on(self, source: socket.socket, target: socket.socket, link: _Link) -> None:
         with contextlib.suppress(OSError):
             while frame := _read_frame(source):
-                kind = decode_header(frame[:HEADER_SIZE]).message
+                header = decode_header(frame[:HEADER_SIZE])
+                kind = header.message
                 if kind in (WorkerHello, DriverHello):
-                    link.seat = json.loads(frame[HEADER_SIZE:]).get("seat", DRIVER)
+                    told = decode_message(header, frame[HEADER_SIZE:])
+                    link.seat = getattr(told, "seat", DRIVER)
                 if not self._send(frame, kind, link, source, target):
                     break
         for stream in (target, source):

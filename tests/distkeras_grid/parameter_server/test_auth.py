@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.auth import NonceMemory, new_key, new_nonce, prove, verify

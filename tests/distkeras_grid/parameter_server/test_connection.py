@@ -1,9 +1,11 @@
 """The protocol as h11 tests its own: whole, byte by byte, with trailing bytes, cut short."""
 
 import contextlib
+import math
 import struct
 import tracemalloc
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -142,7 +144,7 @@ def test_the_messages_of_a_state_have_one_sender():
         assert len({message.sender for message in legal}) <= 1
 
 
-def header(magic=b"DKGP", version=1, number=0, zero=0, length=2, payload=0):
+def header(magic=b"DKGP", version=2, number=0, zero=0, length=2, payload=0):
     return struct.pack("<4sBBHIQ", magic, version, number, zero, length, payload)
 
 
@@ -153,7 +155,7 @@ COMMIT = MESSAGES.index(messages.WindowCommit)
     ("state", "data", "match"),
     [
         ("hello", header(magic=b"GET "), "does not speak"),
-        ("hello", header(version=2), "version 2, this side 1"),
+        ("hello", header(version=1), "version 1, this side 2"),
         ("hello", header(number=200), "no message of type 200"),
         ("hello", header(length=2**32 - 1), "4294967295 are announced"),
         ("hello", header(length=1005), "1005 are announced"),
@@ -193,26 +195,97 @@ def test_a_vector_that_nobody_waits_for_is_refused():
         connection.receive(header(number=COMMIT, payload=4 * SIZE))
 
 
+COMMITTED = {
+    "sequence": 0,
+    "version": 0,
+    "epoch": 1,
+    "window": 0,
+    "steps": 2,
+    "samples": 64,
+    "loss": 0.5,
+    "metrics": {"accuracy": 0.5},
+    "started": 1.0,
+    "seconds": 0.25,
+}
+
+
+def read(kind, fields):
+    """What a receiver of such fields does."""
+    body = fields if isinstance(fields, bytes) else msgspec.msgpack.encode(fields)
+    return frames.decode_message(frames.FrameHeader(kind, len(body), 0), body)
+
+
 @pytest.mark.parametrize(
     "body",
     [
         b"",
-        b"{",
-        b"[]",
-        b"\xff\xfe",
+        b"\x81",
         b"{}",
-        b"[" * 900,
-        b'{"run":1,"size":3,"nonce":""}',
-        b'{"run":"","size":-1,"nonce":""}',
-        b'{"run":"","size":true,"nonce":""}',
-        b'{"run":"","size":3,"nonce":"","more":1}',
-        b'{"run":"","size":99999999999999999999,"nonce":""}',
+        b"\x91" * 900,
+        b"\x81\xa3run\xa2\xff\xfe",
+        [],
+        {},
+        {"run": 1, "size": 3, "nonce": "0" * 64},
+        {"run": "", "size": -1, "nonce": "0" * 64},
+        {"run": "", "size": True, "nonce": "0" * 64},
+        {"run": "", "size": 3.0, "nonce": "0" * 64},
+        {"run": "", "size": 3, "nonce": "0" * 64, "more": 1},
+        {"run": "", "size": 2**53, "nonce": "0" * 64},
+        {"run": "", "size": 3, "nonce": "G" * 64},
     ],
 )
-def test_bad_json_is_refused(body):
-    connection = Connection(Side.SERVER, SIZE)
+def test_bad_fields_are_refused(body):
+    assert read(messages.DriverHello, {"run": "", "size": 3, "nonce": "0" * 64}).size == 3
     with pytest.raises(RemoteProtocolError):
-        connection.receive(header(number=1, length=len(body)) + body)
+        read(messages.DriverHello, body)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"samples": 2**62},
+        {"samples": -1},
+        {"steps": 2**62},
+        {"sequence": 2**62},
+        {"version": None},
+        {"metrics": {"accuracy": "0.5"}},
+        {"metrics": {"accuracy": None}},
+        {"metrics": {"accuracy": {}}},
+        {"metrics": {1: 0.5}},
+        {"metrics": {"a" * 201: 0.5}},
+        {"metrics": [0.5]},
+        {"loss": None},
+        {"loss": "nan"},
+        {"started": -1.0},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+    ],
+    ids=str,
+)
+def test_a_commit_out_of_range_is_refused(wrong):
+    read(messages.WindowCommit, COMMITTED)
+    with pytest.raises(RemoteProtocolError):
+        read(messages.WindowCommit, COMMITTED | wrong)
+
+
+def test_a_loss_or_metric_that_is_not_finite_arrives_as_it_is():
+    """The server refuses such a loss by name, and a metric may have no value."""
+    told = read(messages.WindowCommit, COMMITTED | {"loss": np.nan, "metrics": {"auc": np.inf}})
+    assert math.isnan(told.loss)
+    assert told.metrics == {"auc": math.inf}
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400)])
+def test_numbers_without_end_do_not_travel(number):
+    commit = messages.WindowCommit(**COMMITTED | {"loss": number})
+    with pytest.raises(LocalProtocolError):
+        frames.encode(commit)
+
+
+def test_numpys_numbers_travel():
+    commit = messages.WindowCommit(**COMMITTED | {"loss": np.float32(0.5), "steps": np.int64(2)})
+    data = frames.encode(commit)
+    assert read(messages.WindowCommit, data[frames.HEADER_SIZE :]) == commit
 
 
 @settings(max_examples=200, deadline=None)

@@ -149,8 +149,8 @@ def test_a_stranger_with_the_key_is_told_why(serve, changes, error, match):
     "data",
     [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        struct.pack("<4sBBHIQ", b"DKGP", 1, 0, 0, 2**31, 0),
-        struct.pack("<4sBBHIQ", b"DKGP", 1, 9, 0, 10, 2**62),
+        struct.pack("<4sBBHIQ", b"DKGP", 2, 0, 0, 2**31, 0),
+        struct.pack("<4sBBHIQ", b"DKGP", 2, 9, 0, 10, 2**62),
         b"\0" * 100_000,
     ],
     ids=["http", "long header", "long payload", "zeros"],
