@@ -1,4 +1,8 @@
-"""Mutual proof that both ends hold the run's key.
+"""Keys of a run, and mutual proof that both ends of a conversation hold the same one.
+
+The driver and the server hold the run's key. From it follow the driver's key, which stays on the
+driver's host, and the workers' key, from which each seat's follows. A seat's key opens that seat
+and no other, and no worker's key opens the driver's door.
 
 Each end sends a fresh 32-byte nonce and proves the key by an HMAC-SHA256 over both nonces, its own
 role and all that the hello claims, so neither a proof nor a claim can be moved to another
@@ -27,6 +31,40 @@ def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
+def driver_key(run_key: bytes) -> bytes:
+    """Return the key by which the driver authenticates."""
+    return _derive(run_key, "driver")
+
+
+def workers_key(run_key: bytes) -> bytes:
+    """Return the key that travels to the workers' tasks; neither the run's nor the driver's."""
+    return _derive(run_key, "workers")
+
+
+def seat_key(workers: bytes, seat: int) -> bytes:
+    """Return the key by which the worker of one seat authenticates.
+
+    Parameters
+    ----------
+    workers : bytes
+        What `workers_key` returned.
+    seat : int
+        Number of the worker, from 0.
+    """
+    return _derive(workers, f"seat {seat}")
+
+
+def key_of(run_key: bytes, hello: WorkerHello | DriverHello) -> bytes:
+    """Return the key by which the sender of a hello must authenticate."""
+    if isinstance(hello, WorkerHello):
+        return seat_key(workers_key(run_key), hello.seat)
+    return driver_key(run_key)
+
+
+def _derive(key: bytes, purpose: str) -> bytes:
+    return hmac.digest(key, f"{_CONTEXT}: {purpose}".encode(), "sha256")
+
+
 def new_nonce() -> str:
     """Return 32 fresh random bytes in hexadecimal."""
     return secrets.token_hex(_NONCE_DIGITS // 2)
@@ -38,7 +76,7 @@ def prove(key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce
     Parameters
     ----------
     key : bytes
-        The run's key.
+        The seat's or the driver's.
     side : Side
         Whose proof it is; the same nonces give each side another one.
     hello : WorkerHello or DriverHello

@@ -111,7 +111,7 @@ class WorkerClient:
         address : ServerAddress
             Where the server is.
         key : bytes
-            The run's key.
+            The seat's key, `distkeras_grid.parameter_server.auth.seat_key`.
         run : str
             Name of the run.
         seat : int
@@ -384,7 +384,7 @@ class DriverClient:
         address : ServerAddress
             Where the server is.
         key : bytes
-            The run's key.
+            The driver's key, `distkeras_grid.parameter_server.auth.driver_key`.
         run : str
             Name of the run.
         size : int

@@ -64,7 +64,7 @@ class Conversation:
         address : ServerAddress
             Where the server is.
         key : bytes
-            The run's key.
+            The seat's or the driver's.
         hello : callable
             Returns what the client claims, with a fresh nonce.
         welcome : type

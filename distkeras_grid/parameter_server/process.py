@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
+from distkeras_grid.parameter_server.auth import driver_key
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
@@ -79,7 +80,7 @@ class ServerProcess:
             self.address = self._launch(deadline)
             self._driver = DriverClient.connect(
                 self.address,
-                self._key,
+                driver_key(self._key),
                 self._settings.run,
                 self._settings.size,
                 deadline - time.monotonic(),

@@ -13,7 +13,7 @@ from distkeras_grid.errors import (
     ProtocolError,
     RefusedError,
 )
-from distkeras_grid.parameter_server.auth import NonceMemory, new_nonce, prove, verify
+from distkeras_grid.parameter_server.auth import NonceMemory, key_of, new_nonce, prove, verify
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.coordinator import Coordinator, Pending
 from distkeras_grid.parameter_server.messages import (
@@ -166,12 +166,12 @@ class Service:
             return None
         with self._nonces_lock:
             self._nonces.check(hello.nonce)
-        nonce = new_nonce()
-        channel.send(Challenge(nonce, prove(self._key, Side.SERVER, hello, nonce)))
+        key, nonce = key_of(self._key, hello), new_nonce()
+        channel.send(Challenge(nonce, prove(key, Side.SERVER, hello, nonce)))
         proof = channel.receive(max(0.001, deadline - time.monotonic()))
         if not isinstance(proof, Proof):
             return None
-        verify(self._key, Side.CLIENT, hello, nonce, proof.proof)
+        verify(key, Side.CLIENT, hello, nonce, proof.proof)
         with self._nonces_lock:
             self._nonces.remember(hello.nonce)
         if hello.run != self._settings.run:

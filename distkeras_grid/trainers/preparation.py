@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
 from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.spark.addresses import port_note
@@ -61,7 +61,7 @@ class PreparedRun:
     settings : ServerSettings
         What the server is told.
     plan : callable
-        Gives the workers' plan for the server's address and the run's key.
+        Gives the workers' plan for the server's address and the workers' key.
     observer : EpochObserver
         Acts at each epoch's end.
     limits : RunLimits
@@ -107,7 +107,7 @@ class PreparedRun:
         with ServerProcess(self.settings, self.center, key) as server:
             if moved := port_note(self.settings.port, server.address.port):
                 progress.note(moved)
-            plan = self.plan(address=server.address, key=key)
+            plan = self.plan(address=server.address, key=workers_key(key))
             launch = Launch(
                 self.dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run
             )

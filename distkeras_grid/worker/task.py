@@ -17,6 +17,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.batches import steps_before
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.compression import Compression, wire_of
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -54,7 +55,7 @@ class WorkerPlan:
     run : str
         Name of the run.
     key : bytes
-        The run's secret.
+        From which the key of each seat follows, `workers_key`.
     address : ServerAddress
         Of the parameter server.
     rule : Rule
@@ -158,7 +159,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     deadline = min(CONNECT_SECONDS, plan.timeout)
     client = WorkerClient.connect(
         plan.address,
-        plan.key,
+        seat_key(plan.key, seat),
         plan.run,
         seat,
         attempt,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -43,7 +43,9 @@ def run_client(
 ) -> tuple[int, float, float]:
     """Exchange for a while; return how many exchanges were done, from when to when."""
     payload, reply = np.zeros(size, np.float32), np.empty(size, np.float32)
-    with WorkerClient.connect(address, key, "bench", seat, 0, size, 60) as client:
+    with WorkerClient.connect(
+        address, seat_key(workers_key(key), seat), "bench", seat, 0, size, 60
+    ) as client:
         client.ready(1_000_000, 120)
         began, count = time.monotonic(), 0
         while time.monotonic() < began + SECONDS:

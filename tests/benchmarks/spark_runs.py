@@ -15,7 +15,7 @@ from typing import Any, Self
 import distkeras_grid
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
@@ -180,7 +180,7 @@ def _execute(prepared: PreparedRun) -> list[Vector]:
     key = new_key()
     limits = prepared.limits
     with SnapshotServer(prepared.settings, prepared.center, key) as server:
-        plan = prepared.plan(address=server.address, key=key)
+        plan = prepared.plan(address=server.address, key=workers_key(key))
         task = partial(run_worker, plan)
         launch = Launch(prepared.dealt, task, SUMMARY_SCHEMA, prepared.settings.run)
         silent = run_progress(SILENT)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
@@ -54,7 +54,7 @@ class Bench:
     def worker(self, seat: int = 0, attempt: int = 0, **changes) -> WorkerClient:
         arguments = {
             "address": self.address,
-            "key": self.key,
+            "key": seat_key(workers_key(self.key), seat),
             "run": self.settings.run,
             "size": self.settings.size,
             "deadline": 5,
@@ -70,7 +70,7 @@ class Bench:
 
     def driver(self, address=None) -> DriverClient:
         client = DriverClient.connect(
-            address or self.address, self.key, self.settings.run, self.settings.size, 5
+            address or self.address, driver_key(self.key), self.settings.run, self.settings.size, 5
         )
         self._stack.callback(client.close)
         return client

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import WindowRecord
@@ -24,7 +24,8 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
     """One worker's loop; returns its replies and the last weights it holds."""
     rule, size = settings.build_rule(), settings.size
     address = server.address
-    with WorkerClient.connect(address, key, settings.run, seat, 0, size, 10) as client:
+    own = seat_key(workers_key(key), seat)
+    with WorkerClient.connect(address, own, settings.run, seat, 0, size, 10) as client:
         client.ready(windows, 10)
         before = client.vector.copy()
         after, payload, reply = (np.empty_like(before) for _ in range(3))

@@ -23,7 +23,15 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import service, transports
-from distkeras_grid.parameter_server.auth import new_key, new_nonce, prove
+from distkeras_grid.parameter_server.auth import (
+    driver_key,
+    new_key,
+    new_nonce,
+    prove,
+    seat_key,
+    workers_key,
+)
+from distkeras_grid.parameter_server.client import DriverClient
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Challenge,
@@ -51,7 +59,8 @@ def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
     answer = channel.receive(5)
     if not isinstance(answer, Challenge):
         return answer
-    channel.send(Proof(prove(key or bench.key, Side.CLIENT, hello, answer.nonce)))
+    key = key or seat_key(workers_key(bench.key), 0)
+    channel.send(Proof(prove(key, Side.CLIENT, hello, answer.nonce)))
     return channel.receive(5)
 
 
@@ -118,6 +127,21 @@ def test_a_client_without_the_key_is_turned_away(serve, tools, unix):
     assert isinstance(answer, Goodbye)
     assert answer.error == "AuthenticationError"
     assert bench.driver().poll(5).events == ()
+
+
+def test_a_key_opens_its_own_door_only(serve, tools):
+    """The plan of the workers' tasks holds the workers' key: it must not open the driver's door."""
+    bench = serve(seats=2)
+    workers = workers_key(bench.key)
+    own = seat_key(workers, 0)
+    assert bench.worker(0, key=own).seat == 0
+    for key in (own, workers, bench.key, driver_key(bench.key)):
+        with pytest.raises(AuthenticationError):
+            bench.worker(1, key=key)
+    for key in (own, workers, bench.key):
+        with pytest.raises(AuthenticationError):
+            DriverClient.connect(bench.address, key, "test", bench.settings.size, 5)
+    assert_alive(bench, tools, 0)
 
 
 def test_a_replayed_nonce_is_refused(serve):

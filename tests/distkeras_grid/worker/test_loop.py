@@ -15,7 +15,7 @@ from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
 from distkeras_grid.feeding.batches import Window, windows
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.service import Service
@@ -107,13 +107,22 @@ class Server:
         self._stack = stack
         self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
         stack.callback(self._service.close)
-        self.driver = DriverClient.connect(self._service.address, self.key, "test", ROWS, 5)
+        self.driver = DriverClient.connect(
+            self._service.address, driver_key(self.key), "test", ROWS, 5
+        )
         stack.callback(self.driver.close)
 
     def worker(self, attempt=0):
         wire = wire_of(self._compression)
         client = WorkerClient.connect(
-            self._service.address, self.key, "test", 0, attempt, ROWS, deadline=5, compression=wire
+            self._service.address,
+            seat_key(workers_key(self.key), 0),
+            "test",
+            0,
+            attempt,
+            ROWS,
+            deadline=5,
+            compression=wire,
         )
         self._stack.callback(client.close)
         return client

@@ -12,7 +12,7 @@ import pytest
 from distkeras_grid.feeding.batches import windows
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
-from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LateRecord, WindowRecord
@@ -72,13 +72,16 @@ class Run:
         center = engine(optimizer).weights()
         self._service = Service(settings, center, self.key)
         stack.callback(self._service.close)
-        self.driver = DriverClient.connect(self._service.address, self.key, "test", self.size, 5)
+        self.driver = DriverClient.connect(
+            self._service.address, driver_key(self.key), "test", self.size, 5
+        )
         stack.callback(self.driver.close)
         self.engines, self.minds = {}, {}
 
     def join(self, number, attempt=0):
         address = self._service.address
-        return WorkerClient.connect(address, self.key, "test", number, attempt, self.size, 5)
+        key = seat_key(workers_key(self.key), number)
+        return WorkerClient.connect(address, key, "test", number, attempt, self.size, 5)
 
     def seat(self, number, attempt=0, most=None, break_before=None, paced=iter):
         """Train a seat's windows; die before one of them, or lose the connection for a while.
