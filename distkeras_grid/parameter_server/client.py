@@ -50,6 +50,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerWelcome,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.weights import Vector, empty_vector
 
 _Result = TypeVar("_Result")
@@ -94,7 +95,7 @@ class WorkerClient:
     @classmethod
     def connect(
         cls,
-        address: ServerAddress,
+        address: ServerAddress | Transport,
         key: bytes,
         run: str,
         seat: int,
@@ -108,7 +109,7 @@ class WorkerClient:
 
         Parameters
         ----------
-        address : ServerAddress
+        address : ServerAddress or Transport
             Where the server is.
         key : bytes
             The seat's key, `distkeras_grid.parameter_server.auth.seat_key`.
@@ -369,7 +370,7 @@ class DriverClient:
     @classmethod
     def connect(
         cls,
-        address: ServerAddress,
+        address: ServerAddress | Transport,
         key: bytes,
         run: str,
         size: int,
@@ -381,7 +382,7 @@ class DriverClient:
 
         Parameters
         ----------
-        address : ServerAddress
+        address : ServerAddress or Transport
             Where the server is.
         key : bytes
             The driver's key, `distkeras_grid.parameter_server.auth.driver_key`.

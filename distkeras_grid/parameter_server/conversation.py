@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.parameter_server.auth import prove, verify
+from distkeras_grid.parameter_server.channel import STALL_SECONDS, Channel
 from distkeras_grid.parameter_server.compression import WireName
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
@@ -31,7 +31,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.transports import STALL_SECONDS, Channel, routes, unreachable
+from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
 from distkeras_grid.weights import Vector
 
 _Answer = TypeVar("_Answer", bound=Message)
@@ -44,12 +44,12 @@ class Conversation:
     """An authenticated channel, with errors that say who could not reach whom."""
 
     channel: Channel
-    address: ServerAddress
+    address: ServerAddress | Transport
 
     @classmethod
     def open(
         cls,
-        address: ServerAddress,
+        address: ServerAddress | Transport,
         key: bytes,
         hello: Callable[[], WorkerHello | DriverHello],
         welcome: type[Message],
@@ -61,7 +61,7 @@ class Conversation:
 
         Parameters
         ----------
-        address : ServerAddress
+        address : ServerAddress or Transport
             Where the server is.
         key : bytes
             The seat's or the driver's.
@@ -97,8 +97,8 @@ class Conversation:
     @classmethod
     def _open_by(
         cls,
-        route: Callable[[float], socket.socket],
-        address: ServerAddress,
+        route: Transport,
+        address: ServerAddress | Transport,
         key: bytes,
         hello: WorkerHello | DriverHello,
         welcome: type[Message],
@@ -106,7 +106,7 @@ class Conversation:
         compression: WireName | None,
     ) -> Self:
         try:
-            stream = route(max(0.001, until - time.monotonic()))
+            stream = route.connect(max(0.001, until - time.monotonic()))
         except OSError as error:
             raise unreachable(address, error) from error
         connection = Connection(Side.CLIENT, hello.size, compression=compression)

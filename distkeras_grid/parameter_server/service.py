@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from distkeras_grid.errors import (
     AuthenticationError,
@@ -14,6 +14,7 @@ from distkeras_grid.errors import (
     RefusedError,
 )
 from distkeras_grid.parameter_server.auth import NonceMemory, key_of, new_nonce, prove, verify
+from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.coordinator import Coordinator, Pending
 from distkeras_grid.parameter_server.messages import (
@@ -45,7 +46,8 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, Session
-from distkeras_grid.parameter_server.transports import Channel, Listener
+from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.transports import Door, Listener
 from distkeras_grid.weights import Vector, empty_vector
 
 HANDSHAKE_SECONDS = 10.0
@@ -71,6 +73,8 @@ class Service:
         The initial weights, shape ``(settings.size,)``, ``float32``; changes in place.
     key : bytes
         The run's key.
+    doors : sequence of Door, optional
+        Where clients come in; by default the sockets of the settings.
 
     Raises
     ------
@@ -78,46 +82,67 @@ class Service:
         If the address cannot be bound.
     """
 
-    def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        center: Vector,
+        key: bytes,
+        doors: Sequence[Door] | None = None,
+    ) -> None:
         self._settings = settings
         self._key = key
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
         self._coordinator = Coordinator(settings, center)
         self._slots = threading.BoundedSemaphore(2 * settings.seats + SPARE_CONNECTIONS)
-        self._listener = Listener(
-            settings.bind_host, settings.port, settings.advertised_host, settings.port_retries
-        )
-        for listening in self._listener.sockets:
-            threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+        self._listener: Listener | None = None
+        if doors is None:
+            self._listener = Listener(
+                settings.bind_host, settings.port, settings.advertised_host, settings.port_retries
+            )
+            doors = self._listener.doors
+        self._doors = doors
+        for door in doors:
+            threading.Thread(target=self._accept, args=(door,), daemon=True).start()
 
     @property
     def address(self) -> ServerAddress:
-        """Where clients connect."""
+        """Where clients connect.
+
+        Raises
+        ------
+        ParameterServerError
+            If they come in by other doors than the settings' sockets.
+        """
+        if self._listener is None:
+            raise ParameterServerError("The service listens on no socket: connect by its doors.")
         return self._listener.address
 
     def close(self) -> None:
         """Stop accepting connections."""
-        self._listener.close()
+        for door in self._doors:
+            door.close()
+        if self._listener is not None:
+            self._listener.close()
 
-    def _accept(self, listening: socket.socket) -> None:
-        while listening.fileno() >= 0:
+    def _accept(self, door: Door) -> None:
+        while True:
             try:
-                stream, _ = listening.accept()
+                stream = door.accept()
             except OSError as error:
-                if listening.fileno() < 0:
-                    return
                 # Out of file descriptors, or a client that left before it was accepted.
                 sys.stderr.write(f"cannot accept a connection: {error}\n")
                 time.sleep(0.1)
                 continue
+            if stream is None:
+                return
             if not self._slots.acquire(blocking=False):
                 sys.stderr.write("too many connections: one was turned away\n")
                 stream.close()
                 continue
             self._start_serving(stream)
 
-    def _start_serving(self, stream: socket.socket) -> None:
+    def _start_serving(self, stream: Stream) -> None:
         try:
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
         except RuntimeError as error:
@@ -126,7 +151,7 @@ class Service:
             stream.close()
             self._slots.release()
 
-    def _serve(self, stream: socket.socket) -> None:
+    def _serve(self, stream: Stream) -> None:
         try:
             connection = Connection(
                 Side.SERVER, self._settings.size, compression=self._settings.compression

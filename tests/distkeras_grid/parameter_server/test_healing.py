@@ -28,6 +28,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
     WorkerWelcome,
 )
+from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.records import EpochEnded, WindowRecord
 from tests.distkeras_grid.parameter_server.relay import DRIVER, Fault, Relay
 
@@ -182,8 +183,7 @@ def test_a_trickling_server_is_given_up_at_the_deadline(serve):
     ours, theirs = socket.socketpair()
     channel = driver._conversation.channel
     channel._stream.close()
-    channel._stream = ours
-    ours.settimeout(1)
+    channel._stream = SocketStream(ours)
     going = threading.Event()
 
     def trickle():

@@ -156,6 +156,7 @@ def test_a_server_that_stands_still_for_a_while_ends_no_run(tools):
         timer = threading.Timer(1.5, process.send_signal, [signal.SIGCONT])
         timer.start()
         assert server.poll().version == 0
+        timer.join()
         process.send_signal(signal.SIGSTOP)
         clock = time.monotonic()
         with pytest.raises(ServerUnreachableError, match="still runs"):

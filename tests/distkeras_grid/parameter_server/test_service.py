@@ -31,6 +31,7 @@ from distkeras_grid.parameter_server.auth import (
     seat_key,
     workers_key,
 )
+from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client import DriverClient
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
@@ -49,8 +50,7 @@ BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 def raw_channel(bench, unix=True):
     address = bench.address if unix else replace(bench.address, unix_path=None)
     connection = Connection(Side.CLIENT, bench.settings.size)
-    route = next(transports.routes(address))
-    return transports.Channel(route(5), connection)
+    return Channel(transports.routes(address)[0].connect(5), connection)
 
 
 def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
@@ -184,9 +184,9 @@ def test_rubbish_gets_a_goodbye_and_no_memory(serve, tools, data, unix):
     with raw_channel(bench, unix) as channel:
         tracemalloc.start()
         try:
-            channel._stream.sendall(data)
+            channel._stream._socket.sendall(data)
             received = b""
-            while part := channel._stream.recv(4096):
+            while part := channel._stream._socket.recv(4096):
                 received += part
             assert tracemalloc.get_traced_memory()[1] < 1_000_000
         finally:
@@ -201,7 +201,7 @@ def test_a_cut_commit_folds_nothing(serve, tools):
     client = bench.started()
     channel = client._conversation.channel
     data = channel.connection.send(tools.commit(0), client.vector.nbytes)
-    channel._stream.sendall(data + b"\0" * (client.vector.nbytes - 1))
+    channel._stream._socket.sendall(data + b"\0" * (client.vector.nbytes - 1))
     client.close()
     driver = bench.driver()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
@@ -316,7 +316,7 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     thread.start()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
     client._join = lambda _: gone.result()
-    client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
+    client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
     thread.join(5)
 
@@ -348,7 +348,7 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
     bench = serve()
     address = bench.address if unix else replace(bench.address, unix_path=None)
     client = bench.started(address=address)
-    client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
+    client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     answer, value = tools.exchange(client, tools.commit(0))
     assert (answer.version, value) == (1, 1)
     tools.exchange(client, tools.commit(1))
@@ -357,7 +357,7 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
 
 def lose_reply(client):
     """Break the connection once the reply has come, which nobody reads."""
-    stream = client._conversation.channel._stream
+    stream = client._conversation.channel._stream._socket
     assert stream.recv(1 << 16)
     stream.shutdown(socket.SHUT_RDWR)
 
@@ -416,7 +416,7 @@ def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
     client = bench.started()
     monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.2)
     bench.service.close()
-    client._conversation.channel._stream.shutdown(socket.SHUT_RDWR)
+    client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):
         tools.exchange(client, tools.commit(0))
 
@@ -547,9 +547,9 @@ def test_no_server_is_an_error_that_names_both_ends(serve):
 def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
     monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.05)
     with raw_channel(serve()) as channel:
-        channel._stream.sendall(b"DKGP")
-        channel._stream.settimeout(5)
-        assert channel._stream.recv(100) == b""
+        channel._stream._socket.sendall(b"DKGP")
+        channel._stream._socket.settimeout(5)
+        assert channel._stream._socket.recv(100) == b""
 
 
 def test_a_thread_that_cannot_start_costs_one_connection_and_no_more(serve, monkeypatch):
@@ -572,7 +572,7 @@ def test_more_connections_than_allowed_are_turned_away(serve, monkeypatch):
     bench = serve()  # one seat: two connections
     kept = [raw_channel(bench), raw_channel(bench)]
     with raw_channel(bench) as channel:
-        channel._stream.settimeout(5)
-        assert channel._stream.recv(100) == b""
+        channel._stream._socket.settimeout(5)
+        assert channel._stream._socket.recv(100) == b""
     for other in kept:
         other.close()

@@ -1,0 +1,203 @@
+"""What every transport must do: one contract, run on TCP, on a Unix socket and in memory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.channel import Channel
+from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.messages import Refused, Side, WindowCommit
+from distkeras_grid.parameter_server.service import Service
+from distkeras_grid.parameter_server.transports import (
+    InProcess,
+    SocketDoor,
+    TcpTransport,
+    UnixTransport,
+    listen,
+)
+
+SIZE = 100_000
+VECTOR = np.arange(SIZE, dtype=np.float32)
+
+
+def tcp(tmp_path):
+    listening = listen("127.0.0.1", 0)
+    return TcpTransport(*listening.getsockname()), SocketDoor(listening)
+
+
+def unix(tmp_path):
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = str(tmp_path / "door")
+    listening.bind(path)
+    listening.listen()
+    return UnixTransport(path), SocketDoor(listening)
+
+
+def memory(tmp_path):
+    both = InProcess()
+    return both, both
+
+
+@pytest.mark.parametrize("kind", [tcp, unix, memory], ids=lambda kind: kind.__name__)
+class TestTransport:
+    """The contract."""
+
+    @pytest.fixture
+    def ends(self, kind, tmp_path):
+        """A transport and its door, and both ends of a connection through them."""
+        transport, door = kind(tmp_path)
+        client = transport.connect(5)
+        server = door.accept()
+        yield transport, door, client, server
+        for each in (client, server, door):
+            each.close()
+
+    @pytest.fixture
+    def channels(self, ends):
+        """A worker's and the server's channel, where the worker may commit."""
+        _, _, client, server = ends
+        pair = [
+            Channel(stream, Connection(side, SIZE))
+            for stream, side in ((client, Side.CLIENT), (server, Side.SERVER))
+        ]
+        for channel in pair:
+            channel.connection.state = "running"
+            channel.connection.vector = np.zeros(SIZE, np.float32)
+        return pair
+
+    def frame(self, tools):
+        sender = Connection(Side.CLIENT, SIZE)
+        sender.state = "running"
+        return sender.send(tools.commit(0), VECTOR.nbytes) + VECTOR.tobytes()
+
+    def test_whole(self, channels, tools):
+        worker, server = channels
+        sending = threading.Thread(target=worker.send, args=(tools.commit(0), VECTOR))
+        sending.start()
+        assert isinstance(server.receive(5), WindowCommit)
+        sending.join(5)
+        np.testing.assert_array_equal(server.connection.vector, VECTOR)
+        server.send(Refused("no"))
+        assert worker.receive(5) == Refused("no")
+
+    def test_byte_by_byte(self, ends, channels, tools):
+        _, _, client, _ = ends
+        server = channels[1]
+        frame = self.frame(tools)
+
+        def trickle():
+            for place in range(300):
+                assert client.send([memoryview(frame[place : place + 1])], 5) == 1
+            send_all(client, frame[300:])
+
+        sending = threading.Thread(target=trickle)
+        sending.start()
+        assert isinstance(server.receive(5), WindowCommit)
+        sending.join(5)
+        np.testing.assert_array_equal(server.connection.vector, VECTOR)
+
+    def test_trailing_bytes_stay_for_the_next_message(self, ends, channels, tools):
+        _, _, client, _ = ends
+        server = channels[1]
+        sending = threading.Thread(target=send_all, args=(client, self.frame(tools) + b"x" * 100))
+        sending.start()
+        assert isinstance(server.receive(5), WindowCommit)
+        sending.join(5)
+        server.connection.state = "running"
+        with pytest.raises(RemoteProtocolError):
+            server.receive(5)
+
+    @pytest.mark.parametrize("length", [1, 10, 25, 1000])
+    def test_cut_short(self, ends, channels, tools, length):
+        _, _, client, _ = ends
+        send_all(client, self.frame(tools)[:length])
+        client.close()
+        with pytest.raises(ConnectionError):
+            channels[1].receive(5)
+
+    def test_an_end_between_messages_is_no_error(self, channels):
+        channels[0].close()
+        assert channels[1].receive(5) is None
+
+    def test_a_deadline_is_for_the_whole_message(self, ends, channels):
+        _, _, client, _ = ends
+        going = threading.Event()
+
+        def trickle():
+            for byte in self.frame_start():
+                client.send([memoryview(bytes([byte]))], 1)
+                if going.wait(0.2):
+                    return
+
+        sending = threading.Thread(target=trickle)
+        sending.start()
+        clock = time.monotonic()
+        with pytest.raises(TimeoutError):
+            channels[1].receive(0.5)
+        assert time.monotonic() - clock < 2
+        going.set()
+        sending.join(5)
+
+    def frame_start(self):
+        return b"DKGP\x02\x09" + bytes(14)
+
+    def test_a_peer_that_takes_nothing_is_given_up(self, ends):
+        _, _, client, _ = ends
+        data = memoryview(bytes(1 << 20))
+
+        def fill():
+            while True:
+                client.send([data], 0.2)
+
+        with pytest.raises(TimeoutError):
+            fill()
+
+    def test_whether_the_peer_has_ended(self, ends):
+        _, _, client, server = ends
+        assert not server.ended()
+        client.finish_sending()
+        deadline = time.monotonic() + 5
+        while not server.ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.ended()
+        send_all(server, b"still heard")
+        assert client.receive_into(memoryview(bytearray(20)), 5) == 11
+
+    def test_a_closed_door_lets_nobody_in(self, ends):
+        transport, door, _, _ = ends
+        door.close()
+        assert door.accept() is None
+        with pytest.raises(OSError):  # noqa: PT011 - its kind is the transport's
+            transport.connect(1)
+
+    def test_a_run_through_it(self, kind, tmp_path, tools):
+        transport, door = kind(tmp_path)
+        settings, key = tools.settings(seats=1), new_key()
+        service = Service(settings, np.zeros(settings.size, np.float32), key, [door])
+        own = seat_key(workers_key(key), 0)
+        with WorkerClient.connect(transport, own, "test", 0, 0, settings.size, 5) as client:
+            client.ready(100, 5)
+            for sequence in range(3):
+                assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
+            # Broken by the server's end, healed by the client's.
+            client._conversation.channel.close()
+            assert tools.exchange(client, tools.commit(3))[1] == 4
+            client.finish()
+        driver = DriverClient.connect(transport, driver_key(key), "test", settings.size, 5)
+        np.testing.assert_array_equal(driver.center(), 4)
+        driver.close()
+        service.close()
+
+
+def send_all(stream, data):
+    view = memoryview(data)
+    while view:
+        view = view[stream.send([view], 5) :]
