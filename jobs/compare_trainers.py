@@ -19,6 +19,8 @@ from pathlib import Path
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from compare_findings import find_all
+
 from data_prep.ingest import IngestSettings, ingest_images
 from distkeras_grid import build_session
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
@@ -103,7 +105,7 @@ def compare(flags: argparse.Namespace) -> ExitCode:
         results = Results(flags.output, conditions(flags, data))
         run_study(cells, data, results, regime, _say)
         outcomes = results.read()
-        page = write_report(flags.output, outcomes, results.conditions)
+        page = write_report(flags.output, outcomes, results.conditions, find_all)
     _say(f"wrote {page}")
     return ExitCode.TRAINING if any(outcome.error for outcome in outcomes) else ExitCode.OK
 

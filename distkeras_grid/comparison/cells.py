@@ -23,7 +23,7 @@ class Cell:
     trainer : str
         Name of a trainer's class, or "local".
     batch : int
-        Of ``fit``; each worker has it divided by the workers.
+        Rows in a batch of ``fit``; each worker has it divided by the workers.
     workers, seed : int
     """
 
@@ -108,7 +108,9 @@ def grid(
     """
     for what, numbers in (("batches", batches), ("workers", workers), ("seeds", [seeds])):
         if not numbers or min(numbers) < 1:
-            raise ConfigurationError(f"{what} must be whole numbers of at least 1, got {numbers}")
+            raise ConfigurationError(
+                f"{what} must be whole numbers of at least 1. Received: {numbers}."
+            )
     cells = [
         Cell(model, trainer, batch, count, seed)
         for seed in range(1, seeds + 1)
@@ -120,8 +122,8 @@ def grid(
     for cell in cells:
         if cell.batch % cell.workers:
             raise ConfigurationError(
-                f"a batch of {cell.batch} cannot be divided by {cell.workers} workers; take "
-                "batches that can, for all sides shall train with the same"
+                f"A batch cannot be divided by the workers. Received: a batch of {cell.batch} and "
+                f"{cell.workers} workers. Take batches that can: all sides train with the same."
             )
     return list(dict.fromkeys(cells))
 
@@ -134,13 +136,13 @@ class Outcome:
     ----------
     cell : Cell
     window : int or None
-        Batches between two exchanges; None of ``local``.
+        Batches between two exchanges; None for ``local``.
     start_seconds : float
         Before the first batch.
     first_seconds, first_accuracy : float
-        Of the first epoch, on the test split.
+        What the first epoch took, and the accuracy after it on the test split.
     end_seconds, end_accuracy : float
-        Of all epochs.
+        The same for all epochs.
     error : str
         Why there are no figures: the training failed.
     """
@@ -174,6 +176,6 @@ class Outcome:
             return cls(cell, **{each: content[each] for each in names})
         except (KeyError, TypeError) as error:
             raise DataError(
-                f"{name} is no result of a comparison ({error!r}); delete it, and its cell is "
-                "measured again"
+                f"{name} is not a result of a comparison ({error!r}). Delete it, and its cell is "
+                "measured again."
             ) from error

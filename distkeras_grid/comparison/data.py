@@ -33,14 +33,14 @@ class Data:
     folder : Path
         The same rows as ``.npy`` files, for ``fit``.
     rows : int
-        Of them.
+        How many.
     test : ValidationData
         As stored.
     field : Field
-        Of the images.
+        The column of images.
     classes : int
     fingerprint : str
-        Of the training rows, whatever their order.
+        Text that identifies the training rows, whatever their order.
     """
 
     train: DataFrame
@@ -88,13 +88,15 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
     (field,) = columns.features
     if len(field.shape) != 3:
         raise ConfigurationError(
-            f"the nets of a comparison take images of shape (height, width, channels), and "
-            f"{path} has {field.shape}"
+            "The nets of a comparison take images of shape (height, width, channels). Received: "
+            f"{field.shape} in {path}."
         )
     held = ValidationData.collect(train, columns)
     (images,), (labels,) = held.features, held.labels
     if not len(labels):
-        raise EmptyDataError(f"the split train of {path} has no rows")
+        raise EmptyDataError(
+            f"The split train of {path} has no rows. Cut tiles or ingest images first."
+        )
     np.save(scratch / IMAGES_FILE, images)
     np.save(scratch / LABELS_FILE, labels)
     tested = ValidationData.collect(test, columns)

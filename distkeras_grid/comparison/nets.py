@@ -46,7 +46,7 @@ class Net:
         Parameters
         ----------
         shape : tuple of int
-            Of one image, as `field` gives it.
+            Shape of one image, as `field` gives it.
         classes, seed : int
         optimizer : str or keras.optimizers.Optimizer, default "adam"
         steps_per_execution : int, default 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distkeras_grid import plots
 from distkeras_grid.comparison.cells import Outcome
-from distkeras_grid.comparison.findings import Finding, find_all
 from distkeras_grid.comparison.nets import NETS
 from distkeras_grid.comparison.results import write_whole
 from distkeras_grid.comparison.summary import END, FIRST, Line, Spread, summarise
@@ -27,7 +27,28 @@ a column of its own. Accuracy is that of the center on the whole test split, fou
 Sides take turns, seed by seed. Bars in the pictures reach from the lowest to the highest seed."""
 
 
-def write_report(folder: Path, outcomes: Sequence[Outcome], conditions: Mapping[str, Any]) -> Path:
+@dataclass(frozen=True)
+class Finding:
+    """A statement and what the numbers say about it.
+
+    Parameters
+    ----------
+    statement, answer : str
+    rows : list of list of str
+        A table; its first row is the head.
+    """
+
+    statement: str
+    answer: str
+    rows: list[list[str]]
+
+
+def write_report(
+    folder: Path,
+    outcomes: Sequence[Outcome],
+    conditions: Mapping[str, Any],
+    find: Callable[[Sequence[Line]], Sequence[Finding]] = lambda _: (),
+) -> Path:
     """Write ``results.csv``, ``results.json``, the pictures and ``index.html``.
 
     Parameters
@@ -36,14 +57,16 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], conditions: Mapping[
     outcomes : sequence of Outcome
     conditions : mapping
         What all have in common.
+    find : callable, optional
+        Returns what the figures say about statements; the page begins with it.
 
     Returns
     -------
     Path
-        Of the page.
+        The page.
     """
     lines = summarise(outcomes)
-    findings = find_all(lines)
+    findings = find(lines)
     (folder / "results.csv").write_text(csv_text(outcomes), encoding="utf-8")
     content = {
         "conditions": dict(conditions),
@@ -80,7 +103,7 @@ def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> li
         Where the pictures go.
     lines : sequence of Line
     title : str
-        Of the data.
+        What the data are called.
     epochs : int
         With more than one there are pictures of the end, too.
     """

@@ -79,18 +79,18 @@ class Side:
         try:
             if not self._pipe.poll(seconds):
                 raise TrainingError(
-                    f"the process {self._process.pid} has not answered for {seconds:.0f} s; look "
-                    "what else this machine does, and run it again"
+                    f"The process {self._process.pid} has not answered for {seconds:.0f} s. Look "
+                    "what else this machine does, and run it again."
                 )
             well, content = self._pipe.recv()
         except EOFError as error:
             self._process.join(STOP_SECONDS)
             raise TrainingError(
-                f"the process {self._process.pid} died with exit code {self._process.exitcode}; "
-                "a negative one is a signal, such as -9 for lack of memory"
+                f"The process {self._process.pid} died with exit code {self._process.exitcode}. "
+                "A negative one is a signal, such as -9 for lack of memory."
             ) from error
         if not well:
-            raise TrainingError(f"the process {self._process.pid} failed with {content}")
+            raise TrainingError(f"The process {self._process.pid} failed with {content}")
         return content
 
 

@@ -38,7 +38,7 @@ class Results:
         try:
             self._cells.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{folder} cannot be made: {error}; choose another") from error
+            raise StorageError(f"{folder} cannot be made: {error}. Choose another.") from error
         path = folder / CONDITIONS
         if not path.exists():
             write_whole(path, self.conditions)
@@ -47,8 +47,8 @@ class Results:
         for name in sorted({*before, *self.conditions}):
             if before.get(name) != self.conditions.get(name):
                 raise ConfigurationError(
-                    f"the results in {folder} were measured with {name} {before.get(name)!r}, and "
-                    f"this is {self.conditions.get(name)!r}; give the same, or another --output"
+                    f"The results in {folder} were measured with {name} {before.get(name)!r}. "
+                    f"Received: {self.conditions.get(name)!r}. Give the same, or another --output."
                 )
 
     def __contains__(self, cell: Cell) -> bool:
@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DataError(f"{path} is no JSON ({error}); delete it") from error
+        raise DataError(f"{path} is not JSON ({error}). Delete it.") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path} is no JSON object; delete it")
+        raise DataError(f"{path} is not a JSON object. Delete it.")
     return content

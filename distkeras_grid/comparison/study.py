@@ -60,9 +60,11 @@ class Regime:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise ConfigurationError(f"epochs must be at least 1, got {self.epochs}")
+            raise ConfigurationError(f"epochs must be at least 1. Received: {self.epochs}.")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise ConfigurationError(f"learning rate must be above 0, got {self.learning_rate}")
+            raise ConfigurationError(
+                f"learning_rate must be above 0. Received: {self.learning_rate}."
+            )
 
     def build_optimizer(self) -> Any:
         """Return a new optimizer."""
@@ -72,7 +74,8 @@ class Regime:
             optimizer = keras.optimizers.get(self.optimizer)
         except ValueError as error:
             raise ConfigurationError(
-                f"Keras knows no optimizer {self.optimizer!r}; it knows adam, sgd, adagrad, ..."
+                f"Keras knows no such optimizer. Received: {self.optimizer!r}. Give a name such as "
+                "adam, sgd or adagrad."
             ) from error
         if self.learning_rate is not None:
             optimizer.learning_rate = self.learning_rate
@@ -122,8 +125,10 @@ def check_names(trainers: Sequence[str], models: Sequence[str]) -> list[str]:
     for what, names, among in (("trainer", trainers, known), ("model", models, NETS)):
         unknown = [name for name in names if name not in among]
         if unknown or not names:
-            told = repr(unknown[0]) if unknown else "with an empty name"
-            raise ConfigurationError(f"there is no {what} {told}; there are {', '.join(among)}")
+            told = repr(unknown[0]) if unknown else "an empty name"
+            raise ConfigurationError(
+                f"There is no such {what}. Received: {told}. Choose from: {', '.join(among)}."
+            )
     return [
         name
         for name in trainers

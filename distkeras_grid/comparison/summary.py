@@ -15,7 +15,7 @@ PREFIXES = {FIRST: "first", END: "end"}
 
 @dataclass(frozen=True)
 class Spread:
-    """Of several seeds: mean, lowest and highest."""
+    """Mean, lowest and highest value of several seeds."""
 
     mean: float
     lowest: float

@@ -66,9 +66,9 @@ def test_from_idx_files_to_the_page_and_on_from_there(project, fashion, tmp_path
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--trainers", "ADAM"), "ConfigurationError: there is no trainer 'ADAM'; there are local"),
-        (("--batches", "33"), "ConfigurationError: a batch of 33 cannot be divided by 2 workers"),
-        (("--epochs", "0"), "ConfigurationError: epochs must be at least 1, got 0"),
+        (("--trainers", "ADAM"), "ConfigurationError: There is no such trainer. Received: 'ADAM'"),
+        (("--batches", "33"), "ConfigurationError: A batch cannot be divided by the workers"),
+        (("--epochs", "0"), "ConfigurationError: epochs must be at least 1. Received: 0"),
     ],
 )
 def test_wrong_flags_end_before_spark_starts(project, tmp_path, flags, message):

@@ -33,7 +33,7 @@ def test_sides_of_one_table_take_turns_seed_by_seed():
 
 def test_workers_share_the_batch():
     assert Cell("mlp", "ADAG", 128, 4, 1).worker_batch == 32
-    with pytest.raises(ConfigurationError, match="batch of 33 cannot be divided by 2 workers"):
+    with pytest.raises(ConfigurationError, match="batch of 33 and 2 workers"):
         grid(["ADAG"], ["mlp"], [33], [2], 1, ())
     # One worker takes any.
     assert len(grid([LOCAL], ["mlp"], [33], [2], 1, {LOCAL})) == 1
@@ -42,7 +42,7 @@ def test_workers_share_the_batch():
 @pytest.mark.parametrize("numbers", [([0], [2], 1), ([32], [-1], 1), ([32], [2], 0), ([], [2], 1)])
 def test_numbers_below_one_are_refused(numbers):
     batches, workers, seeds = numbers
-    with pytest.raises(ConfigurationError, match="whole numbers of at least 1, got"):
+    with pytest.raises(ConfigurationError, match="whole numbers of at least 1"):
         grid(["ADAG"], ["mlp"], batches, workers, seeds, ())
 
 
@@ -75,7 +75,7 @@ def test_a_result_that_was_not_finished_is_not_there(tmp_path, monkeypatch):
 
 def test_results_of_other_conditions_are_not_mixed(tmp_path):
     Results(tmp_path, {"rows": 10, "epochs": 1})
-    with pytest.raises(ConfigurationError, match=r"measured with epochs 1, and this is 2"):
+    with pytest.raises(ConfigurationError, match="with epochs 1"):
         Results(tmp_path, {"rows": 10, "epochs": 2})
     with pytest.raises(ConfigurationError, match="measured with title None"):
         Results(tmp_path, {"rows": 10, "epochs": 1, "title": "a"})
@@ -85,13 +85,13 @@ def test_a_damaged_result_is_named(tmp_path):
     results = Results(tmp_path, {})
     path = tmp_path / "cells" / CELL.file_name
     path.write_text('{"model": "mlp"')
-    with pytest.raises(DataError, match=rf"{CELL.file_name} is no JSON"):
+    with pytest.raises(DataError, match=rf"{CELL.file_name} is not JSON"):
         results.read()
     path.write_text(json.dumps({"model": "mlp"}))
-    with pytest.raises(DataError, match=r"no result of a comparison \(KeyError\('trainer'\)\)"):
+    with pytest.raises(DataError, match=r"result of a comparison \(KeyError\('trainer'\)\)"):
         results.read()
     path.write_text("[]")
-    with pytest.raises(DataError, match="no JSON object"):
+    with pytest.raises(DataError, match="not a JSON object"):
         results.read()
 
 

@@ -5,7 +5,14 @@ import io
 import json
 
 from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.page import batch_points, csv_text, noise, table, write_report
+from distkeras_grid.comparison.page import (
+    Finding,
+    batch_points,
+    csv_text,
+    noise,
+    table,
+    write_report,
+)
 from distkeras_grid.comparison.summary import FIRST, summarise
 
 CONDITIONS = {"title": "made-up data", "rows": 100, "test_rows": 2500, "epochs": 3}
@@ -25,21 +32,25 @@ def outcomes():
     return [*good, Outcome(Cell("cnn", "GEM", 32, 2, 1), error="NonFiniteLossError: <NaN>")]
 
 
+def find_one(lines):
+    return [Finding("Lines are many.", f"{len(lines)} of them.", [["head"], ["row"]])]
+
+
 def test_the_report_holds_everything(tmp_path):
-    page = write_report(tmp_path, outcomes(), CONDITIONS).read_text()
+    page = write_report(tmp_path, outcomes(), CONDITIONS, find_one).read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *(f"end-{what}-{m}.png" for what in ("accuracy", "seconds") for m in ("cnn", "mlp")),
         *(f"first-{what}-{m}.png" for what in ("accuracy", "seconds") for m in ("cnn", "mlp")),
         *("index.html", "results.csv", "results.json"),
     ]
     assert "Trainers and plain Keras on made-up data" in page
-    assert "Distributed training takes longer" in page
+    assert "Lines are many." in page
     assert "cnn, batch 32, seed 1: GEM, 2 workers" in page
     assert "NonFiniteLossError: &lt;NaN&gt;" in page
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["conditions"] == CONDITIONS
     assert len(written["cells"]) == 17
-    assert written["findings"][0]["answer"]
+    assert written["findings"][0]["answer"] == "8 of them."
 
 
 def test_one_epoch_has_four_pictures(tmp_path):

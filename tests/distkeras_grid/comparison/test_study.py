@@ -65,9 +65,9 @@ def test_every_exported_trainer_can_be_compared():
     assert {"ADAG", "DOWNPOUR", "AEASGD", "AveragingTrainer", "SingleTrainer"} <= set(known)
     assert not {"History", "EnsembleTrainer"} & set(known)
     assert check_names(["ADAG", "SingleTrainer", LOCAL], ["mlp"]) == ["SingleTrainer", LOCAL]
-    with pytest.raises(ConfigurationError, match="no trainer 'ADAM'; there are local, ADAG"):
+    with pytest.raises(ConfigurationError, match=r"no such trainer.*'ADAM'.*local, ADAG"):
         check_names(["ADAM"], ["mlp"])
-    with pytest.raises(ConfigurationError, match="no model 'rnn'; there are mlp, cnn"):
+    with pytest.raises(ConfigurationError, match=r"no such model.*'rnn'.*mlp, cnn"):
         check_names(["ADAG"], ["rnn"])
 
 

@@ -1,45 +1,25 @@
+"""The statements of the paper, on made-up figures."""
+
 from __future__ import annotations
 
-import pytest
+import importlib.util
+from pathlib import Path
 
-from distkeras_grid.comparison import findings
 from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.findings import find_all
-from distkeras_grid.comparison.summary import END, FIRST, summarise
+from distkeras_grid.comparison.summary import summarise
+
+# Beside its job, not in a package.
+_spec = importlib.util.spec_from_file_location(
+    "compare_findings", Path(__file__).parents[2] / "jobs" / "compare_findings.py"
+)
+findings = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(findings)
 
 
 def outcome(trainer, batch, first, end, *, model="mlp", workers=2, seed=1, **more):
     """A run; `first` and `end` are (seconds, accuracy)."""
     workers = 1 if trainer in (LOCAL, "SingleTrainer") else workers
     return Outcome(Cell(model, trainer, batch, workers, seed), 2, 5.0, *first, *end, **more)
-
-
-def test_seeds_become_one_line():
-    (line,) = summarise(
-        [
-            outcome("ADAG", 32, (1.0, 0.5), (3.0, 0.7)),
-            outcome("ADAG", 32, (2.0, 0.6), (6.0, 0.9), seed=2),
-            outcome("ADAG", 32, (0, 0), (0, 0), seed=3, error="NonFiniteLossError: NaN"),
-        ]
-    )
-    assert (line.side, line.seeds, line.failed) == ("ADAG, 2 workers", 2, 1)
-    assert line.seconds[FIRST].mean == 1.5
-    assert (line.seconds[END].lowest, line.seconds[END].highest) == (3.0, 6.0)
-    assert line.accuracy[END].mean == pytest.approx(0.8)
-    assert line.accuracy[END].width == pytest.approx(0.2)
-
-
-def test_a_side_whose_runs_all_failed_has_no_line():
-    assert summarise([outcome("GEM", 32, (0, 0), (0, 0), error="x")]) == []
-
-
-def test_local_stands_first_in_each_table():
-    names = ("SingleTrainer", LOCAL, "ADAG")
-    lines = summarise([outcome(t, b, (1, 0.5), (1, 0.5)) for b in (128, 32) for t in names])
-    assert [(line.batch, line.trainer) for line in lines] == [
-        *((32, LOCAL), (32, "ADAG"), (32, "SingleTrainer")),
-        *((128, LOCAL), (128, "ADAG"), (128, "SingleTrainer")),
-    ]
 
 
 def answer(ask, *outcomes):
@@ -150,8 +130,11 @@ def test_a_larger_batch_trades_accuracy_for_time():
 
 
 def test_statements_without_their_sides_are_left_out():
-    assert find_all([]) == []
+    assert findings.find_all([]) == []
     alone = summarise([outcome("ADAG", 32, (1, 0.5), (1, 0.5))])
-    assert find_all(alone) == []
+    assert findings.find_all(alone) == []
     both = summarise([outcome(t, 32, (1, 0.5), (1, 0.5)) for t in ("ADAG", LOCAL)])
-    assert [found.statement.split()[0] for found in find_all(both)] == ["Distributed", "The"]
+    assert [found.statement.split()[0] for found in findings.find_all(both)] == [
+        "Distributed",
+        "The",
+    ]

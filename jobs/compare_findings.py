@@ -1,4 +1,4 @@
-"""What a comparison says about the statements of the study that it repeats.
+"""What a comparison says about the statements of the paper that it repeats.
 
 Each finding is a statement, an answer in numbers and the table behind it. Statements whose sides
 were not measured are left out. Differences of accuracy are in points, hundredths of the test rows.
@@ -7,28 +7,12 @@ were not measured are left out. Differences of accuracy are in points, hundredth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from distkeras_grid.comparison.page import Finding
 from distkeras_grid.comparison.summary import END, FIRST, Line
 
 Rows = list[list[str]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A statement and what the numbers say of it.
-
-    Parameters
-    ----------
-    statement, answer : str
-    rows : list of list of str
-        A table; its first row is the head.
-    """
-
-    statement: str
-    answer: str
-    rows: Rows
 
 
 def find_all(lines: Sequence[Line]) -> list[Finding]:
