@@ -133,16 +133,16 @@ def _check_counts(
 ) -> None:
     prediction_col, label_col = columns
     if not rows:
-        raise EmptyDataError("there are no rows to evaluate; check the path and the filter")
+        raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
     if unlabelled:
         raise LabelError(
             f"{unlabelled} of {rows} rows have no class in label column {label_col!r}: labels are "
-            "whole numbers or one-hot arrays, not null; filter the others out"
+            "whole numbers or one-hot arrays, not null. Filter the others out."
         )
     if unpredicted:
         raise LabelError(
             f"{unpredicted} of {rows} rows have no prediction in {prediction_col!r} (null, or an "
-            "empty array); filter them out"
+            "empty array). Filter them out."
         )
 
 
@@ -150,8 +150,8 @@ def _class_pairs(df: DataFrame, prediction_col: str, label_col: str) -> DataFram
     missing = [name for name in (prediction_col, label_col) if name not in df.columns]
     if missing:
         raise SchemaError(
-            f"there is no column {', '.join(map(repr, missing))}; the columns are "
-            f"{', '.join(df.columns)}"
+            f"The data have no column {', '.join(map(repr, missing))}. Columns: "
+            f"{', '.join(df.columns)}."
         )
     return df.select(
         _true_class(df, label_col).alias("true"),
@@ -210,6 +210,6 @@ def _numbers(df: DataFrame, name: str) -> tuple[Column, bool]:
     if is_number_array(kind):
         return column.cast("array<double>"), True
     raise SchemaError(
-        f"column {name!r} must hold numbers, arrays of numbers or vectors, got "
-        f"{kind.simpleString()}"
+        f"Column {name!r} must hold numbers, arrays of numbers or vectors. Received: "
+        f"{kind.simpleString()}."
     )

@@ -68,7 +68,7 @@ class ModelPredictor:
         custom_objects: Mapping[str, Any] | None = None,
     ) -> None:
         if batch_size < 1:
-            raise ConfigurationError(f"batch_size must be at least 1, got {batch_size}")
+            raise ConfigurationError(f"batch_size must be at least 1. Received: {batch_size}.")
         self.keras_model = keras_model
         self.features_col = features_col
         self.output_col = output_col
@@ -112,8 +112,8 @@ class ModelPredictor:
         for name in output_cols:
             if name in df.columns:
                 raise SchemaError(
-                    f"the data have a column {name!r} already; choose another output_col, "
-                    f"or drop it: df.drop({name!r}). Columns: {', '.join(df.columns)}"
+                    f"The data have a column {name!r} already. Choose another output_col, or drop "
+                    f"it: df.drop({name!r}). Columns: {', '.join(df.columns)}."
                 )
         fields = resolve_features(df, self.features_col, self.keras_model)
         check_fit(self.keras_model, fields)
@@ -151,7 +151,7 @@ class PredictionPlan:
     fields : tuple of Field
         The feature columns, in the order of the model's inputs.
     places : tuple of int
-        Of these columns in the batches.
+        Positions of these columns in the batches.
     added : int
         How many of the last columns were added for this and are not handed on.
     output_cols : tuple of str
@@ -219,8 +219,8 @@ def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]
     outputs = keras.tree.flatten(model.predict_on_batch(packed(model, "input", seen)))
     if len(outputs) != len(plan.output_cols):
         raise ConfigurationError(
-            f"the model returned {len(outputs)} outputs, but declares {len(plan.output_cols)} to "
-            "Keras; build it as a functional model of all its outputs"
+            f"The model declares {len(plan.output_cols)} outputs to Keras. Received: "
+            f"{len(outputs)}. Build it as a functional model of all its outputs."
         )
     return [as_lists(output, part.num_rows) for output in outputs]
 
@@ -244,8 +244,8 @@ def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
         names = match(given, outputs, "output_col")
     if len(set(names)) < len(names):
         raise ConfigurationError(
-            "Each output needs a column of its own: give output_col as a list of different names. "
-            f"Received: {', '.join(names)}."
+            f"Each output needs a column of its own. Received: {', '.join(names)}. Give output_col "
+            "as a list of different names."
         )
     return names
 
@@ -269,8 +269,8 @@ def as_lists(outputs: Any, rows: int) -> pa.ListArray:
 
     if not isinstance(outputs, np.ndarray) or outputs.shape[:1] != (rows,):
         raise ConfigurationError(
-            "a model's output must have a row for each row of the data; it returned "
-            f"{getattr(outputs, 'shape', type(outputs).__name__)} for {rows} rows"
+            "A model's output must have a row for each row of the data. Received: "
+            f"{getattr(outputs, 'shape', type(outputs).__name__)} for {rows} rows."
         )
     flat = np.ascontiguousarray(outputs, dtype=np.float32).reshape(rows, -1)
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(flat.shape[1])

@@ -24,7 +24,7 @@ def by_batch(sides: Mapping[str, Sequence[BatchPoint]], label: str, title: str) 
     sides : mapping of str to sequence of (int, float, float, float)
         A name for each side; of each batch size the mean of its seeds, the lowest and the highest.
     label : str
-        Of the vertical axis, with its unit.
+        Label of the vertical axis, with its unit.
     title : str
 
     Raises

@@ -48,11 +48,11 @@ def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None
     """
     counts = np.asarray(matrix)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.size:
-        raise ConfigurationError(f"a confusion matrix has shape (k, k), got {counts.shape}")
+        raise ConfigurationError(f"A confusion matrix has shape (k, k). Received: {counts.shape}.")
     size = len(counts)
     names = list(classes) if classes is not None else [str(number) for number in range(size)]
     if len(names) != size:
-        raise ConfigurationError(f"{size} classes need {size} names, got {len(names)}: {names}")
+        raise ConfigurationError(f"{size} classes need {size} names. Received: {names}.")
     figure, axes = new_figure()
     rows = counts.sum(axis=1, keepdims=True)
     shares = np.divide(100 * counts, rows, out=np.zeros(counts.shape), where=rows > 0)
@@ -97,7 +97,9 @@ def contact_sheet(
     check_some(tiles, "images")
     titles = [""] * len(tiles) if titles is None else titles
     if len(titles) != len(tiles):
-        raise ConfigurationError(f"{len(tiles)} images need as many titles, got {len(titles)}")
+        raise ConfigurationError(
+            f"{len(tiles)} images need as many titles. Received: {len(titles)}."
+        )
     figure = figure_class()(figsize=(12, 8), dpi=100, layout="constrained")
     # As many columns as make the cells about square on a page of 3 to 2.
     columns = math.ceil(math.sqrt(1.5 * len(tiles)))
@@ -146,7 +148,7 @@ def overlap_picture(
         squares = np.asarray(corners, dtype=float)
         if squares.ndim != 3 or squares.shape[1:] != (4, 2):
             raise ConfigurationError(
-                f"outlines of {name!r} must have shape (n, 4, 2), got {squares.shape}"
+                f"The outlines of {name!r} must have shape (n, 4, 2). Received: {squares.shape}."
             )
         color = color_of(number, len(outlines))
         # Translucent, so that what several tiles cover is seen as darker.
@@ -218,7 +220,8 @@ def _write_cells(axes: Axes, counts: npt.NDArray[Any], shares: npt.NDArray[np.fl
 def _show_image(axes: Axes, image: Image) -> None:
     if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3)):
         raise ConfigurationError(
-            f"an image has shape (height, width) or (height, width, 1 or 3), got {image.shape}"
+            "An image has shape (height, width) or (height, width, 1 or 3). Received: "
+            f"{image.shape}."
         )
     height, width = image.shape[:2]
     gray = image.ndim == 2 or image.shape[2] == 1

@@ -61,7 +61,7 @@ def curves(
     'validation accuracy'
     """
     if x not in AXES:
-        raise ConfigurationError(f"x must be 'seconds' or 'samples', got {x!r}")
+        raise ConfigurationError(f"x must be 'seconds' or 'samples'. Received: {x!r}.")
     check_some(histories, "runs")
     figure, axes = new_figure()
     simulated = [_is_simulated(run) for run in histories.values()]

@@ -81,4 +81,4 @@ def separate_thousands(axes: Axes, which: Literal["x", "y"]) -> None:
 def check_some(items: Sequence[Any] | Mapping[Any, Any], what: str) -> None:
     """Raise EmptyDataError if there are no `what`."""
     if not len(items):
-        raise EmptyDataError(f"there is nothing to draw: no {what}")
+        raise EmptyDataError(f"There is nothing to draw. Received: no {what}.")

@@ -135,7 +135,7 @@ def distribution_class_path(home: Path) -> list[str]:
     share = home / "share" / "hadoop"
     if not any((share / "hdfs").glob("hadoop-hdfs-*.jar")):
         raise SandboxError(
-            f"HADOOP_HOME is {home}, but {share}/hdfs holds no hadoop-hdfs jar; set it to an "
+            f"HADOOP_HOME is {home}, but {share}/hdfs holds no hadoop-hdfs jar. Set it to an "
             "unpacked Hadoop, or unset it to use the jars that go with PySpark."
         )
     return [
@@ -242,7 +242,7 @@ def ivy_command(work: Path) -> list[str]:
     """Return the command that fetches what ``ivy.xml`` in a folder names into its ``lib``."""
     ivy = sorted(_pyspark_folder().glob("ivy-*.jar"))
     if not ivy:
-        raise SandboxError(f"{_pyspark_folder()} holds no ivy jar; set HADOOP_HOME instead.")
+        raise SandboxError(f"{_pyspark_folder()} holds no ivy jar. Set HADOOP_HOME instead.")
     retrieved = f"{work}/lib/[artifact]-[revision].[ext]"
     return [
         *(java(), "-jar", str(ivy[-1])),
@@ -264,8 +264,8 @@ def check_digest(file: Path, jar: Jar) -> None:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != jar.sha256:
         raise SandboxError(
-            f"{jar.file_name} has the SHA-256 {digest}, expected {jar.sha256}; the mirror or the "
-            f"network changed it. Get it from {jar.url}."
+            f"{jar.file_name} must have the SHA-256 {jar.sha256}. Received: {digest}. The mirror "
+            f"or the network changed it: get it from {jar.url}."
         )
 
 
@@ -284,7 +284,7 @@ def java(environment: Mapping[str, str] = os.environ) -> str:
 def _pyspark_folder() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SandboxError("pyspark is not installed; install it: pip install distkeras_grid.")
+        raise SandboxError("pyspark is not installed. Install it: pip install distkeras_grid.")
     return Path(spec.origin).parent / "jars"
 
 
@@ -292,7 +292,7 @@ def _not_fetched(jars: Sequence[Jar], folder: Path, why: str) -> SandboxError:
     urls = " ".join(jar.url for jar in jars)
     return SandboxError(
         f"Hadoop's jars cannot be fetched: {why}. With no way to Maven Central from here, put them "
-        f"into {folder} by hand: {urls}; or set HADOOP_HOME."
+        f"into {folder} by hand: {urls}. Or set HADOOP_HOME."
     )
 
 

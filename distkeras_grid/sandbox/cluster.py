@@ -102,13 +102,11 @@ class Sandbox:
         say: Callable[[str], object] | None = None,
     ) -> None:
         if datanodes < 1:
-            raise ConfigurationError(
-                f"A sandbox needs a DataNode. Received: datanodes={datanodes}."
-            )
+            raise ConfigurationError(f"datanodes must be at least 1. Received: {datanodes}.")
         memory_mb = memory_mb or configuration.default_memory_mb()
         if memory_mb < 1024:
             raise ConfigurationError(
-                f"YARN needs 1024 MB to run anything of Spark. Received: memory_mb={memory_mb}."
+                f"memory_mb must be at least 1024, or Spark does not run. Received: {memory_mb}."
             )
         self._temporary = folder is None
         root = tempfile.mkdtemp(prefix="sandbox-") if folder is None else folder
@@ -141,7 +139,7 @@ class Sandbox:
             return State.from_json(self.layout.state.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise SandboxError(
-                f"There is no sandbox in {self.layout.root}; start one: distkeras-grid sandbox "
+                f"There is no sandbox in {self.layout.root}. Start one: distkeras-grid sandbox "
                 "start."
             ) from error
 
@@ -177,7 +175,7 @@ class Sandbox:
         """
         if self.layout.state.exists() and self.running():
             raise SandboxError(
-                f"The sandbox in {self.layout.root} runs already; stop it first: distkeras-grid "
+                f"The sandbox in {self.layout.root} runs already. Stop it first: distkeras-grid "
                 "sandbox stop."
             )
         self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
@@ -217,7 +215,9 @@ class Sandbox:
         """
         known = {daemon.name: daemon for daemon in self.state.daemons}
         if name not in known:
-            raise SandboxError(f"No daemon is called {name!r}. Known: {', '.join(known)}.")
+            raise SandboxError(
+                f"There is no such daemon. Received: {name!r}. Known: {', '.join(known)}."
+            )
         return known[name]
 
     def restart(self, name: str) -> None:
@@ -368,7 +368,7 @@ def free_ports() -> Ports:
             return Ports(**dict(zip(Ports.names(), free, strict=True)))
     raise SandboxError(
         f"Only {len(free)} ports from {configuration.PORTS.start} to {configuration.PORTS.stop} "
-        f"are free on {HOST}; a sandbox needs {wanted}."
+        f"are free on {HOST}, and a sandbox needs {wanted}. Stop what uses them."
     )
 
 

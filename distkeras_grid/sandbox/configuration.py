@@ -25,13 +25,13 @@ class Ports:
     Parameters
     ----------
     namenode : int
-        Of ``hdfs://``.
+        Port of ``hdfs://``.
     namenode_http : int
-        Of WebHDFS and the NameNode's page.
+        Port of WebHDFS and the NameNode's page.
     resourcemanager, scheduler, tracker, admin : int
-        Of YARN's clients, application masters, NodeManagers and administrators.
+        Ports of YARN's clients, application masters, NodeManagers and administrators.
     resourcemanager_http : int
-        Of YARN's REST interface and page.
+        Port of YARN's REST interface and page.
     """
 
     namenode: int

@@ -41,7 +41,7 @@ class Daemon:
     name : str
         Such as ``namenode`` or ``datanode-1``.
     pid : int
-        Of its process.
+        Id of its process.
     created : float
         When the process began, as the system says it: numbers of processes come again.
     log : str
@@ -109,7 +109,7 @@ def start(name: str, line: Sequence[str], log: Path) -> Daemon:
             )
         except FileNotFoundError as error:
             raise SandboxError(
-                f"{line[0]} is not there; install Java 17 or later, or set JAVA_HOME."
+                f"{line[0]} is not there. Install Java 17 or later, or set JAVA_HOME."
             ) from error
     # Its end is looked for by number, also from other processes; Popen would warn of a child.
     started.returncode = 0
@@ -132,7 +132,7 @@ def run(what: str, line: Sequence[str], log: Path) -> None:
             )
     except FileNotFoundError as error:
         raise SandboxError(
-            f"{line[0]} is not there; install Java 17 or later, or set JAVA_HOME."
+            f"{line[0]} is not there. Install Java 17 or later, or set JAVA_HOME."
         ) from error
     except subprocess.TimeoutExpired as error:
         raise SandboxError(f"{what} did not end in {FORMAT_SECONDS:.0f} s. {tail(log)}") from error

@@ -70,9 +70,11 @@ def write_and_read(namenode: str) -> None:
             content = reader.read()
         client.delete(path)
     except (HdfsError, requests.RequestException) as error:
-        raise SandboxError(f"HDFS does not keep a file: {error}") from error
+        raise SandboxError(
+            f"HDFS does not keep a file: {error}. Look at the daemons' logs."
+        ) from error
     if content != CONTENT:
-        raise SandboxError(f"HDFS gave {content!r} back for {CONTENT!r}.")
+        raise SandboxError(f"HDFS gave other bytes back than {CONTENT!r}. Received: {content!r}.")
 
 
 def run_container(resourcemanager: str, deadline: float) -> None:
@@ -106,10 +108,10 @@ def run_container(resourcemanager: str, deadline: float) -> None:
         if "exitCode: 0" in diagnostics:
             return
         if application["state"] in ("FAILED", "KILLED", "FINISHED"):
-            raise SandboxError(f"YARN ran no container: {diagnostics}")
+            raise SandboxError(f"YARN ran no container. It says: {diagnostics}")
         if time.monotonic() > deadline:
             raise SandboxError(
-                f"YARN ran no container in time; the application is {application['state']}: "
+                f"YARN ran no container in time. The application is {application['state']}: "
                 f"{diagnostics}"
             )
         time.sleep(POLL_SECONDS)

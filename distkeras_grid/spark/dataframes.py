@@ -91,24 +91,24 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
     module = type(data).__module__
     if module.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession"):
         raise ConfigurationError(
-            f"{what} comes from Spark Connect, which gives no access to executors' tasks; use a "
-            f"classic session (spark-submit, or SparkSession.builder.master(...)). "
-            f"Received: {type(data).__name__}."
+            f"{what} comes from Spark Connect, which gives no access to executors' tasks. "
+            f"Received: {type(data).__name__}. Use a classic session (spark-submit, or "
+            "SparkSession.builder.master(...))."
         )
     if isinstance(data, DataFrame):
         return data
-    advice = "pass a DataFrame, or the path of a Parquet data set"
+    advice = "Pass a DataFrame, or the path of a Parquet data set."
     if type(data).__name__ in ("RDD", "PipelinedRDD"):
-        advice = f"turn the RDD into a DataFrame: spark.createDataFrame(rdd, schema), or {advice}"
+        advice = "Turn the RDD into a DataFrame: spark.createDataFrame(rdd, schema)."
     elif module.startswith(("numpy", "pandas", "tensorflow", "keras", "torch", "jax")):
-        advice = f"make a DataFrame of it: spark.createDataFrame(...), or {advice}"
-    raise ConfigurationError(f"{what} must be a DataFrame; {advice}. Received: {type(data)!r}.")
+        advice = "Make a DataFrame of it: spark.createDataFrame(...)."
+    raise ConfigurationError(f"{what} must be a DataFrame. Received: {type(data)!r}. {advice}")
 
 
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """Return the Parquet data set under `path`; the columns keep their metadata.
 
-    Of a data set of tiles that is added to, these are the tiles of one moment, though it be changed
+    For a data set of tiles that is added to, these are the tiles of one moment, also if it changes
     meanwhile.
 
     Raises
@@ -175,14 +175,14 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
     frame = read_parquet(active_session(), path)
     if SPLIT_COLUMN not in frame.columns:
         raise SchemaError(
-            f"{path!r} has no column {SPLIT_COLUMN!r}, so it is no tile data set; its columns: "
-            f"{', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
+            f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received "
+            f"columns: {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
         )
     present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
     missing = [name for name in splits if name not in present]
     if missing:
         raise SchemaError(
-            f"{path!r} has no split {missing[0]!r}; it has {', '.join(sorted(present))}. "
+            f"{path!r} has no split {missing[0]!r}. Its splits: {', '.join(sorted(present))}. "
             f"Name them: read_tiles(path, splits={tuple(sorted(present))!r})."
         )
     return [frame.where(F.col(SPLIT_COLUMN) == name) for name in splits]
@@ -223,7 +223,8 @@ def resolve_columns(
         kind = _column_type(frame, weight_col, "sample_weight_col")
         if not is_number(kind):
             raise SchemaError(
-                f"sample_weight_col {weight_col!r} must be a number, it is {kind.simpleString()}."
+                f"sample_weight_col {weight_col!r} must be a number. Received: "
+                f"{kind.simpleString()}."
             )
     return Columns(features, labels, weight_col)
 
@@ -271,8 +272,8 @@ def _resolve_feature(frame: DataFrame, features_col: str | Field, wanted: str) -
     if is_vector(kind) or is_number_array(kind):
         return Field(name, shape=(_first_length(frame, name),), dtype=dtype)
     raise SchemaError(
-        f"features_col {name!r} is {kind.simpleString()}; usable are binary, array of numbers, "
-        "Spark ML vector and number."
+        f"features_col {name!r} has a type that cannot be used. Received: {kind.simpleString()}. "
+        "Use a number, an array of numbers, a Spark ML vector or binary."
     )
 
 
@@ -354,8 +355,8 @@ def _resolve_label(frame: DataFrame, name: str) -> Label:
     if is_number_array(kind) or is_vector(kind):
         return Label(name, _first_length(frame, name), integer=False)
     raise SchemaError(
-        f"label_col {name!r} is {kind.simpleString()}; usable are an integer or float column, or "
-        "an array of numbers (one-hot, regression). Texts become integers with "
+        f"label_col {name!r} has a type that cannot be used. Received: {kind.simpleString()}. Use "
+        "a number, or an array of numbers (one-hot, regression). Texts become integers with "
         "pyspark.ml.feature.StringIndexer."
     )
 
@@ -364,7 +365,7 @@ def _first_length(frame: DataFrame, name: str) -> int:
     row = frame.select(quoted(name)).first()
     if row is None or row[0] is None:
         raise SchemaError(
-            f"Column {name!r} has no value in its first row, so its length is unknown; drop such "
+            f"Column {name!r} has no value in its first row, so its length is unknown. Drop such "
             f'rows: df.where("{name} is not null").'
         )
     return len(row[0])

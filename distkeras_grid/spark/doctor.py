@@ -274,7 +274,9 @@ def check_storage(storage: Storage, uri: str) -> str:
         raise
     storage.delete(probe)
     if read != content:
-        raise StorageError(f"{where} gave back other bytes than were written there.")
+        raise StorageError(
+            f"{where} gave back other bytes than were written there. Check the file system."
+        )
     free = storage.free_space(f"{where}/")
     return f"{where} can be written and read, {free / 1e9:.3g} GB free"
 

@@ -96,8 +96,8 @@ def check_executors(
     missing = [package for package, version in mine["packages"].items() if version is None]
     if missing:
         raise EnvironmentMismatchError(
-            f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}; install "
-            f"them: pip install 'distkeras_grid[tensorflow]'."
+            f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}. Install "
+            "them: pip install 'distkeras_grid[tensorflow]'."
         )
     mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
     with nullcontext() if place is None else open_for_probe(place) as server:

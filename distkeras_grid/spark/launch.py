@@ -166,7 +166,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     Parameters
     ----------
     name : str
-        Of the job.
+        Name of the job.
     reason : str
         What `spark_reason` found.
     master : str
@@ -187,8 +187,8 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
         return ours
     if full := meaning(FULL, reason):
         return NoSpaceError(
-            f"The job {name!r} found no space: {reason}; {full}. Spark's own local folders "
-            "(spark.local.dir) need some, too."
+            f"The job {name!r} found no space: {reason.removesuffix('.')}. {full} Spark's own "
+            "local folders (spark.local.dir) need some, too."
         )
     killed = KILLED.search(reason)
     if killed is not None:
@@ -197,7 +197,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     advice = ""
     if once is not None:
         advice = (
-            f" With the master {master!r} no task is tried again; "
+            f" With the master {master!r} no task is tried again: "
             f"'local[{once.group(1) or 1},4]' does so."
         )
     return ClusterError(f"Spark gave up on the job {name!r}: {reason}{advice}")

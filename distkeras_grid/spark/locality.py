@@ -26,7 +26,7 @@ class Localities:
     Parameters
     ----------
     workers : dict of int to str
-        Of each task attempt of the last stage, by its ``taskAttemptId``: ``PROCESS_LOCAL``,
+        One for each task attempt of the last stage, by its ``taskAttemptId``: ``PROCESS_LOCAL``,
         ``NODE_LOCAL``, ``NO_PREF``, ``RACK_LOCAL`` or ``ANY``.
     reading : dict of str to int
         Tasks of the stages before it, by level.
@@ -44,7 +44,7 @@ def job_localities(context: SparkContext, tag: str) -> Localities:
     context : SparkContext
         The driver's.
     tag : str
-        Of the job; a query may have run as several.
+        Tag of the job; a query may have run as several.
     """
     jvm: Any = context._jsc.sc()
     store = jvm.statusStore()

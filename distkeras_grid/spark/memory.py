@@ -48,7 +48,7 @@ class ModelSize:
     Parameters
     ----------
     weights : int
-        Of the model, statistics included.
+        Parameters of the model, statistics included.
     optimizer_slots : int
         Numbers that the optimizer keeps for each weight; Adam 2.
     block_bytes : int
@@ -87,7 +87,7 @@ class ModelSize:
     def copies(self) -> int:
         """Copies of the weights in a worker.
 
-        Of 6 million weights 12.4 with plain SGD and 18.9 with Adam: the task's closure and the
+        For 6 million weights 12.4 with plain SGD and 18.9 with Adam: the task's closure and the
         archive in it, variables, gradients, the vectors before and after a window, the one that
         is sent, the client's own, and what is kept aside while a window is compiled.
         """
@@ -136,9 +136,9 @@ def driver_overhead_mb(
     model : ModelSize, optional
         By default one that is not known yet.
     workers : int, default 2
-        Of the run.
+        How many the run has.
     validation_bytes : int, default 0
-        Of the validation data, which the driver evaluates.
+        Bytes of the validation data, which the driver evaluates.
     """
     return up(JVM_MB + (model or ModelSize()).driver_mb(workers, validation_bytes))
 
@@ -225,9 +225,9 @@ def check_containers(
     slots : int
         Tasks that an executor runs at once.
     workers : int
-        Of the run.
+        How many the run has.
     validation_bytes : int, default 0
-        Of the validation data.
+        Bytes of the validation data.
     """
     if not master.startswith(("yarn", "k8s://")):
         return []
@@ -266,7 +266,7 @@ def check_machine(total_mb: int, heap_mb: int, model: ModelSize, workers: int) -
     model : ModelSize
         What is trained.
     workers : int
-        Of the run.
+        How many the run has.
     """
     taken = workers * (model.worker_mb + ROWS_MB) + DAEMONS_MB
     needed = heap_mb + JVM_MB + taken + model.driver_mb(workers)
@@ -295,7 +295,9 @@ def megabytes(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+)\s*([bkmgtp]?)b?", text.strip().lower())
     if found is None:
-        raise ConfigurationError(f"{text!r} is no size of memory; Spark reads such as 512m or 2g.")
+        raise ConfigurationError(
+            f"A size of memory is a number with its unit. Received: {text!r}. Write 512m or 2g."
+        )
     power = "bkmgtp".index(found.group(2) or "m")
     return (int(found.group(1)) << 10 * power) // MB
 

@@ -48,7 +48,7 @@ class Output:
     Parameters
     ----------
     storage : Storage
-        Of the session.
+        Storage of the session.
     uri : str
         The folder; one that exists and is empty counts as missing.
     kind : OutputKind
@@ -92,7 +92,7 @@ class Output:
         for path in inputs:
             if (self._real(path) + "/").startswith(self._real(self.uri).rstrip("/") + "/"):
                 raise ConfigurationError(
-                    f"the output {self.uri} is or contains the input {path}; choose another"
+                    f"The output {self.uri} is or contains the input {path}. Choose another."
                 )
         self._check_existing()
         probe = self._storage.hidden_beside(self.uri)
@@ -144,7 +144,7 @@ class Output:
             raise
         if replacing and not self._storage.delete(aside):
             raise StorageError(
-                f"{self.uri} is complete, but what it replaced cannot be deleted; delete {aside}"
+                f"{self.uri} is complete, but what it replaced cannot be deleted. Delete {aside}."
             )
 
     def _check_existing(self) -> None:
@@ -155,18 +155,18 @@ class Output:
         # Looked up below it: a file is listed under its own name, which may be that.
         if not storage.exists(f"{self.uri.rstrip('/')}/{kind.marker}"):
             raise OutputExistsError(
-                f"{self.uri} exists and is no {kind.name} (there is no {kind.marker} in it), so it "
-                "is not replaced; choose another output"
+                f"{self.uri} exists and is not a {kind.name} (there is no {kind.marker} in it), so "
+                "it is not replaced. Choose another output."
             )
         if strangers := kind.strangers(names):
             raise OutputExistsError(
                 f"{self.uri} is a {kind.name}, but holds {strangers[0]}, too, so it is not "
-                "replaced; move that elsewhere, or choose another output"
+                "replaced. Move that elsewhere, or choose another output."
             )
         if not self._overwrite:
             raise OutputExistsError(
-                f"{self.uri} holds a {kind.name} already; choose another output, or replace it "
-                "(--overwrite, in Python overwrite=True)"
+                f"{self.uri} holds a {kind.name} already. Choose another output, or replace it "
+                "(--overwrite, in Python overwrite=True)."
             )
 
     def _put_back(self, aside: str, error: BaseException) -> None:

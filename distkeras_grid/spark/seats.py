@@ -51,7 +51,7 @@ class DataSummary:
     partition_rows : tuple of (int, int)
         Partition number and its rows, ascending.
     label_ranges : tuple of (float, float)
-        Of each label column the smallest and the largest number.
+        The smallest and the largest number of each label column.
     splits : tuple of str
         Values of the split column, sorted; empty without such a column.
     """
@@ -97,19 +97,19 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
     """Turn the aggregate's rows into a `DataSummary`, or refuse the data."""
     rows = sum(row["rows"] for row in found)
     if rows == 0:
-        raise EmptyDataError("The data have no rows; check the path and the filter.")
+        raise EmptyDataError("The data have no rows. Check the path and the filter.")
     for place, label in enumerate(columns.labels):
         broken = sum(row[f"broken_{place}"] or 0 for row in found)
         if broken:
             shape = f"of {label.size} numbers" if label.size else "that is a number"
             raise LabelError(
-                f"{broken} of {rows} rows have no label {shape} in column {label.name!r}; "
-                "drop or mend them first."
+                f"{broken} of {rows} rows have no label {shape} in column {label.name!r}. "
+                "Drop or mend them first."
             )
     splits = tuple(sorted({str(s) for row in found for s in row["splits"]}))
     if len(splits) > 1:
         raise SplitLeakError(
-            f"The data hold rows of the splits {', '.join(splits)}; training on them all would "
+            f"The data hold rows of the splits {', '.join(splits)}: training on them all would "
             f"leak test data. Filter first: data.where(\"{SPLIT_COLUMN} = 'train'\")."
         )
     return DataSummary(

@@ -106,7 +106,9 @@ def active_session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     if TaskContext.get() is not None:
-        raise ConfigurationError("This runs on the driver only; it was called inside a Spark task.")
+        raise ConfigurationError(
+            "This runs on the driver only. It was called inside a Spark task: call it outside."
+        )
     session = SparkSession.getActiveSession()
     if session is None:
         return build_session("distkeras_grid")

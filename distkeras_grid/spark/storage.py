@@ -26,14 +26,14 @@ CHUNK_BYTES = 8 << 20
 # Parts of what file systems say, and what they mean to a session of Spark.
 HINTS = {
     **file_systems.HINTS,
-    "UnknownHostException": "check the host name in the path",
-    "ConnectException": "check host and port in the path, and that the name node runs",
-    "AccessControlException": "the user of this Spark session lacks the permission",
-    "Permission denied": "the user of this Spark session lacks the permission",
-    "UnsupportedFileSystemException": "Spark has no driver for this kind of path",
-    "FileAlreadyExistsException": "something of that name exists already",
-    "EOFException": "the name node closed the connection, as it does when it restarts: run it "
-    "again",
+    "UnknownHostException": "Check the host name in the path.",
+    "ConnectException": "Check host and port in the path, and that the NameNode runs.",
+    "AccessControlException": "The user of this Spark session lacks the permission.",
+    "Permission denied": "The user of this Spark session lacks the permission.",
+    "UnsupportedFileSystemException": "Spark has no driver for this kind of path.",
+    "FileAlreadyExistsException": "Something of that name exists already.",
+    "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "
+    "again.",
 }
 
 
@@ -93,7 +93,7 @@ class Storage:
             return bool(file_system.exists(path))
 
     def list_names(self, uri: str) -> list[str]:
-        """Return the names directly in the directory `uri`, sorted; of a file, its own."""
+        """Return the names directly in the directory `uri`, sorted; for a file, its own."""
         with translated("list", uri):
             file_system, path = self._open(uri)
             entries = file_system.listStatus(path)
@@ -117,7 +117,7 @@ class Storage:
         try:
             return self.read_bytes(uri).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise StorageError(f"{uri} is not UTF-8 text ({error})") from error
+            raise StorageError(f"{uri} is not UTF-8 text ({error}). Check the path.") from error
 
     def write_bytes(self, uri: str, content: bytes, *, overwrite: bool = False) -> None:
         """Write a file; its directories are made where they are missing.
@@ -198,7 +198,7 @@ class Storage:
         with translated("make directory", uri):
             file_system, path = self._open(uri)
             if not file_system.mkdirs(path):
-                raise StorageError(f"cannot make directory {uri}: the file system refused")
+                raise StorageError(f"Cannot make directory {uri}: the file system refused.")
 
     def delete(self, uri: str) -> bool:
         """Delete a file, or a directory with all in it; return whether there was one."""
@@ -228,7 +228,7 @@ class Storage:
             If `target` exists and `overwrite` is false.
         """
         if not overwrite and self.exists(target):
-            raise OutputExistsError(f"{target} exists; delete it or choose another name")
+            raise OutputExistsError(f"{target} exists. Delete it or choose another name.")
         with translated(f"rename to {target}", source):
             file_system, from_path = self._open(source)
             _, to_path = self._open(target)
@@ -266,7 +266,7 @@ class Storage:
         """
         directory, _, name = self.resolve(uri).rpartition("/")
         if not name:
-            raise StorageError(f"{uri} is the root of a file system; give a path below it")
+            raise StorageError(f"{uri} is the root of a file system. Give a path below it.")
         # They skip names that begin with "_" or "." when they read a directory.
         return f"{directory}/_{name}.{uuid.uuid4().hex}.{ending}"
 
@@ -280,7 +280,7 @@ class Storage:
     def _replacing(self, uri: str, overwrite: bool) -> Iterator[str]:
         """Yield a hidden name beside `uri`; rename it at the end, delete it after an error."""
         if not overwrite and self.exists(uri):
-            raise OutputExistsError(f"{uri} exists; delete it or choose another name")
+            raise OutputExistsError(f"{uri} exists. Delete it or choose another name.")
         temporary = self.hidden_beside(uri)
         try:
             yield temporary
@@ -318,14 +318,14 @@ def _causes(exception: Any) -> list[tuple[str, str]]:
 
 def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
     name, message = causes[0]
-    told = f"cannot {action} {uri}: {name}: {message}"
+    told = f"Cannot {action} {uri}: {name}: {message.removesuffix('.')}."
     if full := _meaning(file_systems.FULL, causes):
-        return NoSpaceError(f"{told}; {full}")
+        return NoSpaceError(f"{told} {full}")
     hint = _meaning(HINTS, causes)
     # Java names a file "not found", too, where the system refused to open it, and says why.
     if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
-        return PathNotFoundError(f"cannot {action} {uri}: it does not exist; check the path")
-    return StorageError(f"{told}; {hint}" if hint else told)
+        return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
+    return StorageError(f"{told} {hint}" if hint else told)
 
 
 def _meaning(signs: dict[str, str], causes: list[tuple[str, str]]) -> str | None:

@@ -39,13 +39,13 @@ class Submission:
     program : str
         Path of the Python file that Spark starts.
     arguments : sequence of str
-        Of the program.
+        Arguments of the program.
     environment : str
         Path of the environment archive, as nodes reach it.
     py_files : sequence of str
         Zip files and modules that the program imports.
     name : str
-        Of the application.
+        Name of the application.
     master : str
         ``"yarn"`` or ``"spark://host:port"``.
     deploy_mode : {"client", "cluster"}
@@ -55,7 +55,7 @@ class Submission:
     executor_memory, driver_memory : str
         Heaps of the JVMs, such as ``"1g"``; Python's memory comes on top.
     queue, principal, keytab : str, optional
-        Of YARN and Kerberos.
+        Settings of YARN and Kerberos.
     tag : str
         By which the application is found again in YARN.
     settings : mapping of str to str
@@ -89,26 +89,29 @@ class Submission:
         for name in ("executors", "executor_cores"):
             if (value := getattr(self, name)) < 1:
                 raise ConfigurationError(
-                    f"--{name.replace('_', '-')} is at least 1. Received: {value}."
+                    f"--{name.replace('_', '-')} must be at least 1. Received: {value}."
                 )
         for name in ("executor_memory", "driver_memory"):
             if not re.fullmatch(r"[1-9]\d*[mgt]", value := getattr(self, name)):
                 raise ConfigurationError(
-                    f"--{name.replace('_', '-')} is a size such as 512m or 2g. Received: {value!r}."
+                    f"--{name.replace('_', '-')} must be a size such as 512m or 2g. "
+                    f"Received: {value!r}."
                 )
         if (self.principal is None) != (self.keytab is None):
-            raise ConfigurationError("--principal and --keytab go together; give both or none.")
+            raise ConfigurationError(
+                "--principal and --keytab go together. Received: one of them. Give both or none."
+            )
 
     def _check_master(self) -> None:
         if not self.on_yarn and not self.master.startswith("spark://"):
             raise ConfigurationError(
-                "--master is yarn, or spark://host:port of a standalone cluster. Received: "
+                "--master must be yarn, or spark://host:port of a standalone cluster. Received: "
                 f"{self.master!r}. On this machine alone a job needs no submission: "
                 "distkeras-grid VERB."
             )
         if not self.on_yarn and self.deploy_mode == "cluster":
             raise ConfigurationError(
-                "A standalone cluster runs no Python driver in a container; leave out "
+                "A standalone cluster runs no Python driver in a container. Leave out "
                 "--deploy-mode cluster."
             )
 

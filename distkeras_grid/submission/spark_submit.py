@@ -37,7 +37,7 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
     """
     if not environment.get("HADOOP_CONF_DIR") and not environment.get("YARN_CONF_DIR"):
         raise ConfigurationError(
-            "HADOOP_CONF_DIR is not set; set it to the folder with the cluster's core-site.xml "
+            "HADOOP_CONF_DIR is not set. Set it to the folder with the cluster's core-site.xml "
             "and yarn-site.xml (for a sandbox: source its environment.sh)."
         )
 

@@ -106,7 +106,7 @@ class Yarn:
         with _translated("reach YARN"):
             nodes = int(self._client.getYarnClusterMetrics().getNumNodeManagers())
         if not nodes:
-            raise ClusterError("YARN has no NodeManager, so nothing can run; start one.")
+            raise ClusterError("YARN has no NodeManager, so nothing can run. Start one.")
 
     def stop(self) -> None:
         """Disconnect."""
@@ -147,7 +147,7 @@ class Yarn:
         while not application.ended:
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was told to; it "
+                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was told to. It "
                     f"is {application.state}. Ask again: distkeras-grid status {identifier}."
                 )
             with _translated(f"stop {identifier}"):
@@ -290,7 +290,7 @@ def check_id(identifier: str) -> None:
     """
     if not re.fullmatch(r"application_\d+_\d+", identifier):
         raise ConfigurationError(
-            f"An application's id looks like application_1700000000000_0001. Received: "
+            "An application's id looks like application_1700000000000_0001. Received: "
             f"{identifier!r}."
         )
 
@@ -326,10 +326,11 @@ def _translated(action: str) -> Iterator[None]:
         message = str(error.java_exception.getMessage()).strip().split("\n", 1)[0]
         if name == "ApplicationNotFoundException":
             raise ClusterError(
-                f"cannot {action}: this YARN does not know it, or has forgotten it; check the id "
+                f"Cannot {action}: this YARN does not know it, or has forgotten it. Check the id "
                 "and HADOOP_CONF_DIR."
             ) from error
         raise ClusterError(
-            f"cannot {action}: {name}: {message}; check HADOOP_CONF_DIR (yarn-site.xml), that the "
-            "ResourceManager runs, and that your Kerberos ticket is valid."
+            f"Cannot {action}: {name}: {message.removesuffix('.')}. Check HADOOP_CONF_DIR "
+            "(yarn-site.xml), that the ResourceManager runs, and that your Kerberos ticket is "
+            "valid."
         ) from error

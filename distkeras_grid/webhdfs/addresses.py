@@ -32,7 +32,7 @@ class Address:
     Parameters
     ----------
     urls : tuple of str
-        Of one NameNode, or of all of a highly available nameservice.
+        URL of the NameNode, or of each one of a highly available nameservice.
     user : str
         Who asks, where the cluster believes what it is told.
     kerberos : bool, default False
@@ -83,7 +83,8 @@ def parse_path(text: str) -> HdfsPath:
         path = text
     if scheme not in ("", "hdfs", *WEB_SCHEMES) or not (path or match):
         raise ConfigurationError(
-            f"{text!r} is no path on HDFS; give /path, hdfs:///path or webhdfs://HOST:PORT/path."
+            f"This is not a path on HDFS. Received: {text!r}. Give /path, hdfs:///path or "
+            "webhdfs://HOST:PORT/path."
         )
     path = path or "/"
     if not path.startswith("/"):
@@ -137,7 +138,7 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
     Parameters
     ----------
     sites : mapping
-        Of ``core-site.xml`` and ``hdfs-site.xml``.
+        Properties in ``core-site.xml`` and ``hdfs-site.xml``.
     authority : str, default ""
         A nameservice, or ``host:port`` of a NameNode; that of ``fs.defaultFS`` by default.
 
@@ -166,7 +167,7 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
         known = ", ".join([*services, default[1]]) if default[1] else ", ".join(services)
         raise ConfigurationError(
             f"The configuration in HADOOP_CONF_DIR knows no HDFS {service!r} (it knows: "
-            f"{known or 'none'}); give the address of its NameNode by --url or WEBHDFS_URL."
+            f"{known or 'none'}). Give the address of its NameNode by --url or WEBHDFS_URL."
         )
     return tuple(_node_url(sites, http, ending, service) for ending in endings)
 

@@ -50,7 +50,7 @@ class Pool:
     Parameters
     ----------
     address : Address
-        Of HDFS.
+        Where HDFS answers.
     threads : int
         How many files are transferred at once.
     progress : TransferProgress

@@ -13,10 +13,10 @@ from distkeras_grid.webhdfs.tries import BUSY, Refused, Trouble, TryFailed, Unre
 # Parts of what HDFS says, and what they mean to its client.
 HINTS = {
     **file_systems.HINTS,
-    "AccessControlException": "ask the owner for the permission, or set HADOOP_USER_NAME where the "
-    "cluster believes it",
-    "StandbyException": "this NameNode is not the active one; give the addresses of both, with ';' "
-    "between them",
+    "AccessControlException": "Ask the owner for the permission, or set HADOOP_USER_NAME where the "
+    "cluster believes it.",
+    "StandbyException": "This NameNode is not the active one. Give the addresses of both, with ';' "
+    "between them.",
 }
 # May be said for a file to be written, or for one that exists.
 MISSING = ("FileNotFoundException",)
@@ -77,13 +77,13 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
         )
     told = f"{exception}: {_first_line(message)}"
     if full := meaning(FULL, told):
-        return NoSpaceError(f"{beginning}: {told}. {_sentence(full)}")
+        return NoSpaceError(f"{beginning}: {told}. {full}")
     if exception in MISSING:
         return PathNotFoundError(f"{beginning}: it does not exist. Check the path.")
     if exception in EXISTS:
         return OutputExistsError(f"{beginning}: {told}. Delete it or choose another name.")
     hint = meaning(HINTS, told)
-    return StorageError(f"{beginning}: {told}." + (f" {_sentence(hint)}" if hint else ""))
+    return StorageError(f"{beginning}: {told}." + (f" {hint}" if hint else ""))
 
 
 def not_authenticated(action: str, path: str, *, kerberos: bool) -> StorageError:
@@ -146,7 +146,3 @@ def unreachable(
 
 def _first_line(text: str, most: int = 300) -> str:
     return " ".join(text.split("\n", 1)[0].split())[:most].removesuffix(".")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

@@ -113,7 +113,7 @@ def test_a_program_of_the_user(tmp_path: Path):
         (["--py-files", "lost.py", *EVALUATE], "There is no file 'lost.py' here"),
         (["--detach", *EVALUATE], "--detach goes with --deploy-mode cluster"),
         (["--conf", "x", *EVALUATE], "--conf takes spark.NAME=VALUE"),
-        (["--master", "local", *EVALUATE], "--master is yarn, or spark://host:port"),
+        (["--master", "local", *EVALUATE], "--master must be yarn, or spark://host:port"),
     ],
 )
 def test_what_is_refused_before_anything_starts(arguments, said, capsys):

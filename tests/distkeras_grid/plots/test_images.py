@@ -34,10 +34,10 @@ def test_a_confusion_matrix_of_nothing_divides_by_nothing():
 @pytest.mark.parametrize(
     ("matrix", "classes", "message"),
     [
-        ([[1, 2, 3], [4, 5, 6]], None, r"got \(2, 3\)"),
-        ([1, 2], None, r"got \(2,\)"),
-        (np.zeros((0, 0)), None, r"got \(0, 0\)"),
-        ([[1, 2], [3, 4]], ["granite"], "2 names, got 1"),
+        ([[1, 2, 3], [4, 5, 6]], None, r"Received: \(2, 3\)"),
+        ([1, 2], None, r"Received: \(2,\)"),
+        (np.zeros((0, 0)), None, r"Received: \(0, 0\)"),
+        ([[1, 2], [3, 4]], ["granite"], "2 names"),
     ],
 )
 def test_what_is_no_confusion_matrix_is_refused(matrix, classes, message):
@@ -72,9 +72,9 @@ def test_gray_and_color_images_are_shown_as_they_are(image):
 def test_a_contact_sheet_refuses_what_it_cannot_show():
     with pytest.raises(EmptyDataError, match="no images"):
         plots.contact_sheet([])
-    with pytest.raises(ConfigurationError, match="2 images need as many titles, got 1"):
+    with pytest.raises(ConfigurationError, match="2 images need as many titles"):
         plots.contact_sheet([GRAY, GRAY], ["a"])
-    with pytest.raises(ConfigurationError, match=r"got \(3, 4, 2\)"):
+    with pytest.raises(ConfigurationError, match=r"Received: \(3, 4, 2\)"):
         plots.contact_sheet([np.zeros((3, 4, 2))])
 
 
@@ -97,7 +97,7 @@ def test_the_overlap_picture_draws_each_tile_at_its_place():
 
 
 def test_the_overlap_picture_refuses_outlines_that_are_no_squares():
-    with pytest.raises(ConfigurationError, match=r"'a' must have shape \(n, 4, 2\), got \(4, 2\)"):
+    with pytest.raises(ConfigurationError, match=r"'a' must have shape \(n, 4, 2\)"):
         plots.overlap_picture(GRAY, {"a": SQUARE})
     with pytest.raises(EmptyDataError, match="no outlines"):
         plots.overlap_picture(GRAY, {})

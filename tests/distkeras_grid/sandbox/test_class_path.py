@@ -54,7 +54,9 @@ def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a-1.jar"
     file.write_bytes(b"right")
     check_digest(file, Jar("g", "a", "1", hashlib.sha256(b"right").hexdigest()))
-    with pytest.raises(SandboxError, match=r"a-1.jar has the SHA-256 .* Get it from https://repo1"):
+    with pytest.raises(
+        SandboxError, match=r"a-1.jar must have the SHA-256 .* get it from https://repo1"
+    ):
         check_digest(file, Jar("g", "a", "1", hashlib.sha256(b"left").hexdigest()))
 
 

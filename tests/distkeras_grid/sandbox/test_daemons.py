@@ -98,7 +98,7 @@ def test_a_command_that_fails_is_an_error_with_its_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("begin", [start, run])
 def test_without_java_the_error_says_what_to_install(tmp_path: Path, begin: object) -> None:
-    with pytest.raises(SandboxError, match="install Java 17"):
+    with pytest.raises(SandboxError, match="Install Java 17"):
         begin("a", ["/nowhere/java"], tmp_path / "a.log")  # type: ignore[operator]
 
 

@@ -70,7 +70,7 @@ def test_a_quota_that_is_full_is_no_space_and_says_what_to_do():
     error = job_error("tiling to hdfs:/a", spark_reason(RuntimeError(QUOTA)), "yarn")
     assert isinstance(error, NoSpaceError)
     assert "tiling to hdfs:/a" in str(error)
-    assert "quota of /a is exceeded: quota = 1 MB; the directory's quota" in str(error)
+    assert "quota of /a is exceeded: quota = 1 MB. The directory's quota" in str(error)
 
 
 @pytest.mark.spark

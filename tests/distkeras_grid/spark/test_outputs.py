@@ -109,14 +109,14 @@ def test_a_folder_with_anything_of_the_user_is_never_replaced(storage, old, name
 
 def test_a_file_is_never_replaced(storage, old):
     for name in ("box.json", "part-0"):
-        with pytest.raises(OutputExistsError, match="is no box"):
+        with pytest.raises(OutputExistsError, match="is not a box"):
             Output(storage, f"{old}/{name}", KIND, overwrite=True).check()
 
 
 @pytest.mark.parametrize("source", ["box", "box/", "box/part-0", "box/below/it", "link", "link/x"])
 def test_an_output_that_is_or_contains_an_input_is_refused(storage, old, tmp_path, source):
     (tmp_path / "link").symlink_to(old)
-    with pytest.raises(ConfigurationError, match=f"is or contains the input .*{source}; choose"):
+    with pytest.raises(ConfigurationError, match=f"is or contains the input .*{source}"):
         Output(storage, str(old), KIND, overwrite=True).check(str(tmp_path), f"{tmp_path}/{source}")
 
 
@@ -128,13 +128,13 @@ def test_inputs_beside_and_above_are_fine(storage, target, tmp_path):
 def test_the_root_of_a_file_system_is_refused(storage):
     with pytest.raises(ConfigurationError, match="is or contains the input"):
         Output(storage, "file:/", KIND, overwrite=True).check("/tmp")
-    with pytest.raises(OutputExistsError, match="file:/ exists and is no box"):
+    with pytest.raises(OutputExistsError, match="file:/ exists and is not a box"):
         Output(storage, "file:/", KIND, overwrite=True).check()
 
 
 def test_a_path_that_cannot_be_written_is_told_before_the_work(storage, tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match=f"{tmp_path}/file/below cannot be written: cannot make"):
+    with pytest.raises(StorageError, match=f"{tmp_path}/file/below cannot be written: Cannot make"):
         Output(storage, f"{tmp_path}/file/below", KIND).check()
 
 
@@ -187,7 +187,7 @@ def test_if_the_old_cannot_be_deleted_the_new_stands_and_the_rest_is_named(
     storage, old, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(Storage, "delete", lambda *_: False)
-    with pytest.raises(StorageError, match=r"box is complete, but .*; delete file:.*\.old"):
+    with pytest.raises(StorageError, match=r"box is complete, but .* Delete file:.*\.old"):
         write(storage, old, overwrite=True)
     assert content(old) == NEW
 

@@ -60,7 +60,7 @@ def test_failed_write_leaves_nothing(storage, root, tmp_path):
         storage.write_bytes(f"{root}/target", ["not bytes"])
     assert names(tmp_path) == []
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="cannot write"):
+    with pytest.raises(StorageError, match="Cannot write"):
         storage.write_text(f"{root}/file/below", "text")
     assert names(tmp_path) == ["file"]
 
@@ -91,7 +91,7 @@ def test_a_full_disk_is_an_error_of_its_own_and_leaves_nothing(
     # What is written to the hidden name goes to a device that always says it is full.
     (tmp_path / "hidden").symlink_to("/dev/full")
     monkeypatch.setattr(Storage, "hidden_beside", lambda *_: f"{root}/hidden")
-    with pytest.raises(NoSpaceError, match=r"cannot write .*/a: .*; free some space there"):
+    with pytest.raises(NoSpaceError, match=r"Cannot write .*/a: .* Free some space there"):
         storage.write_bytes(f"{root}/a", bytes(100_000))
     assert names(tmp_path) == []
 
@@ -109,7 +109,7 @@ def test_a_quota_that_is_used_up_is_no_space(name, message, advice):
     causes = [("IOException", "write failed"), (name, message)]
     error = module._storage_error("write", "hdfs:///x/a", causes)
     assert type(error) is NoSpaceError
-    assert "cannot write hdfs:///x/a" in str(error)
+    assert "Cannot write hdfs:///x/a" in str(error)
     assert advice in str(error)
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_deleted_after_an_error_is_a_note_of_that_error(storage):
     error = ValueError("the first")
     storage.discard("nosuchscheme://host/x", error)
     (note,) = error.__notes__
-    assert note.startswith("nosuchscheme://host/x stays behind: cannot delete")
+    assert note.startswith("nosuchscheme://host/x stays behind: Cannot delete")
 
 
 def test_missing_paths_name_themselves(storage, root):
@@ -189,5 +189,5 @@ def test_free_space_of_a_path_to_come(storage, root):
 
 @pytest.mark.parametrize("uri", ["nosuchscheme://host/x", "hdfs://no-such-host.invalid:1/x", ""])
 def test_paths_nobody_serves_are_one_clear_error(storage, uri):
-    with pytest.raises(StorageError, match="cannot look up"):
+    with pytest.raises(StorageError, match="Cannot look up"):
         storage.exists(uri)

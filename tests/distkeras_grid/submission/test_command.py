@@ -108,12 +108,12 @@ def test_queue_and_kerberos_are_passed_on():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"master": "local[2]"}, "--master is yarn, or spark://host:port"),
-        ({"master": "spark://h:1", "deploy_mode": "cluster"}, "leave out --deploy-mode cluster"),
-        ({"executors": 0}, "--executors is at least 1. Received: 0"),
-        ({"executor_cores": -1}, "--executor-cores is at least 1"),
-        ({"executor_memory": "512"}, "--executor-memory is a size such as 512m or 2g"),
-        ({"driver_memory": "0g"}, "--driver-memory is a size"),
+        ({"master": "local[2]"}, "--master must be yarn, or spark://host:port"),
+        ({"master": "spark://h:1", "deploy_mode": "cluster"}, "Leave out --deploy-mode cluster"),
+        ({"executors": 0}, "--executors must be at least 1. Received: 0"),
+        ({"executor_cores": -1}, "--executor-cores must be at least 1"),
+        ({"executor_memory": "512"}, "--executor-memory must be a size such as 512m or 2g"),
+        ({"driver_memory": "0g"}, "--driver-memory must be a size"),
         ({"principal": "me"}, "--principal and --keytab go together"),
     ],
 )

@@ -61,5 +61,5 @@ def test_both_packages_are_found():
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="set XDG_CACHE_HOME"):
+    with pytest.raises(StorageError, match="Set XDG_CACHE_HOME"):
         write_package("0.1.0", tmp_path / "file" / "packages")

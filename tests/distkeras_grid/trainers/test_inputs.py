@@ -171,7 +171,7 @@ def test_a_backend_without_an_engine_is_refused(frame, monkeypatch):
 
 
 def test_a_path_on_a_host_that_does_not_exist():
-    with pytest.raises(StorageError, match=r"cannot look up hdfs://no-such-host\.invalid:1/x"):
+    with pytest.raises(StorageError, match=r"Cannot look up hdfs://no-such-host\.invalid:1/x"):
         trained("ADAG", build(), "hdfs://no-such-host.invalid:1/x")
 
 

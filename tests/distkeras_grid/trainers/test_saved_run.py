@@ -90,7 +90,7 @@ def test_a_folder_that_is_no_run_is_not_touched(folder):
     with pytest.raises(OutputExistsError, match=r"holds notes\.txt, too"):
         save(str(folder), *run_of(2), overwrite=True)
     (folder / "run.json").unlink()
-    with pytest.raises(OutputExistsError, match=r"is no saved run"):
+    with pytest.raises(OutputExistsError, match=r"is not a saved run"):
         save(str(folder), *run_of(2), overwrite=True)
     assert (folder / "notes.txt").read_text() == "precious"
 
