@@ -168,14 +168,6 @@ def jar_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(cache) / "distkeras_grid" / f"hadoop-{HADOOP_VERSION}"
 
 
-def jars_at_hand(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether a sandbox can start without fetching anything."""
-    folder = jar_folder(environment)
-    return bool(environment.get("HADOOP_HOME")) or all(
-        (folder / jar.file_name).exists() for jar in JARS
-    )
-
-
 def fetch(jars: Sequence[Jar], folder: Path) -> None:
     """Fetch jars by Ivy, check their digests, and move them to a folder.
 

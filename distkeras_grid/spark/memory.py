@@ -167,11 +167,6 @@ class Container:
     python_mb: int = 0
     off_heap_mb: int = 0
 
-    @property
-    def size_mb(self) -> int:
-        """All of it; YARN rounds up to its smallest allocation."""
-        return self.heap_mb + self.overhead_mb + self.python_mb + self.off_heap_mb
-
     @classmethod
     def of(cls, setting: Setting, role: Role, factor: float = 0.1) -> Container:
         """Return the container that the settings describe.

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.tries import Refused, Trouble, Unreachable
 
 if TYPE_CHECKING:
     import requests
+
+
+# The read timeout [s], where none is set.
+READ_SECONDS = 60.0
 
 
 def open_session(address: Address) -> requests.Session:
@@ -27,6 +32,8 @@ def open_session(address: Address) -> requests.Session:
     import requests
 
     session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _adapter())
     # HttpFS takes no other kind of content; compressed answers would only cost time.
     session.headers["Content-Type"] = "application/octet-stream"
     session.headers["Accept-Encoding"] = "identity"
@@ -37,6 +44,56 @@ def open_session(address: Address) -> requests.Session:
     else:
         session.params = {"user.name": address.user}
     return session
+
+
+def _adapter() -> requests.adapters.HTTPAdapter:
+    """Return an adapter whose answers begin in time.
+
+    The timeouts of `requests` hold for each packet: a server that sends the head of its answer one
+    byte a minute would hold a thread for ever.
+    """
+    from requests.adapters import HTTPAdapter
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    class Connection(_InTime, HTTPConnection):
+        pass
+
+    class SecureConnection(_InTime, HTTPSConnection):
+        pass
+
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = SecureConnection
+
+    adapter = HTTPAdapter()
+    adapter.poolmanager.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
+    return adapter
+
+
+class _InTime:
+    """A connection that is shut when the head of an answer takes twice the read timeout."""
+
+    sock: socket.socket | None
+    timeout: float | None
+
+    def getresponse(self) -> Any:
+        """Return the answer, its content unread."""
+        # urllib3 sets the read timeout before it asks for the answer. A silent server meets that.
+        timer = threading.Timer(2 * (self.timeout or READ_SECONDS), self._shut)
+        timer.daemon = True
+        timer.start()
+        try:
+            return super().getresponse()  # type: ignore[misc]
+        finally:
+            timer.cancel()
+
+    def _shut(self) -> None:
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

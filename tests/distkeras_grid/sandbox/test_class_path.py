@@ -15,13 +15,11 @@ from distkeras_grid.sandbox.class_path import (
     distribution_class_path,
     ivy_command,
     jar_folder,
-    jars_at_hand,
 )
 
 
 def test_the_folder_of_fetched_jars_is_in_the_users_cache(tmp_path: Path) -> None:
     assert jar_folder({"XDG_CACHE_HOME": str(tmp_path)}).parent.parent == tmp_path
-    assert not jars_at_hand({"XDG_CACHE_HOME": str(tmp_path)})
 
 
 def test_jars_in_the_cache_are_taken_first_and_nothing_is_fetched(tmp_path: Path) -> None:
@@ -33,7 +31,6 @@ def test_jars_in_the_cache_are_taken_first_and_nothing_is_fetched(tmp_path: Path
     path = daemon_class_path(environment)
     assert path[: len(JARS)] == [str(folder / jar.file_name) for jar in JARS]
     assert any("hadoop-client-api" in entry for entry in path)
-    assert jars_at_hand(environment)
 
 
 def test_a_hadoop_of_the_users_is_taken_with_its_web_pages(tmp_path: Path) -> None:

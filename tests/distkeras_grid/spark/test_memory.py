@@ -61,7 +61,6 @@ def test_a_container_as_spark_asks_for_it():
         "spark.memory.offHeap.size": "104857600",
     }
     assert Container.of(told.get, "executor") == Container("executor", 10240, 700, 2048, 100)
-    assert Container.of(told.get, "executor").size_mb == 13088
     off = {**told, "spark.memory.offHeap.enabled": "false"}
     assert Container.of(off.get, "executor").off_heap_mb == 0
     least = {"spark.driver.memory": "512m", "spark.driver.minMemoryOverhead": "1g"}

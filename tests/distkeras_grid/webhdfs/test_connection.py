@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -119,6 +120,27 @@ def test_an_answer_that_trickles_has_a_deadline(
     with pytest.raises(StorageError, match="does not answer"):
         Connection(hdfs.address).status("/")
     assert time.monotonic() - began < 2.5
+
+
+def test_a_head_that_trickles_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TIMEOUTS", (1.0, 1.0))
+
+    def trickle(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            while True:  # until the other side shuts it
+                peer.sendall(b"H")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, args=(listener,), daemon=True)
+        thread.start()
+        address = Address((f"http://127.0.0.1:{listener.getsockname()[1]}",), "ada")
+        began = time.monotonic()
+        with pytest.raises(StorageError, match="broke"):
+            Connection(address).list_directory("/")
+        assert time.monotonic() - began < 10
+        thread.join(10)
 
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
