@@ -64,7 +64,7 @@ class Changes:
     Parameters
     ----------
     entries : dict of str to Entry
-        Of the new data set, without the images that are still to be tiled.
+        Images of the new data set, without the images that are still to be tiled.
     work : list of str
         Images to tile.
     dropped : list of Entry
@@ -105,7 +105,7 @@ def compare(
     problems : mapping of str to str
         Why other images have none.
     classes : tuple of str
-        Of the data set; empty where there is none yet.
+        Names of the classes; empty where there is none yet.
     prune : bool
         Whether tiles of removed images go.
     """
@@ -167,7 +167,7 @@ def decide(
     found : mapping of str to Inspected
         What the candidates are.
     image : Field
-        Of the image column; other channels and types are left out.
+        The image column; other channels and types are left out.
     """
     changes = Changes({path: entries[path] for path in comparison.unchanged})
     for path, entry in entries.items():

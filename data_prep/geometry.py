@@ -74,19 +74,23 @@ class TileSpec:
 
     def __post_init__(self) -> None:
         if not _is_integer(self.tile) or self.tile < 1:
-            raise ConfigurationError(f"tile must be a whole number of pixels, got {self.tile!r}")
+            raise ConfigurationError(
+                f"tile must be a whole number of pixels. Received: {self.tile!r}."
+            )
         if not _is_number(self.overlap) or self.overlap >= 1 or self.stride < 1:
             raise ConfigurationError(
-                f"overlap must be a number below 1 that leaves a stride of 1 pixel or more, got "
-                f"{self.overlap!r} for tile {self.tile}"
+                "overlap must be a number below 1 that leaves a stride of 1 pixel or more. "
+                f"Received: {self.overlap!r} for tile {self.tile}."
             )
         object.__setattr__(self, "angles", _sorted_angles(self.angles))
         if self.mode not in MODES:
-            raise ConfigurationError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+            raise ConfigurationError(
+                f"mode must be one of {', '.join(MODES)}. Received: {self.mode!r}."
+            )
         if self.interpolation not in INTERPOLATIONS:
             raise ConfigurationError(
-                f"interpolation must be one of {', '.join(INTERPOLATIONS)}, "
-                f"got {self.interpolation!r}"
+                f"interpolation must be one of {', '.join(INTERPOLATIONS)}. "
+                f"Received: {self.interpolation!r}."
             )
 
     @property
@@ -247,7 +251,7 @@ def count_tiles(width: int, height: int, spec: TileSpec) -> int:
     192
     """
     if width < 1 or height < 1:
-        raise ConfigurationError(f"an image has at least one pixel, got {width}x{height}")
+        raise ConfigurationError(f"An image has at least one pixel. Received: {width}x{height}.")
     frames = (Frame(width, height, angle) for angle in spec.angles)
     if spec.mode == "paper":
         return sum(tile_positions(frame, spec)[0].size for frame in frames)
@@ -311,7 +315,7 @@ def _sorted_angles(angles: object) -> tuple[float, ...]:
     values = list(angles) if isinstance(angles, Iterable) and not isinstance(angles, str) else []
     if not values or not all(_is_number(value) for value in values):
         raise ConfigurationError(
-            f"angles must be one or more degrees such as range(0, 360, 5), got {angles!r}"
+            f"angles must be one or more degrees such as range(0, 360, 5). Received: {angles!r}."
         )
     return tuple(sorted({round(float(value) % 360, ANGLE_DIGITS) % 360 for value in values}))
 

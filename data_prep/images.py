@@ -72,12 +72,12 @@ def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> 
                 return _decode_opened(image, content, name, max_pixels)
     except UnidentifiedImageError as error:
         raise ImageError(
-            f"{name} is not a {', '.join(FORMATS)} image ({len(content)} bytes); convert it, or "
-            "leave it out by --glob"
+            f"{name} is not a {', '.join(FORMATS)} image ({len(content)} bytes). Convert it, or "
+            "leave it out by --glob."
         ) from error
     except DAMAGE as error:
         raise ImageError(
-            f"{name} cannot be decoded ({type(error).__name__}: {error}); repair or remove it"
+            f"{name} cannot be decoded ({type(error).__name__}: {error}). Repair or remove it."
         ) from error
 
 
@@ -103,8 +103,8 @@ def _decode_opened(image: Image.Image, content: bytes, name: str, max_pixels: in
     width, height = image.size
     if width * height > max_pixels:
         raise ImageError(
-            f"{name} has {width}x{height} pixels, more than {max_pixels:,}; cut it into smaller "
-            "images first"
+            f"{name} has {width}x{height} pixels, more than {max_pixels:,}. Cut it into smaller "
+            "images first."
         )
     if _is_deep_colour(image, content):
         pixels = _decode_deep_colour(image, content, name)
@@ -131,12 +131,12 @@ def _is_deep_colour(image: Image.Image, content: bytes) -> bool:
 def _decode_deep_colour(image: Image.Image, content: bytes, name: str) -> Pixels:
     if image.getexif().get(ORIENTATION, 1) != 1:
         raise ImageError(
-            f"{name} is a 16-bit colour image with an orientation tag, which cannot be applied; "
-            "save it upright"
+            f"{name} is a 16-bit colour image with an orientation tag, which cannot be applied. "
+            "Save it upright."
         )
     pixels: Pixels | None = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None or pixels.dtype != np.uint16:
-        raise ImageError(f"{name} cannot be decoded as a 16-bit colour image; convert it to PNG")
+        raise ImageError(f"{name} cannot be decoded as a 16-bit colour image. Convert it to PNG.")
     if pixels.ndim == 2:
         return pixels
     if pixels.shape[2] == 4:
@@ -155,8 +155,8 @@ def _decode_by_pillow(image: Image.Image, name: str) -> Pixels:
         return np.asarray(upright.convert("L"))
     if upright.mode == "F":
         raise ImageError(
-            f"{name} holds floating-point pixels; convert it to 8 or 16 bits, so that black and "
-            "white mean the same in every image"
+            f"{name} holds floating-point pixels. Convert it to 8 or 16 bits, so that black and "
+            "white mean the same in every image."
         )
     return np.asarray(upright.convert("RGB"))
 
@@ -165,7 +165,7 @@ def _as_uint16(pixels: Pixels, name: str) -> Pixels:
     low, high = int(pixels.min()), int(pixels.max())
     if low < 0 or high > np.iinfo(np.uint16).max:
         raise ImageError(
-            f"{name} holds values from {low} to {high}; convert it to 16 bits (0 to 65535)"
+            f"{name} holds values from {low} to {high}. Convert it to 16 bits (0 to 65535)."
         )
     return pixels.astype(np.uint16)
 
@@ -173,6 +173,6 @@ def _as_uint16(pixels: Pixels, name: str) -> Pixels:
 def _check_opaque(alpha: Pixels, name: str) -> None:
     if alpha.min() != np.iinfo(alpha.dtype).max:
         raise ImageError(
-            f"{name} has transparent pixels (alpha from {alpha.min()}); save it without an alpha "
-            "channel, on the background that it should have"
+            f"{name} has transparent pixels (alpha from {alpha.min()}). Save it without an alpha "
+            "channel, on the background that it should have."
         )

@@ -85,7 +85,7 @@ def tile_images(
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
     if not storage.exists(settings.input):
-        raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
+        raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
     output = Output(storage, settings.output, TILES, overwrite=settings.overwrite)
     output.check(settings.input)
     images = load_images(session, settings)
@@ -120,7 +120,7 @@ def cut_tiles(
         With the columns ``path`` and ``content``.
     plan : Plan
     field : Field
-        Of the image column.
+        The image column.
     settings : TilingSettings
     folder : str
     say : callable
@@ -154,7 +154,7 @@ def make_plan(
     -------
     plan : Plan
     field : Field
-        Of the image column.
+        The image column.
     """
     found = look_at(spark, storage, images, settings, say)
     good, left_out = _screen(found, settings.on_error)
@@ -202,8 +202,8 @@ def look_at(
         found = inspect_images(spark, images, cutting_of(settings))
     if not found:
         raise EmptyDataError(
-            f"no file below {settings.input} matches {settings.file_glob}; check the folder, or "
-            "give --glob"
+            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
+            "give --glob."
         )
     below = relative_to(storage.resolve(settings.input))
     return {below(each.uri): each for each in found}
@@ -223,13 +223,13 @@ def _screen(
     good = {path: each for path, each in found.items() if each.error is None}
     reasons = {path: each.error for path, each in found.items() if each.error is not None}
     if reasons and (on_error == "fail" or not good):
-        shown = "; ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
+        shown = " ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
         more = len(reasons) - SHOWN_ERRORS
         raise ImageError(
             f"{len(reasons)} of {len(found)} images cannot be tiled: {shown}"
-            + (f"; and {more} more" if more > 0 else "")
-            + ". Nothing was written"
-            + ("; leave such files out by --on-error skip." if good else ".")
+            + (f" And {more} more." if more > 0 else "")
+            + " Nothing was written."
+            + (" Leave such files out by --on-error skip." if good else "")
         )
     return good, reasons
 
@@ -305,8 +305,8 @@ def check_written(spark: SparkSession, folder: str, expected: Counter[str]) -> N
     written = Counter({row["source_sha256"]: row["count"] for row in rows})
     if written != expected:
         raise StorageError(
-            f"{written.total():,} tiles were written and {expected.total():,} planned; run the job "
-            "again"
+            f"{written.total():,} tiles were written and {expected.total():,} planned. Run the job "
+            "again."
         )
 
 

@@ -85,7 +85,7 @@ def annotate_each(
     -------
     found : dict of str to Annotation
     reasons : dict of str to str
-        Of all other images, by path.
+        Why all other images cannot be labelled, by path.
     """
     label_of = _labeller(rule, read_text, group)
     found: dict[str, Annotation] = {}
@@ -118,11 +118,11 @@ def compile_pattern(pattern: str, name: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ConfigurationError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ConfigurationError(f"{pattern!r} is not a regular expression: {error}.") from error
     if name not in compiled.groupindex:
         raise ConfigurationError(
-            f"the regular expression {pattern!r} needs a group named {name!r}, such as "
-            f"(?P<{name}>[a-z]+)"
+            f"The regular expression {pattern!r} needs a group named {name!r}, such as "
+            f"(?P<{name}>[a-z]+)."
         )
     return compiled
 
@@ -147,15 +147,15 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     if "file" not in columns or "label" not in columns or set(columns) - set(CSV_COLUMNS):
         raise LabelError(
             f"{path} must begin with a line naming the columns file and label, and optionally "
-            f"split and group; it has {', '.join(columns) or 'none'}"
+            f"split and group. It has {', '.join(columns) or 'none'}."
         )
     table: dict[str, Annotation] = {}
     for row in reader:
         file, label = row["file"], row["label"]
         if not file or not label or None in row:
-            raise LabelError(f"{path}, line {reader.line_num}: file or label is missing: {row}")
+            raise LabelError(f"{path}, line {reader.line_num}: file or label is missing: {row}.")
         if file in table:
-            raise LabelError(f"{path}, line {reader.line_num}: {file} stands there twice")
+            raise LabelError(f"{path}, line {reader.line_num}: {file} stands there twice.")
         table[file] = Annotation(label, row.get("group") or None, row.get("split") or None)
     return table
 
@@ -185,8 +185,8 @@ class _Labeller:
         said = self.table.get(source) or self.table.get(name)
         if said is None:
             raise LabelError(
-                f"{self.rule} has no line for {source}; add one (column file: the path below the "
-                "input folder, or the file name), or leave the image out by --glob"
+                f"{self.rule} has no line for {source}. Add one (column file: the path below the "
+                "input folder, or the file name), or leave the image out by --glob."
             )
         return said
 
@@ -199,7 +199,7 @@ def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> 
     elif rule != "folder":
         table = parse_table(read_text(rule), rule)
     if group is not None and any(said.group is not None for said in table.values()):
-        raise ConfigurationError(f"groups come from {rule} and from --group {group}; give one")
+        raise ConfigurationError(f"groups come from {rule} and from --group {group}. Give one.")
     grouping = None if group is None else compile_pattern(group, "group")
     return _Labeller(rule, label, table, grouping)
 
@@ -216,7 +216,7 @@ def _check_names_are_unique(
             continue
         if name in by_name:
             raise LabelError(
-                f"{path} names {name}, which is {by_name[name]} and {source}; write the paths"
+                f"{path} names {name}, which is {by_name[name]} and {source}. Write the paths."
             )
         by_name[name] = source
 
@@ -224,8 +224,8 @@ def _check_names_are_unique(
 def _folder(source: str) -> str:
     if "/" not in source:
         raise LabelError(
-            f"{source} lies directly in the input folder, so no folder names its class; sort the "
-            "images into one folder a class, or use --labels regex:PATTERN or --labels FILE.csv"
+            f"{source} lies directly in the input folder, so no folder names its class. Sort the "
+            "images into one folder a class, or use --labels regex:PATTERN or --labels FILE.csv."
         )
     return source.split("/")[-2]
 
@@ -234,7 +234,7 @@ def _match(pattern: re.Pattern[str], name: str, text: str) -> str:
     found = pattern.search(text)
     if found is None or not found.group(name):
         raise LabelError(
-            f"{pattern.pattern!r} finds no {name} in {text!r}; mend the expression, or leave the "
-            "image out by --glob"
+            f"{pattern.pattern!r} finds no {name} in {text!r}. Mend the expression, or leave the "
+            "image out by --glob."
         )
     return found.group(name)

@@ -77,7 +77,7 @@ class DataSet:
     Parameters
     ----------
     image : Field
-        Of the image column.
+        The image column.
     entries : dict of str to Entry
         By path.
     last_shard, last_update : int
@@ -118,7 +118,7 @@ class DataSet:
             if former[name] != now[name]:
                 raise ConfigurationError(
                     f"{settings.output} was made with {name} {former[name]!r}, and this update "
-                    f"says {now[name]!r}; give the same, or tile into another output"
+                    f"says {now[name]!r}. Give the same, or tile into another output."
                 )
 
 
@@ -144,10 +144,10 @@ def build_manifest(
     ----------
     settings : TilingSettings
     image : Field
-        Of the image column.
+        The image column.
     entries : iterable of Entry
     versions : dict
-        Of the packages that cut the tiles.
+        Versions of the packages that cut the tiles.
     """
     listed = sorted(entries, key=lambda entry: (entry.status != TILED, entry.source))
     counts: dict[str, dict[str, int]] = {}

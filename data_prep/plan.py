@@ -128,8 +128,8 @@ class Plan:
         if needed > free:
             raise NoSpaceError(
                 f"{self.tiles:,} tiles need about {format_bytes(needed)}, and {output} has "
-                f"{format_bytes(free)} free; take fewer angles, less overlap, --mode paper, "
-                "--encoding jpeg, or another output"
+                f"{format_bytes(free)} free. Take fewer angles, less overlap, --mode paper, "
+                "--encoding jpeg, or another output."
             )
 
 

@@ -90,8 +90,8 @@ def commit(
     if read_manifest(files, root) != basis:
         files.delete(f"{root}/{JOURNAL}")
         raise OutputExistsError(
-            f"{root} was changed by another update meanwhile; run this one again, both with the "
-            "same --lock"
+            f"{root} was changed by another update meanwhile. Run this one again, both with the "
+            "same --lock."
         )
     _finish(files, root, journal)
 

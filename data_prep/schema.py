@@ -120,9 +120,9 @@ def record_batch(
     source : SourceRow
     spec : TileSpec
     field : Field
-        Of the image column.
+        The image column.
     quality : int
-        Of JPEG, where the field's encoding is that.
+        Quality of JPEG, where the field's encoding is that.
     """
     import pyarrow as pa
 

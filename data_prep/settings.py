@@ -45,11 +45,11 @@ class TilingSettings:
     split : str, default "0.8:0.1:0.1"
         Shares of train, validation and test.
     seed : int, default 0
-        Of the split.
+        Seed of the split.
     encoding : {"raw", "jpeg"}, default "raw"
         Raw pixels, which Parquet compresses by zstd without loss, or JPEG.
     quality : int, default 90
-        Of JPEG, 1 to 100.
+        Quality of JPEG, 1 to 100.
     channels : {"auto", "1", "3"}, default "auto"
         ``auto`` keeps what all images have, and refuses a mixture.
     on_error : {"fail", "skip"}, default "fail"
@@ -95,16 +95,16 @@ class TilingSettings:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ConfigurationError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                    f"{name} must be one of {', '.join(known)}. Received: {getattr(self, name)!r}."
                 )
         if not self.input or not self.output:
-            raise ConfigurationError("input and output must be paths, got an empty one")
+            raise ConfigurationError("input and output must be paths. Received: an empty one.")
         if self.quality not in range(1, 101):
-            raise ConfigurationError(f"quality must be 1 to 100, got {self.quality!r}")
+            raise ConfigurationError(f"quality must be 1 to 100. Received: {self.quality!r}.")
         if self.update and self.overwrite:
-            raise ConfigurationError("update keeps a data set and overwrite replaces it; give one")
+            raise ConfigurationError("update keeps a data set and overwrite replaces it. Give one.")
         if self.prune and not self.update:
-            raise ConfigurationError("prune is a part of update; give both, or none")
+            raise ConfigurationError("prune is a part of update. Give both, or none.")
         parse_fractions(self.split)
         if self.labels.startswith("regex:"):
             compile_pattern(self.labels.removeprefix("regex:"), "label")
@@ -160,5 +160,6 @@ def parse_angles(text: str) -> list[float]:
 
 def _angles_error(text: str) -> ConfigurationError:
     return ConfigurationError(
-        f"angles must be START:STOP:STEP such as 0:360:5, or numbers such as 0,90; got {text!r}"
+        f"angles must be START:STOP:STEP such as 0:360:5, or numbers such as 0,90. "
+        f"Received: {text!r}."
     )

@@ -27,7 +27,7 @@ class Source:
     path : str
         Below the input folder.
     sha256 : str
-        Of its bytes.
+        Digest of its bytes.
     label : str
     group : str or None
     split : str or None
@@ -64,7 +64,7 @@ def parse_fractions(text: str) -> dict[str, float]:
     if len(shares) not in names or not usable or not math.isclose(sum(shares), 1, abs_tol=1e-6):
         raise ConfigurationError(
             "split must be one to three shares that add up to 1, such as 0.8:0.1:0.1 (train, "
-            f"validation, test) or 0.8:0.2 (train, test), got {text!r}"
+            f"validation, test) or 0.8:0.2 (train, test). Received: {text!r}."
         )
     return dict(zip(names[len(shares)], shares, strict=True))
 
@@ -130,7 +130,7 @@ def _kept_split(unit: Sequence[Source], kept: Mapping[str, str]) -> str | None:
         told = " and ".join(f"{path} ({split})" for split, path in sorted(splits.items()))
         raise SplitLeakError(
             f"{told} belong together, by --group or by their bytes, but stand in different splits "
-            "already; undo what joins them, or tile anew (--overwrite)"
+            "already. Undo what joins them, or tile anew (--overwrite)."
         )
     return next(iter(splits), None)
 
@@ -182,7 +182,7 @@ def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
             before = seen.setdefault((kind, value), split)
             if before != split:
                 raise SplitLeakError(
-                    f"{kind} {value} stands in the splits {before} and {split}; put it into one"
+                    f"{kind} {value} stands in the splits {before} and {split}. Put it into one."
                 )
 
 
@@ -201,7 +201,7 @@ def _check_labels(sources: Sequence[Source]) -> None:
         if source.label != other.label:
             raise LabelError(
                 f"{other.path} and {source.path} are byte-identical, but labelled "
-                f"{other.label!r} and {source.label!r}; keep the right one"
+                f"{other.label!r} and {source.label!r}. Keep the right one."
             )
 
 
@@ -210,8 +210,8 @@ def _chosen(sources: Sequence[Source]) -> dict[str, str]:
     for source in sources:
         if source.split not in SPLITS:
             raise LabelError(
-                f"{source.path} has the split {source.split!r}; where splits are chosen, each "
-                f"image needs one of {', '.join(SPLITS)}"
+                f"{source.path} has the split {source.split!r}. Where splits are chosen, each "
+                f"image needs one of {', '.join(SPLITS)}."
             )
         assigned[source.path] = source.split
     check_leaks((assigned[source.path], source.sha256, source.group) for source in sources)

@@ -126,11 +126,11 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
         height, width, channels = pixels.shape
         if count_tiles(width, height, spec) == 0:
             raise ImageError(
-                f"{uri} is {width}x{height}, too small for a tile of {spec.tile} at any angle; "
-                "take smaller tiles"
+                f"{uri} is {width}x{height}, too small for a tile of {spec.tile} at any angle. "
+                "Take smaller tiles."
             )
         if cutting.encoding == "jpeg" and pixels.dtype != np.uint8:
-            raise ImageError(f"{uri} has 16 bits, which JPEG cannot hold; use --encoding raw")
+            raise ImageError(f"{uri} has 16 bits, which JPEG cannot hold. Use --encoding raw.")
         # Oblique angles compress a little better than straight ones, and are most of them.
         angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
         sample = list(itertools.islice(iter_tiles(pixels, spec, [angle]), SAMPLE_TILES))
@@ -164,7 +164,7 @@ def tile_frame(
     units : list of Unit
         In the order of their partitions.
     field : Field
-        Of the image column.
+        The image column.
     cutting : Cutting
     """
     from pyspark.sql import functions as F
@@ -204,7 +204,7 @@ def cut_image(row: dict[str, Any], field: Field, cutting: Cutting) -> Batches:
     """Yield the tiles of one unit of work, 64 a batch."""
     content, uri = row["content"], row["path"]
     if hashlib.sha256(content).hexdigest() != row["sha256"]:
-        raise ImageError(f"{uri} has changed since the job began; run it again")
+        raise ImageError(f"{uri} has changed since the job began. Run it again.")
     pixels = as_channels(decode_image(content, uri), field.shape[2])
     source = SourceRow(row["source"], row["sha256"], row["label"], row["label_name"], row["split"])
     for _, angles in group_by_base(row["angles"]):

@@ -135,7 +135,7 @@ def iter_tiles(
     _check_image(image)
     chosen = TileSpec(angles=spec.angles if angles is None else angles).angles
     if unknown := set(chosen) - set(spec.angles):
-        raise ConfigurationError(f"angles {sorted(unknown)} are not among those of {spec}")
+        raise ConfigurationError(f"angles {sorted(unknown)} are not among those of {spec}.")
     height, width = image.shape[:2]
     for _, group in group_by_base(chosen):
         frames = [Frame(width, height, angle) for angle in group]
@@ -249,7 +249,7 @@ class _Rows:
     Parameters
     ----------
     pixels : _TurnedImage
-        Of the frame's base angle.
+        The image turned by the frame's base angle.
     frame : Frame
     positions : pair of int arrays
         Left and top edges of all tiles of the frame.
@@ -324,10 +324,11 @@ def group_by_base(angles: Iterable[float]) -> list[tuple[float, list[float]]]:
 def _check_image(image: Pixels) -> None:
     if image.ndim not in (2, 3) or 0 in image.shape or (image.ndim == 3 and image.shape[2] > 4):
         raise ImageError(
-            "an image is an array [height, width] or [height, width, channels] with at most 4 "
-            f"channels, got shape {image.shape}"
+            "An image is an array [height, width] or [height, width, channels] with at most 4 "
+            f"channels. Received: shape {image.shape}."
         )
     if image.dtype.name not in DTYPES:
         raise ImageError(
-            f"an image must be of {', '.join(DTYPES)}, got {image.dtype.name}; convert it first"
+            f"An image must be of {', '.join(DTYPES)}. Received: {image.dtype.name}. Convert it "
+            "first."
         )

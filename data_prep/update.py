@@ -139,7 +139,7 @@ class _Night:
     def run(self) -> Update:
         settings, storage = self._settings, self._storage
         if not storage.exists(settings.input):
-            raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
+            raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
         if recover(storage, self._root):
             self._say("finished the update that was interrupted last time")
         Output(storage, self._root, TILES, overwrite=True).check(settings.input)
@@ -211,8 +211,8 @@ class _Night:
         if not rows:
             # Not an update that removes all: more likely a disk that is not mounted.
             raise EmptyDataError(
-                f"no file below {settings.input} matches {settings.file_glob}; check the folder, "
-                "or give --glob"
+                f"No file below {settings.input} matches {settings.file_glob}. Check the folder, "
+                "or give --glob."
             )
         below = relative_to(self._storage.resolve(settings.input))
         return {below(row.path): Listed(row.path, row.length, row.modified) for row in rows}

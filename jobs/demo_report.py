@@ -45,12 +45,12 @@ def new_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise OutputExistsError(
-                f"{folder} is not empty and no report of the demo, so it is not replaced; choose "
-                "another folder by --output"
+                f"{folder} is not empty and not a report of the demo, so it is not replaced. "
+                "Choose another folder by --output."
             )
         (folder / MARKER).write_text("The demo deletes this folder to replace it.\n")
     except OSError as error:
-        raise StorageError(f"the demo cannot write to {folder}: {error}") from error
+        raise StorageError(f"The demo cannot write to {folder}: {error}.") from error
 
 
 def write_report(

@@ -149,7 +149,7 @@ def load_base(
     nets = {name: net for name, net in vars(keras.applications).items() if inspect.isfunction(net)}
     if flags.net not in nets:
         raise ConfigurationError(
-            f"keras.applications has no net {flags.net!r}; it has {', '.join(sorted(nets))}."
+            f"keras.applications has no net {flags.net!r}. It has {', '.join(sorted(nets))}."
         )
     build = partial(nets[flags.net], include_top=False, pooling="avg", input_shape=shape)
     options: dict[str, Any] = train.parse_settings(flags.net_set)
@@ -165,7 +165,7 @@ def load_base(
         except (OSError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"Keras cannot build {flags.net} of {shape} with --weights {flags.weights} and "
-                f"{options or 'no options'}: {error}"
+                f"{options or 'no options'}: {error}."
             ) from error
 
 

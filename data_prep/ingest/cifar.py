@@ -56,16 +56,16 @@ def read_cifar(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np
     """
     if not content or len(content) % RECORD:
         raise DataError(
-            f"{name} has {len(content):,} bytes, and records of CIFAR-10 have {RECORD:,}; get the "
-            "file again (cifar-10-binary.tar.gz)"
+            f"{name} has {len(content):,} bytes, and records of CIFAR-10 have {RECORD:,}. Get the "
+            "file again (cifar-10-binary.tar.gz)."
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0]
     if labels.max() >= len(CLASSES):
         at = int((labels >= len(CLASSES)).argmax())
         raise DataError(
-            f"{name}: record {at} has the label {labels[at]}, and CIFAR-10 has 0 to 9; get the "
-            "file again (files of CIFAR-100 have another form)"
+            f"{name}: record {at} has the label {labels[at]}, and CIFAR-10 has 0 to 9. Get the "
+            "file again (files of CIFAR-100 have another form)."
         )
     planes = records[:, 1:].reshape(-1, CHANNELS, SIDE, SIDE)
     return planes.transpose(0, 2, 3, 1), labels

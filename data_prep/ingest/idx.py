@@ -30,7 +30,7 @@ def idx_shape(content: bytes, name: str) -> tuple[int, ...]:
     Parameters
     ----------
     content : bytes
-        Of the file, compressed or not.
+        Bytes of the file, compressed or not.
     name : str
         Named in errors.
 
@@ -58,7 +58,7 @@ def iter_idx(
     Parameters
     ----------
     content : bytes
-        Of the file, compressed or not.
+        Bytes of the file, compressed or not.
     name : str
         Named in errors.
     start, stop : int
@@ -91,14 +91,14 @@ def iter_idx(
             if len(values) != items * size:
                 raise DataError(
                     f"{name} is cut short: its header says {count:,} items of {size} bytes, and "
-                    f"the values end before item {first + items:,}; get the file again"
+                    f"the values end before item {first + items:,}. Get the file again."
                 )
             yield np.frombuffer(values, np.uint8).reshape(items, *item)
         # Reading on to the end also lets gzip compare its checksum.
         if stop == count and stream.read(1):
             raise DataError(
-                f"{name} is longer than the {count:,} items of {size} bytes that its header says; "
-                "get the file again"
+                f"{name} is longer than the {count:,} items of {size} bytes that its header says. "
+                "Get the file again."
             )
 
 
@@ -120,7 +120,7 @@ def _opened(content: bytes, name: str) -> Iterator[BufferedIOBase]:
             with gzip.GzipFile(fileobj=plain) as unpacked:
                 yield unpacked
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is damaged ({error}); get the file again") from error
+        raise DataError(f"{name} is damaged ({error}). Get the file again.") from error
 
 
 def _read_header(stream: BufferedIOBase, name: str) -> tuple[int, ...]:
@@ -129,8 +129,8 @@ def _read_header(stream: BufferedIOBase, name: str) -> tuple[int, ...]:
     lengths = stream.read(4 * dimensions) if dimensions <= MAX_DIMENSIONS else b""
     if head[:3] != UINT8 or not dimensions or len(lengths) != 4 * dimensions:
         raise DataError(
-            f"{name} is no IDX file of uint8: it begins with {(head + lengths)[:8]!r}; get the "
-            "file again, or name the right folder"
+            f"{name} is not an IDX file of uint8: it begins with {(head + lengths)[:8]!r}. Get the "
+            "file again, or name the right folder."
         )
     return tuple(int(length) for length in np.frombuffer(lengths, ">u4"))
 

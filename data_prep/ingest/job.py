@@ -88,7 +88,7 @@ def ingest_images(
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
     if not storage.exists(settings.input):
-        raise PathNotFoundError(f"there is no input folder {settings.input}; check the path")
+        raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
     output = Output(storage, settings.output, IMAGES)
     output.check(settings.input)
     with (
@@ -137,8 +137,8 @@ def _plan(
         found = find_files(files, settings.format)
     if not found:
         raise EmptyDataError(
-            f"no file below {settings.input} is of the format {settings.format} "
-            f"({GLOBS[settings.format]}); check the folder, or give another --format"
+            f"No file below {settings.input} is of the format {settings.format} "
+            f"({GLOBS[settings.format]}). Check the folder, or give another --format."
         )
     below = relative_to(storage.resolve(settings.input))
     plan = make_plan(found, settings, below, storage.read_text, slots)
@@ -156,8 +156,8 @@ def _check_space(plan: Plan, field: Field, free: int, output: str) -> None:
     if needed > free:
         raise NoSpaceError(
             f"{plan.rows:,} images of {format_bytes(field.nbytes)} need up to "
-            f"{format_bytes(needed)}, and {output} has {format_bytes(free)} free; take a smaller "
-            "--size, or another output"
+            f"{format_bytes(needed)}, and {output} has {format_bytes(free)} free. Take a smaller "
+            "--size, or another output."
         )
 
 
@@ -200,8 +200,8 @@ def _check_written(spark: SparkSession, plan: Plan, folder: str) -> None:
     }
     if written != planned:
         raise StorageError(
-            f"{sum(written.values()):,} images were written and {plan.rows:,} planned; run the job "
-            "again"
+            f"{sum(written.values()):,} images were written and {plan.rows:,} planned. Run the job "
+            "again."
         )
 
 

@@ -61,7 +61,7 @@ class Look:
         (5, 2, 3, 1)
         """
         if images.dtype != np.uint8:
-            raise ImageError(f"{name} has 16 bits a channel; save it with 8 bits")
+            raise ImageError(f"{name} has 16 bits a channel. Save it with 8 bits.")
         if images.shape[1:] == self.shape:
             return np.ascontiguousarray(images)
         return np.stack([self._one(image) for image in images])

@@ -190,20 +190,20 @@ def _plan_idx(
             continue
         key = match.group(1), match.group(2)
         if key in named:
-            raise DataError(f"{named[key].uri} and {each.uri} are the same; keep one of them")
+            raise DataError(f"{named[key].uri} and {each.uri} are the same. Keep one of them.")
         named[key] = each
     units: list[Unit] = []
     for prefix, split in PREFIXES.items():
         for what in ("images", "labels"):
             if (prefix, what) not in named:
                 raise PathNotFoundError(
-                    f"there is no file {prefix}-{what}-idx{3 if what == 'images' else 1}-ubyte.gz "
-                    f"below {settings.input}; all four are needed, of train and of t10k"
+                    f"There is no file {prefix}-{what}-idx{3 if what == 'images' else 1}-ubyte.gz "
+                    f"below {settings.input}. All four are needed, of train and of t10k."
                 )
         units += _slices(named[prefix, "images"], named[prefix, "labels"], split, below, slots)
     shapes = {_image_shape(named[prefix, "images"]) for prefix in PREFIXES}
     if len(shapes) > 1:
-        raise DataError(f"training and test images differ in shape: {sorted(shapes)}")
+        raise DataError(f"Training and test images differ in shape: {sorted(shapes)}.")
     highest = max(label for each in found for label in each.labels)
     return Plan(_numbered(units), known_classes(settings, highest), shapes.pop())
 
@@ -216,7 +216,7 @@ def _image_shape(images: Found) -> tuple[int, ...]:
         return shape
     raise DataError(
         f"{images.uri} has items of shape {shape}; images have (height, width), or (height, "
-        "width, 1 or 3)"
+        "width, 1 or 3)."
     )
 
 
@@ -226,8 +226,8 @@ def _slices(
     count, *item = images.shape
     if count != len(labels.labels) or not count:
         raise DataError(
-            f"{images.uri} has {count:,} images and {labels.uri} {len(labels.labels):,} labels; "
-            "they do not belong together"
+            f"{images.uri} has {count:,} images and {labels.uri} {len(labels.labels):,} labels. "
+            "They do not belong together."
         )
     tasks = tasks_for(count, math.prod(item), slots)
     edges = [count * number // tasks for number in range(tasks + 1)]
@@ -251,7 +251,7 @@ def _plan_cifar(
     missing = {"train", "test"} - {unit.split for unit in units}
     if missing:
         wanted = "test_batch.bin" if "test" in missing else "data_batch_1.bin to 5"
-        raise PathNotFoundError(f"there is no {wanted} below {settings.input}; unpack it there")
+        raise PathNotFoundError(f"There is no {wanted} below {settings.input}. Unpack it there.")
     shape = (cifar.SIDE, cifar.SIDE, cifar.CHANNELS)
     return Plan(tuple(units), known_classes(settings, 0), shape)
 
@@ -301,8 +301,8 @@ def _folder_split(path: str) -> str:
     folder = path.partition("/")[0]
     if folder not in SPLITS:
         raise LabelError(
-            f"{path} does not lie in a folder {', '.join(SPLITS)} below the input; name the "
-            "folders so, or divide the images by --split 0.8:0.1:0.1"
+            f"{path} does not lie in a folder {', '.join(SPLITS)} below the input. Name the "
+            "folders so, or divide the images by --split 0.8:0.1:0.1."
         )
     return folder
 

@@ -49,12 +49,12 @@ class IngestSettings:
         The 784 principal components of the training split's gray pixels, as 28x28x1 (float32);
         with `standardise` each divided by its deviation.
     labels : str, default "folder"
-        Of image files; see `data_prep.labels.annotate`.
+        Labels of image files; see `data_prep.labels.annotate`.
     split : str, default "0.8:0.1:0.1"
-        Of image files: shares of train, validation and test, or "folder": the first folder below
+        For image files: shares of train, validation and test, or "folder": the first folder below
         the input says it. The other formats have a split of their own.
     seed : int, default 0
-        Of the split by shares.
+        Seed of the split by shares.
     classes : tuple of str, default ()
         Names of the classes of IDX files, in the order of their numbers; without them the numbers.
 
@@ -84,20 +84,20 @@ class IngestSettings:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ConfigurationError(
-                f"format must be one of {', '.join(FORMATS)}, got {self.format!r}"
+                f"format must be one of {', '.join(FORMATS)}. Received: {self.format!r}."
             )
         if not self.input or not self.output:
-            raise ConfigurationError("input and output must be paths, got an empty one")
+            raise ConfigurationError("input and output must be paths. Received: an empty one.")
         if self.size is not None and (isinstance(self.size, bool) or self.size < 1):
-            raise ConfigurationError(f"size must be at least 1 pixel, got {self.size!r}")
+            raise ConfigurationError(f"size must be at least 1 pixel. Received: {self.size!r}.")
         if self.size is None and self.format == IMAGES:
-            raise ConfigurationError("image files differ in size; give one for all (--size 128)")
+            raise ConfigurationError("Image files differ in size. Give one for all (--size 128).")
         if self.pca and not self.gray:
-            raise ConfigurationError("principal components are of gray images; give --gray, too")
+            raise ConfigurationError("Principal components are of gray images. Give --gray, too.")
         if self.classes and self.format != IDX:
             raise ConfigurationError(
                 f"classes are for IDX files, which have no names in them; {self.format} has, so "
-                f"leave out {', '.join(self.classes)}"
+                f"leave out {', '.join(self.classes)}."
             )
         _ = self.fractions
         if self.labels.startswith("regex:"):
@@ -157,7 +157,7 @@ def known_classes(settings: IngestSettings, highest: int) -> tuple[str, ...]:
         return tuple(str(number) for number in range(highest + 1))
     if len(settings.classes) <= highest:
         raise ConfigurationError(
-            f"the files have labels up to {highest}, and {len(settings.classes)} names of classes "
-            f"were given: {', '.join(settings.classes)}"
+            f"The files have labels up to {highest}, and {len(settings.classes)} names of classes "
+            f"were given: {', '.join(settings.classes)}."
         )
     return settings.classes

@@ -168,7 +168,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
     Parameters
     ----------
     content : bytes
-        Of its file.
+        Bytes of its file.
     row : dict
         The columns `UNITS`.
     reading : Reading
@@ -256,7 +256,7 @@ def fit(
     train : DataFrame
         Read several times.
     look : Look
-        Of its images.
+        How its images look.
     standardise, pca : bool
         What is wanted.
     slots : int
@@ -312,10 +312,10 @@ def transform_rows(rows: DataFrame, look: Look, transform: Transform, field: Fie
     rows : DataFrame
         What `read_rows` returned.
     look : Look
-        Of its images.
+        How its images look.
     transform : Transform
     field : Field
-        Of the new image column.
+        The new image column.
     """
     shared = rows.sparkSession.sparkContext.broadcast(transform)
     pixels = pixel_field(look)

@@ -99,7 +99,7 @@ class Transform:
     deviation : ndarray of float32, shape (k or d,), or None
         None does not divide.
     shape : tuple of int
-        Of one row.
+        Shape of one row.
     """
 
     mean: Floats
@@ -154,7 +154,7 @@ def first_columns(size: int, rows: int, wanted: int) -> Floats:
         raise DataError(
             f"{wanted} principal components need as many pixels and as many training images; "
             f"there are {size:,} pixels an image and {rows:,} training images. Take a larger "
-            "--size, or more images"
+            "--size, or more images."
         )
     columns = min(wanted + SPARE, size)
     return np.random.default_rng(0).standard_normal((size, columns), np.float32)
@@ -172,7 +172,7 @@ def through_covariance(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis
     ----------
     batches : iterable of ndarray of uint8, shape (n, ...)
     mean : ndarray of float32, shape (d,)
-        Of the pixels.
+        Mean of the pixels.
     basis : ndarray of float32, shape (d, columns)
 
     Returns

@@ -212,7 +212,7 @@ def test_a_data_set_with_a_file_of_the_user_is_never_replaced(spark, settings):
 def test_what_is_no_data_set_is_never_replaced(spark, settings, folder):
     Path(settings.output).mkdir()
     (Path(settings.output) / "thesis.txt").write_text("x")
-    with pytest.raises(OutputExistsError, match="no data set of tiles"):
+    with pytest.raises(OutputExistsError, match="not a data set of tiles"):
         tile_images(replace(settings, overwrite=True), spark=spark)
     with pytest.raises(ConfigurationError, match="contains the input"):
         tile_images(replace(settings, output=str(folder), overwrite=True), spark=spark)

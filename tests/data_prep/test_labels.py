@@ -28,7 +28,7 @@ def test_label_from_the_file_name_and_group_from_the_path():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says"), [("regex:(", "no regular expression"), ("regex:(a)", "named 'label'")]
+    ("pattern", "says"), [("regex:(", "not a regular expression"), ("regex:(a)", "named 'label'")]
 )
 def test_patterns_are_checked_first(pattern, says):
     with pytest.raises(ConfigurationError, match=says):
@@ -47,8 +47,8 @@ def test_table_by_path_and_by_file_name():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "it has none"),
-        ("name,label\na.png,x\n", "it has name, label"),
+        ("", "It has none"),
+        ("name,label\na.png,x\n", "It has name, label"),
         ("file,label,extra\na.png,x,1\n", "extra"),
         ("file,label\na.png\n", "line 2"),
         ("file,label\na.png,x,y\n", "line 2"),
@@ -68,7 +68,7 @@ def test_table_must_name_every_image_and_which_one():
 
 
 def test_groups_come_from_one_place():
-    with pytest.raises(ConfigurationError, match="give one"):
+    with pytest.raises(ConfigurationError, match="Give one"):
         annotate(
             ["1.png"], "l.csv", lambda _: "file,label,group\n1.png,x,g\n", group="(?P<group>.)"
         )

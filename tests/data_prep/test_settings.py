@@ -41,10 +41,10 @@ def test_glob_takes_every_suffix_in_any_case():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"encoding": "png"}, "raw, jpeg, got 'png'"),
+        ({"encoding": "png"}, r"raw, jpeg.*Received: 'png'"),
         ({"on_error": "ignore"}, "fail, skip"),
         ({"channels": "2"}, "auto, 1, 3"),
-        ({"quality": 0}, "1 to 100, got 0"),
+        ({"quality": 0}, r"1 to 100.*Received: 0"),
         ({"split": "0.5"}, "add up to 1"),
         ({"labels": "regex:[a-z]+"}, "named 'label'"),
         ({"group": "[a-z]+"}, "named 'group'"),

@@ -35,7 +35,7 @@ def test_an_empty_folder_is_used(new_folder, tmp_path):
 
 def test_a_folder_of_the_user_is_not_touched(new_folder, tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(OutputExistsError, match=f"{tmp_path} is not empty and no report"):
+    with pytest.raises(OutputExistsError, match=f"{tmp_path} is not empty and not a report"):
         new_folder(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with pytest.raises(StorageError, match=r"cannot write to .*thesis\.txt"):

@@ -69,5 +69,5 @@ def test_bytes_that_were_changed_fail_the_checksum():
     [b"", b"\0\0\x08", b"\x89PNG\r\n", b"\0\0\x0d\x01\0\0\0\1abcd", b"\0\0\x08\xff", b"\0\0\x08\0"],
 )
 def test_what_is_no_idx_file_of_bytes(content):
-    with pytest.raises(DataError, match=r"images is no IDX file of uint8: it begins with b"):
+    with pytest.raises(DataError, match=r"images is not an IDX file of uint8: it begins with b"):
         idx_shape(content, "images")

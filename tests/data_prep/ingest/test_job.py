@@ -211,7 +211,7 @@ def test_what_is_not_there_or_would_be_lost(spark, idx_settings, tmp_path, monke
         ingest_images(replace(idx_settings, format="cifar10"), spark=spark)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "thesis.txt").write_text("x")
-    with pytest.raises(OutputExistsError, match="no data set of images"):
+    with pytest.raises(OutputExistsError, match="not a data set of images"):
         ingest_images(idx_settings, spark=spark)
     shutil.rmtree(tmp_path / "data")
     monkeypatch.setattr(Storage, "free_space", lambda *_: 1000)
