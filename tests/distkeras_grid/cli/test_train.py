@@ -307,7 +307,7 @@ def test_another_data_set_for_validation_stays_a_path(spark, data):
         (["--data", "/no/such/data"], 4, "/no/such/data"),
         (["--output", "hdfs://no.such.host.invalid/run"], 4, "no.such.host.invalid"),
         (["--output", "/proc/version/run"], 4, "/proc/version/run"),
-        (["--output", "/dev"], 4, "/dev exists and is no saved run"),
+        (["--output", "/dev"], 4, "/dev exists and is not a saved run"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(data, model, tmp_path, capsys, flags, code, told):

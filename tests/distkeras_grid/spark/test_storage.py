@@ -101,7 +101,7 @@ def test_a_full_disk_is_an_error_of_its_own_and_leaves_nothing(
     [
         ("DSQuotaExceededException", "The DiskSpace quota of /x is exceeded", "quota of bytes"),
         ("NSQuotaExceededException", "The NameSpace quota of /x is exceeded", "quota of names"),
-        ("IOException", "Disk quota exceeded", "free some of the quota"),
+        ("IOException", "Disk quota exceeded", "Free some of the quota"),
         ("RemoteException", "org.apache.DSQuotaExceededException: The DiskSpace", "quota of bytes"),
     ],
 )
