@@ -1,5 +1,5 @@
 """HDFS over HTTP, for machines without Java and Hadoop: upload, download, list.
 
 Read in this order: addresses, checksums, answers, tries, refusals, network, connection, items,
-files, local_files, hdfs_files, transfers, pool, upload, download, listing.
+files, local_files, hdfs_files, transfer_status, transfers, pool, upload, download, listing.
 """

@@ -55,7 +55,7 @@ class TransferStatus:
         Parameters
         ----------
         rate : float
-            Of late [bytes/s]; 0 where not yet known.
+            Recent speed [bytes/s]; 0 where not yet known.
         seconds : float
             In this phase so far [s].
         """
