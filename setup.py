@@ -67,24 +67,5 @@ setup(
         "kerberos": ["requests-gssapi>=1.3"],
         "dev": TENSORFLOW + NOTEBOOK + DEVELOPMENT,
     },
-    entry_points={
-        "console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"],
-        # Verbs are looked up by name, so that the command line needs no import of `data_prep`.
-        "distkeras_grid.commands": [
-            "tile = data_prep.command:main",
-            "ingest = data_prep.ingest.command:main",
-            "train = distkeras_grid.cli.train:main",
-            "retrain = distkeras_grid.cli.retrain:main",
-            "predict = distkeras_grid.cli.predict:main",
-            "evaluate = distkeras_grid.cli.evaluate:main",
-            "doctor = distkeras_grid.cli.doctor:main",
-            "put = distkeras_grid.cli.put:main",
-            "get = distkeras_grid.cli.get:main",
-            "ls = distkeras_grid.cli.ls:main",
-            "sandbox = distkeras_grid.cli.sandbox:main",
-            "submit = distkeras_grid.cli.submit:main",
-            "status = distkeras_grid.cli.status:main",
-            "cancel = distkeras_grid.cli.cancel:main",
-        ],
-    },
+    entry_points={"console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"]},
 )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from data_prep.geometry import INTERPOLATIONS, MODES, TileSpec
 from data_prep.job import tile_images
 from data_prep.settings import CHOICES, TilingSettings, parse_angles
 from data_prep.update import update_tiles
+from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
-from distkeras_grid.cli.log_format import report
 from distkeras_grid.spark.session import build_session
 
 COUNTS = ("new", "changed", "unchanged", "removed")
@@ -165,12 +164,12 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
     session = build_session("distkeras-grid tile", master=flags.master)
     if not settings.update:
-        manifest = tile_images(settings, spark=session, say=_say)
+        manifest = tile_images(settings, spark=session, say=output())
         report(output=settings.output, tiles=manifest["tiles"])
         return ExitCode.OK
-    done = update_tiles(settings, spark=session, say=_say)
+    done = update_tiles(settings, spark=session, say=output())
     counts = {name: getattr(done, name) for name in COUNTS}
-    _say(
+    tell(
         "images: "
         + ", ".join(f"{name} {count:,}" for name, count in counts.items())
         + f", left out {len(done.left_out):,}; {done.tiles:,} tiles cut, "
@@ -184,8 +183,3 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         left_out=done.left_out,
     )
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

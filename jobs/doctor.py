@@ -2,8 +2,7 @@
 
 import sys
 
-from distkeras_grid.cli.doctor import main
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(run("doctor", main, sys.argv[1:]))
+    sys.exit(main(["doctor", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from data_prep.ingest.command import main
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(run("ingest", main, sys.argv[1:]))
+    sys.exit(main(["ingest", *sys.argv[1:]]))

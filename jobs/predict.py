@@ -2,8 +2,7 @@
 
 import sys
 
-from distkeras_grid.cli.predict import main
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(run("predict", main, sys.argv[1:]))
+    sys.exit(main(["predict", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from distkeras_grid.cli.retrain import main
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(run("retrain", main, sys.argv[1:]))
+    sys.exit(main(["retrain", *sys.argv[1:]]))

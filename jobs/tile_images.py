@@ -2,8 +2,7 @@
 
 import sys
 
-from data_prep.command import main
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(run("tile", main, sys.argv[1:]))
+    sys.exit(main(["tile", *sys.argv[1:]]))

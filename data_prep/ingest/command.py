@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from data_prep.ingest.job import ingest_images
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
+from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.cli.log_format import report
 from distkeras_grid.spark.session import build_session
 
 DESCRIPTION = """\
@@ -126,10 +125,5 @@ def ingest(flags: argparse.Namespace) -> None:
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})
     session = build_session("distkeras-grid ingest", master=flags.master)
-    manifest = ingest_images(settings, spark=session, say=_say)
+    manifest = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=manifest["rows"])
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 
 DESCRIPTION = """\
@@ -41,5 +42,5 @@ def cancel(flags: argparse.Namespace) -> ExitCode:
     check_hadoop_settings()
     with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
         application = yarn.cancel(flags.id)
-    print(f"{application.id}  {application.state}  {application.final}")
+    tell(f"{application.id}  {application.state}  {application.final}")
     return ExitCode.OK

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 from distkeras_grid.errors import ConfigurationError
 
@@ -73,14 +74,14 @@ def doctor(flags: argparse.Namespace) -> ExitCode:
     began = time.monotonic()
     levels = [_tell(finding) for finding in _before_spark(flags)]
     if "bad" in levels:
-        print("Spark was not started: mend this first.")
+        tell("Spark was not started: mend this first.")
         return ExitCode.CLUSTER
     from distkeras_grid.spark.session import build_session
 
     spark = build_session("distkeras-grid doctor", master=flags.master)
     levels += [_tell(finding) for finding in _in_session(flags, spark)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in ("bad", "warn", "ok"))
-    print(f"{counts} in {time.monotonic() - began:.0f} s")
+    tell(f"{counts} in {time.monotonic() - began:.0f} s")
     return ExitCode.CLUSTER if "bad" in levels else ExitCode.OK
 
 
@@ -88,7 +89,7 @@ def _tell(finding: Finding) -> str:
     """Print a finding; return its level."""
     # What is bad stands out in a page of lines.
     mark = "BAD" if finding.level == "bad" else str(finding.level)
-    print(f"{mark:<4}  {finding.subject:<15}  {finding.text}")
+    tell(f"{mark:<4}  {finding.subject:<15}  {finding.text}")
     return str(finding.level)
 
 

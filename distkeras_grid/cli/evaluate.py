@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import OutputExistsError
 
@@ -70,12 +71,12 @@ def evaluate(flags: argparse.Namespace) -> None:
         "rows": int(matrix.sum()),
         "confusion": matrix.tolist(),
     }
-    print(f"accuracy {figures['accuracy']:.4f} on {figures['rows']} rows")
-    print(format_confusion(matrix))
+    tell(f"accuracy {figures['accuracy']:.4f} on {figures['rows']} rows")
+    tell(format_confusion(matrix))
     if flags.output:
         text = json.dumps(figures) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
-        print(f"wrote {flags.output}")
+        tell(f"wrote {flags.output}")
 
 
 def format_confusion(matrix: NDArray[np.int64]) -> str:

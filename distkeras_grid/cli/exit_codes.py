@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-from distkeras_grid.cli.log_format import tell_error
+from distkeras_grid.cli.console import tell_error
 from distkeras_grid.errors import (
     BusyError,
     ClusterError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.cli.put import add_transfer_flags, summary
 
@@ -64,4 +65,4 @@ def get(flags: argparse.Namespace) -> None:
         overwrite=flags.overwrite,
         kerberos=flags.kerberos,
     )
-    print(summary("fetched", done, f"in {flags.local}"))
+    tell(summary("fetched", done, f"in {flags.local}"))

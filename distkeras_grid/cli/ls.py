@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.cli.put import add_address_flags
 
@@ -52,7 +53,7 @@ def ls(flags: argparse.Namespace) -> None:
     from distkeras_grid.webhdfs.listing import list_directory
 
     for line in format_listing(list_directory(flags.path, url=flags.url, kerberos=flags.kerberos)):
-        print(line)
+        tell(line)
 
 
 def format_listing(found: Sequence[FileStatus]) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from distkeras_grid.cli.columns import columns
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.spark.outputs import Output, OutputKind
 
@@ -97,7 +98,7 @@ def predict(flags: argparse.Namespace) -> None:
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
         rows = spark.read.parquet(folder).count()
         storage.write_text(f"{folder}/{MANIFEST}", json.dumps(manifest(flags, rows), indent=1))
-    print(f"predicted {rows} rows; wrote {flags.output}")
+    tell(f"predicted {rows} rows; wrote {flags.output}")
 
 
 def manifest(flags: argparse.Namespace, rows: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def put(flags: argparse.Namespace) -> None:
         overwrite=flags.overwrite,
         kerberos=flags.kerberos,
     )
-    print(summary("sent", done, f"in {flags.target}"))
+    tell(summary("sent", done, f"in {flags.target}"))
 
 
 def summary(verb: str, done: Transferred, where: str) -> str:

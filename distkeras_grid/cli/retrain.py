@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli import train
+from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.cli.log_format import report
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.dataframes import MANIFEST
 
@@ -80,9 +80,9 @@ def retrain(flags: argparse.Namespace) -> None:
     told = f"since {latest['run']}" if latest else "in all"
     report(new_images=len(new), output=flags.output)
     if not new:
-        print(f"no new images {told}; nothing to train")
+        tell(f"no new images {told}; nothing to train")
         return
-    print(f"{len(new):,} new images {told}")
+    tell(f"{len(new):,} new images {told}")
     name = datetime.now(UTC).strftime(NAME_FORMAT)
     trainer = train.train(train_flags(flags, f"{runs}/{name}", latest, new))
     pointer = {
@@ -194,9 +194,9 @@ def delete_run(storage: Storage, uri: str) -> None:
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     if strangers := SAVED_RUN.strangers(storage.list_names(uri)):
-        print(f"kept {uri}: it holds {strangers[0]}, too")
+        tell(f"kept {uri}: it holds {strangers[0]}, too")
         return
     aside = storage.hidden_beside(uri, "old")
     storage.rename(uri, aside)
     storage.delete(aside)
-    print(f"deleted {uri}")
+    tell(f"deleted {uri}")

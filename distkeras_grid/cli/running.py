@@ -7,15 +7,15 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
-from distkeras_grid.cli.lock import held
-from distkeras_grid.cli.log_format import (
+from distkeras_grid.cli.console import (
     JSON,
     TEXT,
     json_lines,
     tell_defect,
     tell_error,
 )
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
+from distkeras_grid.cli.lock import held
 from distkeras_grid.errors import GridError
 
 

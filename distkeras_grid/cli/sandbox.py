@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 from distkeras_grid.sandbox.cluster import Sandbox, default_folder
 
@@ -62,10 +63,10 @@ def start(flags: argparse.Namespace) -> ExitCode:
         flags.folder,
         datanodes=flags.datanodes,
         memory_mb=flags.memory,
-        say=lambda text: print(f"{text} ...", flush=True),
+        say=lambda text: tell(f"{text} ..."),
     )
     sandbox.start()
-    print(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
+    tell(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
     return ExitCode.OK
 
 
@@ -73,9 +74,9 @@ def stop(flags: argparse.Namespace) -> ExitCode:
     """Stop the sandbox of a folder."""
     sandbox = Sandbox(flags.folder)
     count = sum(sandbox.status().values())
-    print(f"stopping {count} daemons (up to half a minute) ...", flush=True)
+    tell(f"stopping {count} daemons (up to half a minute) ...")
     sandbox.stop()
-    print(f"stopped; the data stay in {sandbox.layout.root}")
+    tell(f"stopped; the data stay in {sandbox.layout.root}")
     return ExitCode.OK
 
 
@@ -84,12 +85,12 @@ def status(flags: argparse.Namespace) -> ExitCode:
     sandbox = Sandbox(flags.folder)
     daemons = sandbox.status()
     for name, runs in daemons.items():
-        print(f"{name:<16} {'runs' if runs else 'has ended'}")
+        tell(f"{name:<16} {'runs' if runs else 'has ended'}")
     if daemons and all(daemons.values()):
-        print(f"\n{describe(sandbox)}")
+        tell(f"\n{describe(sandbox)}")
         return ExitCode.OK
     if not daemons:
-        print(f"stopped; its data are in {sandbox.layout.root}")
+        tell(f"stopped; its data are in {sandbox.layout.root}")
     return ExitCode.CLUSTER
 
 

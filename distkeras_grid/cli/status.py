@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def status(flags: argparse.Namespace) -> int:
     check_hadoop_settings()
     with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
         application = yarn.application(flags.id)
-        print(describe(application))
+        tell(describe(application))
         return ending(application, yarn) if application.ended else ExitCode.OK
 
 

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import shlex
 import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distkeras_grid
 from distkeras_grid.cli import running
+from distkeras_grid.cli.console import note, tell
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.progress import surface
 from distkeras_grid.submission.command import Submission, command_line, parse_settings
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.jvm import HadoopClient
     from distkeras_grid.submission.yarn import Application, Yarn
 
-VERBS = ("tile", "train", "retrain", "predict", "evaluate", "doctor")
-GROUP = "distkeras_grid.commands"
+JOBS = [name for name, verb in VERBS.items() if verb.on_cluster]
 
 DESCRIPTION = """\
 Run a verb, or a Python file of yours, on YARN or a standalone cluster whose nodes need no Python of
@@ -60,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_what(parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print the command line, build and start nothing")
-    add("job", metavar="JOB", help=f"{', '.join(VERBS)}, or FILE.py")
+    add("job", metavar="JOB", help=f"{', '.join(JOBS)}, or FILE.py")
     add("arguments", nargs=argparse.REMAINDER, metavar="...", help="flags of the job")
     return parser
 
@@ -147,7 +147,7 @@ def submit(flags: argparse.Namespace) -> int:
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
         if flags.dry_run:
-            print(shlex.join(command))
+            tell(shlex.join(command))
             return ExitCode.OK
         if submission.in_cluster:
             return in_cluster(command, submission.tag, hadoop, detach=flags.detach)
@@ -201,18 +201,17 @@ def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
 
     if job.endswith(".py"):
         return job, list(arguments), Path(job).stem
-    if job not in VERBS:
-        known = ", ".join(VERBS)
+    if job not in JOBS:
+        known = ", ".join(JOBS)
         raise ConfigurationError(f"A job is one of {known}, or FILE.py. Received: {job!r}.")
-    (verb,) = metadata.entry_points(group=GROUP, name=job)
     common, rest = running.parse(job, arguments)
     if common.lock:
         raise ConfigurationError(
             f"--lock stands before the job, for submit holds it: submit --lock {common.lock} {job}."
         )
-    parser: Any = importlib.import_module(verb.module).build_parser()
+    parser: Any = VERBS[job].load().build_parser()
     parser.parse_args(rest)
-    return str(run_verb.__file__), [job, verb.value, *arguments], f"distkeras-grid {job}"
+    return str(run_verb.__file__), [job, *arguments], f"distkeras-grid {job}"
 
 
 def client_settings(submission: Submission) -> dict[str, str]:
@@ -243,9 +242,9 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
     uri = archive_place(environment, flags.environments, hadoop.home())
     if flags.dry_run:
         if not hadoop.storage.exists(uri):
-            _say(f"without --dry-run the environment is packed and put to {uri}")
+            note(f"without --dry-run the environment is packed and put to {uri}")
     else:
-        place(environment, uri, hadoop.storage, _say)
+        place(environment, uri, hadoop.storage, surface())
     return replace(submission, environment=uri)
 
 
@@ -255,16 +254,16 @@ def in_cluster(command: Sequence[str], tag: str, hadoop: HadoopClient, *, detach
     from distkeras_grid.submission.yarn import wait, yarn_client
 
     with yarn_client(hadoop) as yarn:
-        hand_over(command, _say)
+        hand_over(command, note)
         identifier = yarn.tagged(tag)
         if identifier is None:
             raise ClusterError("YARN does not list the application; ask: distkeras-grid status.")
-        print(identifier)
-        _say(f"stop it: distkeras-grid cancel {identifier}")
+        tell(identifier)
+        note(f"stop it: distkeras-grid cancel {identifier}")
         if detach:
             return ExitCode.OK
         try:
-            application = wait(yarn, identifier, _say)
+            application = wait(yarn, identifier, note)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(f"{identifier} goes on; ask: distkeras-grid status {identifier}")
             raise
@@ -276,14 +275,13 @@ def ending(application: Application, yarn: Yarn) -> int:
     if application.final == "SUCCEEDED":
         return ExitCode.OK
     code, why = verdict(application)
-    print(f"{application.id} {application.final}: {why}", file=sys.stderr)
+    note(f"{application.id} {application.final}: {why}")
     if output := yarn.driver_output(application.id):
-        print(f"the end of what the program wrote:\n{output}", file=sys.stderr)
+        note(f"the end of what the program wrote:\n{output}")
     if page := yarn.log_page(application.id):
-        print(
+        note(
             f"all of it: {page}/stdout\nwhat Spark wrote: {page}/stderr\n"
             f"or: yarn logs -applicationId {application.id}",
-            file=sys.stderr,
         )
     return code
 
@@ -304,7 +302,3 @@ def _command(submission: Submission) -> list[str]:
     command = command_line(submission, spark_submit=spark_submit_path(), python=sys.executable)
     # Spark would hand this machine's path on to the containers.
     return ["env", "-u", "PYTHONPATH", *command] if "PYTHONPATH" in os.environ else command
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.columns import columns
+from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.cli.log_format import report
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
 from distkeras_grid.trainers import TRAINERS
 
@@ -208,7 +208,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     )
     save(trainer, flags)
     report(output=flags.output, samples=trainer.history.samples, updates=trainer.num_updates)
-    print(summary(trainer, flags.output))
+    tell(summary(trainer, flags.output))
     return trainer
 
 

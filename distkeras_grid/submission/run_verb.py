@@ -1,8 +1,4 @@
-"""What Spark starts for a verb: ``run_verb.py VERB MODULE:FUNCTION ARGUMENT...``.
-
-In a container the project is a zip file without metadata, which names no verbs; so the submission
-says where the verb is.
-"""
+"""What Spark starts for a verb: ``run_verb.py VERB ARGUMENT...``."""
 
 import importlib
 import sys
@@ -12,7 +8,4 @@ if __name__ == "__main__":
     # Python puts this file's folder first, but what lies beside it are no top-level modules.
     folder = str(Path(__file__).resolve().parent)
     sys.path[:] = [path for path in sys.path if path != folder]
-    verb, place, *arguments = sys.argv[1:]
-    module, _, function = place.partition(":")
-    command = getattr(importlib.import_module(module), function)
-    sys.exit(importlib.import_module("distkeras_grid.cli.running").run(verb, command, arguments))
+    sys.exit(importlib.import_module("distkeras_grid.cli.main").main(sys.argv[1:]))

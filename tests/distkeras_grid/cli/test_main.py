@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
+import subprocess
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli.main import DESCRIPTIONS, main
+from distkeras_grid.cli.main import main
+from distkeras_grid.cli.verbs import VERBS
 
-MODULES = {
-    "train": "distkeras_grid.cli.train",
-    "predict": "distkeras_grid.cli.predict",
-    "evaluate": "distkeras_grid.cli.evaluate",
-    "retrain": "distkeras_grid.cli.retrain",
-    "tile": "data_prep.command",
-    "ingest": "data_prep.ingest.command",
-}
+# Spark jobs: flags, examples, exit codes of files.
+JOB_FILES = list((Path(__file__).parents[3] / "jobs").glob("*.py"))
+JOBS = ("tile", "ingest", "train", "retrain", "predict", "evaluate")
 
 
 def test_help_names_the_verbs_and_the_exit_codes(capsys):
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    for verb, description in DESCRIPTIONS.items():
-        assert verb in told
-        assert description in told
+    for name, verb in VERBS.items():
+        assert f"  {name} " in told
+        assert verb.description in told
     assert "130  interrupted" in told
 
 
@@ -52,7 +50,7 @@ def test_a_verb_gets_the_rest_of_the_line(capsys):
     assert "usage: distkeras-grid train" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", MODULES)
+@pytest.mark.parametrize("verb", JOBS)
 def test_each_help_has_examples_defaults_and_exit_codes(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
@@ -65,15 +63,35 @@ def test_each_help_has_examples_defaults_and_exit_codes(verb, capsys):
     assert "  4  a path cannot be read or written" in told
 
 
-@pytest.mark.parametrize("verb", MODULES)
+@pytest.mark.parametrize("verb", JOBS)
 def test_each_flag_is_explained(verb):
-    parser = importlib.import_module(MODULES[verb]).build_parser()
+    parser = VERBS[verb].load().build_parser()
     assert [action.option_strings for action in parser._actions if not action.help] == []
 
 
-@pytest.mark.parametrize("verb", MODULES)
+@pytest.mark.parametrize("verb", JOBS)
 def test_an_unknown_flag_is_a_usage_error(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         main([verb, "--no-such-flag"])
     assert ended.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_verb_is_there_and_a_job_has_a_file_of_its_own(name):
+    assert callable(VERBS[name].command())
+    files = {path.read_text().partition('main(["')[2].partition('"')[0] for path in JOB_FILES}
+    assert (name in files) == (VERBS[name].on_cluster or name == "ingest")
+
+
+@pytest.mark.parametrize("verb", ["train", "submit", "put", "doctor"])
+def test_a_help_text_imports_no_framework(verb):
+    code = (
+        "import sys\nfrom distkeras_grid.cli.main import main\n"
+        f"try: main([{verb!r}, '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('tensorflow', 'keras', 'pyspark') if name in sys.modules])"
+    )
+    # In a process of its own: here they may be imported already.
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines()[-1] == "[]"

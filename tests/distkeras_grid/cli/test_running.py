@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from distkeras_grid.cli.console import report
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
-from distkeras_grid.cli.log_format import report
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.running import run
 from distkeras_grid.errors import ImageError

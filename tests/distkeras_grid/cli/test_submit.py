@@ -44,7 +44,7 @@ def test_flags_before_the_job_are_ours_and_those_after_it_the_jobs():
     assert submission.name == "distkeras-grid evaluate"
     assert submission.master == "yarn"
     assert submission.arguments == [
-        *("evaluate", "distkeras_grid.cli.evaluate:main"),
+        "evaluate",
         *("--data", "hdfs:///predicted", "--master", "local"),
     ]
     assert Path(submission.program).name == "run_verb.py"
@@ -82,7 +82,7 @@ def test_what_runs_in_the_container_takes_the_format_of_its_lines():
     ended = subprocess.run(
         [
             *(sys.executable, str(run_verb.__file__), "evaluate"),
-            *("distkeras_grid.cli.evaluate:main", "--log-format", "json", "--no-such-flag"),
+            *("--log-format", "json", "--no-such-flag"),
         ],
         check=False,
         capture_output=True,

@@ -1,0 +1,89 @@
+"""The one table of verbs: the command line, the jobs, `submit` and the containers read it.
+
+A verb is imported when it runs, and by its name alone: that needs no installed metadata, which a
+container has not, and no import of what lies above the command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb of the command line.
+
+    Parameters
+    ----------
+    module : str
+        Has ``main`` and ``build_parser``.
+    description : str
+        One line of the help text.
+    on_cluster : bool, default False
+        Whether it is a Spark job, which `submit` can run on a cluster.
+    """
+
+    module: str
+    description: str
+    on_cluster: bool = False
+
+    def load(self) -> ModuleType:
+        """Import the module."""
+        return importlib.import_module(self.module)
+
+    def command(self) -> Callable[[Sequence[str]], int]:
+        """Import the module and return its ``main``."""
+        command: Callable[[Sequence[str]], int] = self.load().main
+        return command
+
+
+# In the order in which the help text names them.
+VERBS = {
+    "tile": Verb(
+        "data_prep.command",
+        "cut microscopy images into overlapping, rotated tiles (Parquet)",
+        on_cluster=True,
+    ),
+    "ingest": Verb(
+        "data_prep.ingest.command",
+        "bring Fashion-MNIST, CIFAR-10 or folders of images into Parquet",
+    ),
+    "train": Verb(
+        "distkeras_grid.cli.train", "train a Keras model on Spark workers", on_cluster=True
+    ),
+    "retrain": Verb(
+        "distkeras_grid.cli.retrain",
+        "train the last model of a folder of runs on what is new",
+        on_cluster=True,
+    ),
+    "predict": Verb(
+        "distkeras_grid.cli.predict", "add a model's predictions to a data set", on_cluster=True
+    ),
+    "evaluate": Verb(
+        "distkeras_grid.cli.evaluate", "compare predictions with labels", on_cluster=True
+    ),
+    "submit": Verb(
+        "distkeras_grid.cli.submit",
+        "run one of these, or a program of yours, on YARN or a standalone cluster",
+    ),
+    "status": Verb("distkeras_grid.cli.status", "tell the state of a submitted application"),
+    "cancel": Verb("distkeras_grid.cli.cancel", "stop a submitted application"),
+    "doctor": Verb(
+        "distkeras_grid.cli.doctor",
+        "check whether this cluster is ready for a training",
+        on_cluster=True,
+    ),
+    "put": Verb(
+        "distkeras_grid.cli.put", "copy files and folders to HDFS, without Java and Hadoop"
+    ),
+    "get": Verb(
+        "distkeras_grid.cli.get", "copy files and folders from HDFS, without Java and Hadoop"
+    ),
+    "ls": Verb("distkeras_grid.cli.ls", "list a directory on HDFS, without Java and Hadoop"),
+    "sandbox": Verb(
+        "distkeras_grid.cli.sandbox", "start and stop a real HDFS and YARN on this machine"
+    ),
+}
