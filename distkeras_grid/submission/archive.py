@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.progress import Bytes, Reporter
@@ -24,6 +23,7 @@ from distkeras_grid.submission.environment import (
     stdlib_members,
 )
 from distkeras_grid.submission.interpreter import private_libraries, relocatable, this_interpreter
+from distkeras_grid.submission.parallel_gzip import ParallelGzip
 
 # 1980, the oldest date that a wheel may have: the same content gives the same bytes.
 DATE = 315532800
@@ -152,9 +152,13 @@ def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], o
         Receives the number of bytes of each piece.
     """
     with (
-        gzip.GzipFile("", "wb", COMPRESSION, target, mtime=0) as compressed,
+        ParallelGzip(target, COMPRESSION) as compressed,
         tarfile.TarFile(
-            fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT, copybufsize=PIECE
+            # It writes, and asks where it is.
+            fileobj=cast("BinaryIO", compressed),
+            mode="w",
+            format=tarfile.GNU_FORMAT,
+            copybufsize=PIECE,
         ) as archive,
     ):
         for member in members:
