@@ -255,7 +255,13 @@ update_tiles(settings, spark=build_session("night", master="local[1]"))
 """
 
 
-@pytest.mark.parametrize("step", ["_update.json", "rename 2", "_dataset.json"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "rename 2",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("_update.json", "_dataset.json")),
+    ],
+)
 def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, cut, tmp_path):
     """Killed before a change is decided, while it is published, and before it is described."""
     update_tiles(settings, spark=spark)

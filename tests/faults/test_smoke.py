@@ -1,4 +1,4 @@
-"""What dies or fails in the middle of a run, on two local slots; `make test-faults` has more."""
+"""What dies or fails in the middle of a run, on two local slots; test_matrix.py has more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.faults.counting import (
     worker_pid,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow]
 
 ROWS, EPOCHS = 600, 30
 

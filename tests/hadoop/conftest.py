@@ -15,6 +15,7 @@ import pytest
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.cluster import Sandbox
+from distkeras_grid.sandbox.daemons import working_below
 from tests.cluster import JAVA_OPTIONS
 
 SPARK_HOME = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
@@ -22,9 +23,18 @@ SPARK_HOME = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union
 
 @dataclass(frozen=True)
 class Grid:
-    """A running sandbox, and how a user's shell sees it."""
+    """A running sandbox, and how a user's shell sees it.
+
+    Parameters
+    ----------
+    sandbox : Sandbox
+        It runs.
+    cache : Path
+        Keeps environment archives, by the packages that they hold, from one session to the next.
+    """
 
     sandbox: Sandbox
+    cache: Path
 
     @property
     def hdfs(self) -> str:
@@ -32,7 +42,13 @@ class Grid:
 
     def environment(self, **more: str) -> dict[str, str]:
         """A shell that has sourced the sandbox's environment.sh."""
-        return {**os.environ, "SPARK_HOME": str(SPARK_HOME), **self.sandbox.environment(), **more}
+        return {
+            **os.environ,
+            "SPARK_HOME": str(SPARK_HOME),
+            "XDG_CACHE_HOME": str(self.cache),
+            **self.sandbox.environment(),
+            **more,
+        }
 
     def run(
         self, *command: str, timeout: float = 300.0, cwd: Path | None = None, **environment: str
@@ -79,7 +95,13 @@ def hadoop_jars() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def grid(hadoop_jars: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
+def grid(
+    hadoop_jars: list[str], project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grid]:
     """A sandbox with two DataNodes for all tests that do not break it."""
-    with Sandbox(tmp_path_factory.mktemp("sandbox"), datanodes=2, memory_mb=10240) as sandbox:
-        yield Grid(sandbox)
+    root = tmp_path_factory.mktemp("sandbox")
+    with Sandbox(root, datanodes=2, memory_mb=10240) as sandbox:
+        yield Grid(sandbox, project / "build" / "tests")
+    # It leaves no daemon and no container behind; the ports are looked at in test_sandbox.py.
+    assert not sandbox.running()
+    assert not working_below(root)

@@ -12,11 +12,13 @@ import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.sandbox import main
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
 from distkeras_grid.sandbox.class_path import JARS, fetch
 from distkeras_grid.sandbox.cluster import Sandbox
 from distkeras_grid.sandbox.daemons import working_below
+from tests.hadoop.conftest import Grid
 
 pytestmark = [pytest.mark.hadoop]
 
@@ -27,6 +29,7 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.full
 def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
     hadoop_jars: list[str], tmp_path: Path
 ) -> None:
@@ -76,12 +79,18 @@ def test_a_port_that_is_taken_is_an_error_with_the_log_and_nothing_stays(
     assert not working_below(tmp_path)
 
 
-def test_the_commands_read_well(grid_cli_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from distkeras_grid.cli.sandbox import main
-
-    folder = ("--folder", str(grid_cli_folder))
-    assert main(["status", *folder]) == ExitCode.CLUSTER
+def test_the_status_of_one_that_runs_and_of_none(
+    grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--folder", str(tmp_path)]) == ExitCode.CLUSTER
     assert "There is no sandbox in" in capsys.readouterr().err
+    assert main(["status", "--folder", str(grid.sandbox.layout.root)]) == ExitCode.OK
+    assert "source " in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_the_commands_read_well(grid_cli_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ("--folder", str(grid_cli_folder))
     assert main(["start", *folder, "--memory", "2048"]) == ExitCode.OK
     try:
         assert "ready: a file was written and read, a container ran" in capsys.readouterr().out

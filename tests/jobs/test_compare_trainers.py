@@ -44,6 +44,7 @@ def call(project, *flags):
     )
 
 
+@pytest.mark.full
 def test_from_idx_files_to_the_page_and_on_from_there(project, fashion, tmp_path):
     study = tmp_path / "study"
     flags = ("--fashion-mnist", fashion, "--output", study, "--rows", 200, "--batches", 16)
