@@ -100,6 +100,10 @@ class Relay:
         with self._lock:
             self._faults += faults
 
+    def release(self) -> None:
+        """Let go what is held."""
+        self._released.set()
+
     def cut(self, act: Act = "close") -> None:
         """Break all connections now."""
         with self._lock:

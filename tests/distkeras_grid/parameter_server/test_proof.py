@@ -50,7 +50,13 @@ FAULTS = {
         Fault(Exchanged, "close", NTH, SEAT, after=9),
     ],
 }
-TAKE_OVER = "a newer attempt while the older one waits for its reply"
+#: A newer attempt takes the seat: the older one's reply is lost, or its commit is still on the way.
+TAKE_OVERS = {
+    "taken over after the fold": Fault(Exchanged, "swallow", NTH, SEAT),
+    "taken over before the commit arrives": Fault(WindowCommit, "hold", NTH, SEAT, seconds=30),
+}
+#: Rules whose workers keep their own weights when a reply was lost.
+KEEP_OWN = ("sequential", "member", "elastic", "elastic_momentum", "elastic_round")
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Told:
     seat: int
     commit: WindowCommit
     payload: np.ndarray
+    reply: np.ndarray | None = None
 
 
 @dataclass
@@ -96,6 +103,7 @@ class Worker:
     def exchange(self, told, tools):
         reply = self.before
         answer = self.client.exchange(told.commit, told.payload.copy(), reply)
+        told.reply = reply.copy()
         self.sequence += 1
         if self.rule.steps_on_workers:
             self.catch_up(answer.version)
@@ -123,7 +131,7 @@ def started(bench, rule, tools, addresses, **how):
     return [Worker(*entry) for entry in zip(clients, [rule] * 2, range(2), starts, strict=True)]
 
 
-def play(bench, rule, tools, relay, how, take_over=False):
+def play(bench, rule, tools, relay, how, fault):
     """Train with two workers, one of them behind the relay; return the script and the workers."""
     workers = started(bench, rule, tools, [bench.address, relay.address], **how)
     turns = [[seat] for seat in ORDER]
@@ -133,11 +141,10 @@ def play(bench, rule, tools, relay, how, take_over=False):
     for turn in turns:
         told = [workers[seat].propose(tools) for seat in turn]
         count += SEAT in turn
-        script.events.append(told)
-        if take_over and SEAT in turn and count == NTH:
-            workers[SEAT] = succeed(bench, rule, tools, relay, how, workers, told)
-            script.events.append(SEAT)
+        if fault in TAKE_OVERS and SEAT in turn and count == NTH:
+            take_over(bench, rule, tools, relay, how, workers, told, script)
             continue
+        script.events.append(told)
         results = tools.in_threads(
             *(lambda w=workers[each.seat], t=each: w.exchange(t, tools) for each in told)
         )
@@ -145,26 +152,39 @@ def play(bench, rule, tools, relay, how, take_over=False):
     return script, workers
 
 
-def succeed(bench, rule, tools, relay, how, workers, told):
-    """Let a newer attempt take a seat whose reply is lost, while the older one waits for it."""
-    old = []
+def take_over(bench, rule, tools, relay, how, workers, told, script):
+    """Let a newer attempt take a seat while the older one waits for its reply."""
+    fenced = []
 
     def exchange(each):
-        old.extend(tools.in_threads(lambda: workers[each.seat].exchange(each, tools)))
+        (error,) = tools.in_threads(lambda: workers[each.seat].exchange(each, tools))
+        if error is not None:
+            fenced.append(error)
 
     threads = [threading.Thread(target=exchange, args=(each,)) for each in told]
     for thread in threads:
         thread.start()
     tools.wait_until(lambda: len(relay.struck) == 1)
+    folded = relay.struck[0].kind is Exchanged
+    if folded:
+        script.events.append(told)
     client = bench.worker(SEAT, attempt=1, **how)
     newer = Worker(client, rule, SEAT, client.ready(500, 5))
-    relay.cut()
+    script.events.append(SEAT)
+    relay.release()
+    if folded:
+        relay.cut()
+    else:
+        # The older attempt's commit arrives now, over a connection that never broke.
+        tools.wait_until(lambda: len(fenced) == 1, 10)
+        again = newer.propose(tools)
+        script.events.append([again, *(each for each in told if each.seat != SEAT)])
+        newer.exchange(again, tools)
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
-    # The older attempt came back to a seat that is taken.
-    assert sum(isinstance(each, FencedError) for each in old) == 1
-    return newer
+    assert [type(error) for error in fenced] == [FencedError]
+    workers[SEAT] = newer
 
 
 def replay(bench, script, tools, rule, how):
@@ -183,6 +203,8 @@ def replay(bench, script, tools, rule, how):
                 gradient = np.empty_like(reply)
                 workers[0].client.fetch_step(answer.version - 1, gradient)
                 workers[0].seen.append(gradient)
+            if not rule.empty_reply and rule.name not in KEEP_OWN and each.reply is not None:
+                np.testing.assert_array_equal(each.reply.view(np.uint32), reply.view(np.uint32))
 
         results = tools.in_threads(*(lambda e=each: send(e) for each in event))
         assert results == [None] * len(event), results
@@ -191,8 +213,8 @@ def replay(bench, script, tools, rule, how):
 
 @pytest.mark.parametrize(
     ("fault", "compression"),
-    [(fault, None) for fault in [*FAULTS, TAKE_OVER]]
-    + [("sent and answered in vain", "dgc"), (TAKE_OVER, "dgc")],
+    [(fault, None) for fault in [*FAULTS, *TAKE_OVERS]]
+    + [(fault, "dgc") for fault in ("sent and answered in vain", *TAKE_OVERS)],
 )
 @pytest.mark.parametrize("name", RULES)
 def test_the_center_is_that_of_a_sequential_replay(serve, tools, name, fault, compression):
@@ -203,10 +225,10 @@ def test_the_center_is_that_of_a_sequential_replay(serve, tools, name, fault, co
         "rule": {"name": name, "parameters": rule.parameters()},
         "compression": compression,
     }
-    bench, take_over = serve(**settings), fault == TAKE_OVER
-    faults = [Fault(Exchanged, "swallow", NTH, SEAT)] if take_over else FAULTS[fault]
+    bench = serve(**settings)
+    faults = [TAKE_OVERS[fault]] if fault in TAKE_OVERS else FAULTS[fault]
     with Relay(bench.address, *faults) as relay:
-        script, workers = play(bench, rule, tools, relay, how, take_over)
+        script, workers = play(bench, rule, tools, relay, how, fault)
         assert len(relay.struck) == len(faults)
     driver = bench.driver()
     told, center = driver.poll(5), driver.center()
