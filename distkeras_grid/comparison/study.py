@@ -19,6 +19,7 @@ from distkeras_grid.comparison.results import Results
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.errors import ConfigurationError, NonFiniteLossError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
 
 # No run of `fit` in a comparison is expected to take as long.
@@ -250,7 +251,7 @@ def _train(cell: Cell, data: Data, regime: Regime) -> Measured:
         first,
         end if regime.epochs > 1 else first,
         trainer.run["start_up_seconds"],
-        trainer.run["communication_window"],
+        RunSpec.from_json(trainer.run["spec"]).schedule.window,
     )
 
 

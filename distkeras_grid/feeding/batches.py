@@ -15,6 +15,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from distkeras_grid.spec import ScheduleSpec
+
 # Batches in a block where the window is an epoch: a block's rows are in memory at once.
 BLOCK_STEPS = 32
 
@@ -38,6 +40,36 @@ class Window:
     epoch: int
     window: int
     blocks: tuple[NDArray[np.int64], ...]
+
+
+def seat_windows(
+    schedule: ScheduleSpec, rows: int, seat: int, start_sequence: int = 0
+) -> Iterator[Window]:
+    """Yield the windows of a seat, as a run's schedule says; see `windows`.
+
+    Parameters
+    ----------
+    schedule : ScheduleSpec
+        The run's.
+    rows : int
+        Rows of the seat.
+    seat : int
+        Which one.
+    start_sequence : int, default 0
+        The first window to yield.
+    """
+    return windows(
+        rows,
+        schedule.batch_size,
+        schedule.window,
+        schedule.epochs,
+        seed=schedule.seed,
+        seat=seat,
+        shuffle=schedule.shuffle,
+        start_sequence=start_sequence,
+        epochs_per_window=schedule.epochs_per_window,
+        bootstrap=schedule.bootstrap,
+    )
 
 
 def windows(

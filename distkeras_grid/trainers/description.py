@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections import defaultdict
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,14 @@ from distkeras_grid.engine.local_steps import is_plain_sgd
 from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
 from distkeras_grid.spark.seats import largest_seat
-from distkeras_grid.trainers.arguments import plain
-from distkeras_grid.trainers.compressing import describe_compression
 from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.history import History
-    from distkeras_grid.parameter_server.settings import ServerSettings
     from distkeras_grid.rules import Rule
-    from distkeras_grid.spark.dataframes import Columns
-    from distkeras_grid.spec import RunSpec
+    from distkeras_grid.spec import OptimizerState, RunSpec, StatisticsSource
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.request import TrainRequest
 
@@ -35,54 +31,29 @@ SAVES_BELOW = 0.9
 
 
 def describe_run(
-    trainer: Trainer,
-    request: TrainRequest,
-    settings: ServerSettings,
-    plan: Mapping[str, Any],
-    columns: Columns,
-    master: str,
+    run: str, spec: RunSpec, rule: Rule, request: TrainRequest, master: str
 ) -> dict[str, Any]:
     """Return what a run is, as JSON values.
 
     Parameters
     ----------
-    trainer : Trainer
-        Who trains.
+    run : str
+        Its name.
+    spec : RunSpec
+        The run; stands under ``spec``, from which `RunSpec.from_json` builds it again.
+    rule : Rule
+        Its update rule.
     request : TrainRequest
-        What was asked for.
-    settings : ServerSettings
-        What the server is told.
-    plan : mapping
-        What the workers are told, by the names of `WorkerPlan`.
-    columns : Columns
-        What is read of the data.
+        What ``train`` was asked for.
     master : str
         Spark's.
     """
     return {
-        "trainer": type(trainer).__name__,
-        "run": settings.run,
+        "run": run,
         "master": master,
-        "rule": settings.spec.rule.to_json(),
-        "arguments": plain(trainer.arguments()),
-        "num_workers": settings.seats,
-        "batch_size": trainer.batch_size,
-        "communication_window": plan["window"]
-        or ("epoch" if plan["epochs_per_window"] == 1 else "once"),
-        "num_epoch": trainer.num_epoch,
-        "shuffle": request.shuffle,
-        "seed": request.seed,
-        "jit": trainer.jit,
-        "compression": describe_compression(trainer.compression),
-        **policies(trainer, settings.build_rule(), settings.seats),
-        "compile": plan["compile_settings"],
-        "data": request.data if isinstance(request.data, str) else "DataFrame",
-        "rows": settings.rows,
-        "features": [{"name": field.name, **field.to_metadata()} for field in columns.features],
-        "labels": [label.name for label in columns.labels],
-        "trainable_size": settings.trainable_size,
-        "statistics_size": settings.spec.layout.statistics_size,
-        "slots_size": settings.spec.layout.slots_size,
+        "spec": spec.to_json(),
+        **policies(spec.algorithm.optimizer_state, spec.algorithm.statistics, rule, spec.workers),
+        "callbacks": [described_callback(callback) for callback in request.callbacks],
         "versions": {
             "python": platform.python_version(),
             **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
@@ -90,13 +61,36 @@ def describe_run(
     }
 
 
-def policies(trainer: Trainer, rule: Rule, workers: int) -> dict[str, str]:
+def described_callback(callback: Any) -> dict[str, Any]:
+    """Return the class of a callback and its settings that are plain values.
+
+    Examples
+    --------
+    >>> class Stop:
+    ...     def __init__(self):
+    ...         self.patience, self._epochs, self.model = 3, 0, object()
+    >>> described_callback(Stop())["arguments"]
+    {'patience': 3}
+    """
+    kind = type(callback)
+    plain_values = {
+        name: value
+        for name, value in sorted(vars(callback).items())
+        if not name.startswith("_")
+        and (isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)))
+    }
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain_values}
+
+
+def policies(
+    optimizer_state: OptimizerState, statistics: StatisticsSource, rule: Rule, workers: int
+) -> dict[str, str]:
     """Return what becomes of what no gradient moves, as the history tells it.
 
     Parameters
     ----------
-    trainer : Trainer
-        Who trains.
+    optimizer_state, statistics : str
+        As the trainer was asked.
     rule : Rule
         The update rule.
     workers : int
@@ -109,10 +103,10 @@ def policies(trainer: Trainer, rule: Rule, workers: int) -> dict[str, str]:
         ``statistics``: those of batch normalization: "average" over the workers, each one's or the
         only one's "own", or "recalibrate", measured when training is over.
     """
-    own = trainer.statistics == "average" and (rule.separate or workers == 1)
+    own = statistics == "average" and (rule.separate or workers == 1)
     return {
-        "optimizer_state": "same" if rule.steps_on_workers else trainer.optimizer_state,
-        "statistics": "own" if own else trainer.statistics,
+        "optimizer_state": "same" if rule.steps_on_workers else optimizer_state,
+        "statistics": "own" if own else statistics,
     }
 
 

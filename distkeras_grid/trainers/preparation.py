@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.process import ServerProcess
-from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal, largest_seat
@@ -31,7 +31,7 @@ from distkeras_grid.trainers.description import (
     describe_run,
 )
 from distkeras_grid.trainers.recalibration import recalibrate
-from distkeras_grid.trainers.run import Run, RunLimits
+from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.trainers.specification import run_spec
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
@@ -52,20 +52,22 @@ class PreparedRun:
 
     Parameters
     ----------
+    settings : ServerSettings
+        What the server is told: the run, and where to listen.
     dealt : DataFrame
         The rows, one partition a worker.
     model : keras.Model
         The driver's copy, compiled; it is what the user gets in the end.
+    archive : bytes
+        The same model as workers get it.
+    custom_objects : mapping of str to object
+        The user's own classes and functions.
     center : ndarray
         The initial weights.
-    settings : ServerSettings
-        What the server is told.
-    plan : callable
-        Gives the workers' plan for the server's address and the workers' key.
     observer : EpochObserver
         Acts at each epoch's end.
-    limits : RunLimits
-        What the run may take.
+    network : callable
+        Gives the `NetworkNeed` for the measured ``window_seconds``.
     history : History
         Filled while the run goes on.
     description : dict
@@ -74,54 +76,66 @@ class PreparedRun:
         Said before the run starts.
     began : float
         When the preparation began, Unix seconds.
-    recalibrates : bool
-        Whether batch normalization's statistics are measured anew in the end.
     centers : list of ndarray
-        Of all seats when the run has ended, where each has its own; else empty.
+        The centers of all workers when the run has ended, where each has its own; else empty.
     """
 
+    settings: ServerSettings
     dealt: DataFrame
     model: keras.Model
+    archive: bytes
+    custom_objects: Mapping[str, Any]
     center: Vector
-    settings: ServerSettings
-    plan: partial[WorkerPlan]
     observer: EpochObserver
-    limits: RunLimits
+    network: Callable[..., NetworkNeed]
     history: History
     description: dict[str, Any]
     notes: Sequence[str]
     began: float
-    recalibrates: bool
     centers: list[Vector] = field(default_factory=list)
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run as a value."""
+        return self.settings.spec
+
+    def plan(self, address: ServerAddress, key: bytes) -> WorkerPlan:
+        """Return what the workers are told, once the server listens; `key` is theirs."""
+        return WorkerPlan(
+            run=self.settings.run,
+            spec=self.spec,
+            key=key,
+            address=address,
+            model=self.archive,
+            custom_objects=self.custom_objects,
+        )
 
     def execute(self, progress: RunProgress) -> keras.Model:
         """Run to the end, showing progress, and return the trained model."""
-        key = new_key()
+        key, spec = new_key(), self.spec
         progress.update(
-            total_samples=self.limits.rows * self.limits.epochs,
-            epochs=self.limits.epochs,
-            workers=self.limits.workers,
+            total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers
         )
         for note in self.notes:
             progress.note(note)
         with ServerProcess(self.settings, self.center, key) as server:
             if moved := port_note(self.settings.port, server.address.port):
                 progress.note(moved)
-            plan = self.plan(address=server.address, key=workers_key(key))
+            plan = self.plan(server.address, workers_key(key))
             launch = Launch(
                 self.dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run
             )
-            run = Run(server, launch, self.limits, self.history, progress, self.observer)
+            run = Run(server, launch, spec, self.history, progress, self.observer, self.network)
             rate = self.observer.begin().learning_rate
             if rate is not None:
                 server.command(learning_rate=rate)
             center, summaries = run.execute()
-            if self.settings.build_rule().separate:
-                self.centers = [server.center(seat=n) for n in range(self.settings.seats)]
-        if self.settings.compression:
-            progress.note(compression_sentence(self.history, self.settings.size))
+            if plan.rule.separate:
+                self.centers = [server.center(seat=number) for number in range(spec.workers)]
+        if spec.compression:
+            progress.note(compression_sentence(self.history, spec.size))
         self.observer.end(center)
-        if self.recalibrates:
+        if spec.algorithm.statistics == "recalibrate":
             self._recalibrate(plan, progress)
         self._describe(summaries)
         return self.model
@@ -134,7 +148,7 @@ class PreparedRun:
                 "All is trained, but the statistics of batch normalization stay the workers' "
                 f"averages: {error}"
             )
-            averaged = "own" if self.limits.workers == 1 else "average"
+            averaged = "own" if self.spec.workers == 1 else "average"
             for told in (self.description, self.history.params):
                 told["statistics"] = averaged
 
@@ -182,7 +196,6 @@ def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Pr
 def _lay_out(
     trainer: Trainer, request: TrainRequest, checked: Checked, began: float
 ) -> PreparedRun:
-    summary, workers = checked.summary, checked.workers
     history = History()
     observer = EpochObserver(
         checked.model,
@@ -194,35 +207,27 @@ def _lay_out(
     )
     spec = run_spec(trainer, request, checked, shows_center=observer.needs_center)
     settings = _settings(checked, spec)
-    plan = _plan(trainer, request, checked, settings.run)
-    master = str(checked.spark.sparkContext.master)
-    description = describe_run(trainer, request, settings, plan.keywords, checked.columns, master)
+    description = describe_run(
+        settings.run, spec, checked.rule, request, str(checked.spark.sparkContext.master)
+    )
     history.params.update(description)
     return PreparedRun(
+        settings=settings,
         dealt=deal(
             checked.frame,
             checked.columns,
-            summary,
-            workers,
-            shuffle=request.shuffle,
-            seed=request.seed,
-            copies=trainer.seats_hold != "partition",
+            checked.summary,
+            spec.workers,
+            shuffle=spec.schedule.shuffle,
+            seed=spec.schedule.seed,
+            copies=spec.data.share != "partition",
         ),
         model=checked.model,
+        archive=model_to_bytes(checked.model),
+        custom_objects=trainer.custom_objects,
         center=get_flat_weights(checked.model, checked.layout),
-        settings=settings,
-        plan=plan,
         observer=observer,
-        limits=RunLimits(
-            workers=workers,
-            rows=spec.rows,
-            epochs=trainer.num_epoch,
-            needed=spec.quorum_of(workers),
-            start_timeout=trainer.start_timeout,
-            silence_timeout=None if trainer.synchronous else trainer.round_timeout,
-            shows_center=observer.needs_center,
-            network=_network(trainer, checked),
-        ),
+        network=_network(trainer, checked),
         history=history,
         description=description,
         notes=[
@@ -232,14 +237,13 @@ def _lay_out(
                 checked.model,
                 checked.window,
                 checked.rows,
-                workers,
+                spec.workers,
             ),
             *announce_run(spec, checked.rule, checked.window),
             *compression_notes(trainer.compression, trainer.num_epoch),
             *checked.warnings,
         ],
         began=began,
-        recalibrates=trainer.statistics == "recalibrate",
     )
 
 
@@ -253,40 +257,6 @@ def _settings(checked: Checked, spec: RunSpec) -> ServerSettings:
         advertised_host=place.advertised_host,
         port=place.port,
         port_retries=place.port_retries,
-    )
-
-
-def _plan(
-    trainer: Trainer, request: TrainRequest, checked: Checked, run: str
-) -> partial[WorkerPlan]:
-    """Return what the workers are told, but for what is only known once the server runs."""
-    conf = checked.spark.sparkContext.getConf()
-    return partial(
-        WorkerPlan,
-        run=run,
-        rule=checked.rule,
-        size=checked.layout.size,
-        model=model_to_bytes(checked.model),
-        compile_settings=checked.compile_settings.to_json(),
-        custom_objects=trainer.custom_objects,
-        features=checked.columns.features,
-        labels=tuple(label.name for label in checked.columns.labels),
-        batch_size=trainer.batch_size,
-        window=checked.window.batches,
-        epochs_per_window=trainer.num_epoch if checked.window.once else 1,
-        epochs=trainer.num_epoch,
-        seed=request.seed,
-        workers=checked.workers,
-        shuffle=request.shuffle,
-        bootstrap=trainer.seats_hold == "bootstrap",
-        own_start=trainer.own_start,
-        class_weight=request.class_weight,
-        jit=trainer.jit,
-        threads=int(conf.get("spark.task.cpus", "1") or 1),
-        timeout=trainer.start_timeout,
-        gpu_sharing=trainer.gpu_sharing,
-        compression=trainer.compression,
-        optimizer_state=trainer.optimizer_state,
     )
 
 

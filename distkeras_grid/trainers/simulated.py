@@ -172,7 +172,7 @@ def simulate(
             "num_epoch": trainer.num_epoch,
             "compile": settings.to_json(),
             "compression": describe_compression(trainer.compression),
-            **policies(trainer, plan.rule, cluster.workers),
+            **policies(trainer.optimizer_state, trainer.statistics, plan.rule, cluster.workers),
         },
         stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
     )

@@ -7,15 +7,14 @@ workers whose weights differ. One forward pass over all rows gives those of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import GridError
+from distkeras_grid.feeding.batches import seat_windows
 from distkeras_grid.worker.task import (
     WorkerPlan,
     build_engine,
     prepare_worker_process,
-    seat_windows,
 )
 
 if TYPE_CHECKING:
@@ -52,16 +51,16 @@ def measure_statistics(
     if context is None:
         raise GridError("measure_statistics runs inside a Spark task only.")
     seat = context.partitionId()
-    with Spool(plan.features, plan.labels) as spool:
+    with Spool(plan.features, plan.spec.data.labels) as spool:
         for batch in batches:
             spool.append(batch)
         spool.seal()
         if spool.rows == 0:
             return
-        prepare_worker_process(plan)
+        prepare_worker_process(plan.spec)
         engine = build_engine(plan, seat)
-        once = replace(plan, epochs=1, epochs_per_window=1)
-        windows = seat_windows(once, spool.rows, seat)
+        once = plan.spec.change(epochs=1, epochs_per_window=1)
+        windows = seat_windows(once.schedule, spool.rows, seat)
         blocks = (block for window in windows for block in gather(spool, window, None))
         rows, sums = engine.measure_statistics(blocks)
     yield pa.RecordBatch.from_pydict({"rows": pa.array([rows]), "sums": [sums.tobytes()]})

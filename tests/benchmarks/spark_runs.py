@@ -22,6 +22,7 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.session import build_session
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.preparation import PreparedRun, prepare
 from distkeras_grid.trainers.request import TrainRequest
 from distkeras_grid.trainers.run import Run
@@ -178,15 +179,13 @@ class SnapshotServer(ServerProcess):
 def _execute(prepared: PreparedRun) -> list[Vector]:
     """Do what `PreparedRun.execute` does, with a server that keeps its snapshots."""
     key = new_key()
-    limits = prepared.limits
     with SnapshotServer(prepared.settings, prepared.center, key) as server:
         plan = prepared.plan(address=server.address, key=workers_key(key))
         task = partial(run_worker, plan)
         launch = Launch(prepared.dealt, task, SUMMARY_SCHEMA, prepared.settings.run)
         silent = run_progress(SILENT)
-        _, summaries = Run(
-            server, launch, limits, prepared.history, silent, prepared.observer
-        ).execute()
+        parts = (prepared.history, silent, prepared.observer, prepared.network)
+        _, summaries = Run(server, launch, prepared.spec, *parts).execute()
         prepared.description["workers"] = summaries
         return server.centers
 
@@ -197,7 +196,7 @@ def _trained(
     first = min(record.started for record in history.records)
     last = max(record.folded_at for record in history.records)
     return Trained(
-        window=run["communication_window"],
+        window=RunSpec.from_json(run["spec"]).schedule.communication_window,
         epoch_seconds=(last - first) / epochs,
         start_seconds=first - began,
         return_seconds=ended - last,

@@ -118,7 +118,7 @@ def test_a_tiled_data_set_is_trained_on_in_containers(
     run = read(files, f"{trained}/run.json")
     assert run["master"] == "yarn"
     assert [worker["worker"] for worker in run["workers"]] == [0, 1]
-    assert run["samples"] == run["rows"]
+    assert run["samples"] == run["spec"]["schedule"]["rows"]
 
 
 def test_in_client_mode_the_output_is_seen_and_executors_have_the_shipped_python(

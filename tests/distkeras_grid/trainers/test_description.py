@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from distkeras_grid.history import History
@@ -69,19 +67,19 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     assert second == "window 2 instead of 32"
 
 
-def asked(**policies):
-    return SimpleNamespace(**{"optimizer_state": "keep", "statistics": "average", **policies})
+def told(rule, workers, optimizer_state="keep", statistics="average"):
+    return policies(optimizer_state, statistics, rule, workers)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_statistics_that_were_measured_are_told(workers):
-    told = policies(asked(statistics="recalibrate"), AveragingRule(), workers)
-    assert told == {"optimizer_state": "keep", "statistics": "recalibrate"}
+    found = told(AveragingRule(), workers, statistics="recalibrate")
+    assert found == {"optimizer_state": "keep", "statistics": "recalibrate"}
 
 
 def test_averaged_states_are_told():
-    told = policies(asked(optimizer_state="average"), AveragingRule(), 2)
-    assert told == {"optimizer_state": "average", "statistics": "average"}
+    found = told(AveragingRule(), 2, optimizer_state="average")
+    assert found == {"optimizer_state": "average", "statistics": "average"}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +92,8 @@ def test_averaged_states_are_told():
     ],
 )
 def test_both_policies_are_told(rule, workers, state, statistics):
-    told = policies(asked(optimizer_state="reset"), rule, workers)
-    assert told == {"optimizer_state": state, "statistics": statistics}
+    found = told(rule, workers, optimizer_state="reset")
+    assert found == {"optimizer_state": state, "statistics": statistics}
 
 
 @pytest.mark.parametrize(("pause", "share", "word"), [(0.01, "1%", "hardly"), (1.0, "47%", "paid")])

@@ -17,7 +17,8 @@ from distkeras_grid.errors import (
     UnknownArgumentError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.rules import RULES, build_rule
+from distkeras_grid.rules import RULES, build_rule, compression_of
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.saved_run import load
 
@@ -169,7 +170,7 @@ def test_every_trainer_folds_every_sample_and_learns(frame, arrays, name):
     assert trainer.history.samples == 6 * ROWS
     assert sorted({record.worker for record in trainer.history.records}) == [0, 1]
     assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
-    assert build_rule(**trainer.run["rule"]).name in RULES
+    assert build_rule(**trainer.run["spec"]["algorithm"]["rule"]).name in RULES
 
 
 def test_downpour_with_adagrad_on_the_server_learns(frame, arrays):
@@ -183,7 +184,7 @@ def test_downpour_with_adagrad_on_the_server_learns(frame, arrays):
         batch_size=8,
         num_epoch=4,
     )
-    assert trainer.run["communication_window"] == 1
+    assert trainer.run["spec"]["schedule"]["window"] == 1
     assert trainer.history.samples == 4 * ROWS
     assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
 
@@ -225,10 +226,8 @@ def test_exchanges_of_the_largest_changes_are_fewer_bytes_and_train_as_well(
     record, other = trainer.history.records[0], plain.history.records[0]
     # 5 + 3 numbers of the kernels, 11 biases.
     assert other.bytes_up - record.bytes_up == pytest.approx(vector - 8 * 19, abs=20)
-    assert trainer.run["compression"] == {
-        **{"name": "dgc", "sparsity": 0.9, "momentum": momentum},
-        **{"warm_up_epochs": 0, "clip_norm": None},
-    }
+    spec = RunSpec.from_json(trainer.run["spec"])
+    assert compression_of(spec.exchange.compression) == compression
     told = capsys.readouterr().err
     assert "compression holds back 90% of each change" in told
     assert "compression moved" in told
@@ -553,7 +552,10 @@ def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
         train={"callbacks": [stop]},
     )
     assert len(trainer.history.epoch_records) == 2
-    assert trainer.history.samples < ROWS * 500
+    # All that is told ends with the epoch in which the callback stopped.
+    last = trainer.history.epoch_records[-1]
+    assert trainer.history.samples == last.samples < ROWS * 500
+    assert max(record.version for record in trainer.history.records) == last.version
     np.testing.assert_array_equal(weights(trainer.model), stop.kept)
 
 
@@ -619,8 +621,8 @@ def test_save_and_load_keep_model_history_and_run_together(frame, tmp_path):
     saved = load(uri)
     np.testing.assert_array_equal(weights(saved.model), weights(trainer.model))
     assert saved.history.records == trainer.history.records
-    assert saved.run["trainer"] == "ADAG"
-    assert saved.run["rows"] == ROWS
+    assert saved.run["spec"]["algorithm"]["trainer"] == "ADAG"
+    assert saved.run["spec"]["schedule"]["rows"] == ROWS
     json.dumps(saved.run)
     with pytest.raises(OutputExistsError, match="run"):
         trainer.save(uri)

@@ -1,0 +1,278 @@
+"""The driver's mind of a run: its deadlines and its endings, without clock, thread or socket.
+
+`RunWatch` is told what the server and the workers' job are seen to do, and when. It answers with
+what to do about it: start a silent worker's task again, end the run well, or end it with an error.
+`distkeras_grid.trainers.run.Run` looks and acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from distkeras_grid.errors import ClusterError, GridError, StartTimeoutError, TrainingError
+from distkeras_grid.parameter_server.messages import SeatStatus
+from distkeras_grid.spec import RunSpec
+
+# What nobody does in a seat that waits for its first worker, or for another one.
+MISSING = ("absent", "lost")
+
+# A worker whose windows take longer than usual is not silent: so many windows it may be.
+SILENT_WINDOWS = 20
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """The server's state was read, and all events up to it were recorded.
+
+    Parameters
+    ----------
+    workers : tuple of SeatStatus
+        Every worker as the server sees it.
+    version : int
+        Folds so far.
+    folded, recorded : int
+        Rows that the server has folded, and those in the history.
+    job_ended : bool
+        Whether Spark's job had ended before the server was asked.
+    """
+
+    workers: tuple[SeatStatus, ...]
+    version: int
+    folded: int
+    recorded: int
+    job_ended: bool = False
+
+
+class WindowMeasured(msgspec.Struct, frozen=True):
+    """A worker has measured how long a window of its own takes.
+
+    Parameters
+    ----------
+    worker : int
+        Which one.
+    seconds : float
+        How long.
+    """
+
+    worker: int
+    seconds: float
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """A callback has ended the training."""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """All is trained: fetch the center, and end the job."""
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """Have Spark start a worker's task again.
+
+    Parameters
+    ----------
+    worker, attempt : int
+        The worker, and the attempt to kill.
+    seconds : float
+        How long nothing was heard of it.
+    """
+
+    worker: int
+    attempt: int
+    seconds: float
+
+
+class AllMeasured(msgspec.Struct, frozen=True):
+    """Every worker has measured its window.
+
+    Parameters
+    ----------
+    seconds : float
+        The mean.
+    """
+
+    seconds: float
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """End the run with an error.
+
+    Parameters
+    ----------
+    error : GridError
+        The error; where the job has ended and gives a reason, that one goes before it.
+    """
+
+    error: GridError
+
+
+WatchEvent: TypeAlias = Looked | WindowMeasured | Stopped
+WatchAction: TypeAlias = Finish | Restart | AllMeasured | Fail
+
+
+class RunWatch:
+    """Deadlines and endings of one run.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+    synchronous : bool, default False
+        Whether the server watches over silent workers itself, by its rounds.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether a callback has ended the training.
+
+    Examples
+    --------
+    >>> from distkeras_grid.spec import AlgorithmSpec, LayoutSpec, RuleSpec, ScheduleSpec
+    >>> spec = RunSpec(
+    ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="downpour")),
+    ...     layout=LayoutSpec(trainable_size=1),
+    ...     schedule=ScheduleSpec(rows=10),
+    ... )
+    >>> watch = RunWatch(spec)
+    >>> running = SeatStatus(0, 7, "running", 10, 5)
+    >>> watch.handle(Looked((running,), 1, 5, 5), now=0.0)
+    []
+    >>> watch.handle(Looked((running,), 1, 5, 5), now=601.0)
+    [Restart(worker=0, attempt=7, seconds=601.0)]
+    >>> finished = SeatStatus(0, 8, "finished", 10, 10)
+    >>> watch.handle(Looked((finished,), 2, 10, 10), now=602.0)
+    [Finish()]
+    """
+
+    def __init__(self, spec: RunSpec, *, synchronous: bool = False) -> None:
+        self._spec = spec
+        self._synchronous = synchronous
+        self.stopped = False
+        self._missing_since: float | None = None
+        self._window_seconds: dict[int, float] = {}
+        # Of each worker: what the server last said of it, and since when it says so.
+        self._heard: dict[int, tuple[SeatStatus, float]] = {}
+
+    @property
+    def needed(self) -> int:
+        """Workers that must finish; the windows of the others are dropped when these have."""
+        return self._spec.quorum_of(self._spec.workers)
+
+    def handle(self, event: WatchEvent, now: float) -> list[WatchAction]:
+        """Take in what was seen; return what to do.
+
+        Parameters
+        ----------
+        event : Looked, WindowMeasured or Stopped
+            What was seen.
+        now : float
+            When, on a clock that never goes back [s].
+        """
+        if isinstance(event, WindowMeasured):
+            return self._measured(event)
+        if isinstance(event, Stopped):
+            self.stopped = True
+            return [Finish()]
+        return self._looked(event, now)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return all that it remembers, as JSON values; times stay those of the given clock."""
+        heard = [[msgspec.to_builtins(seat), since] for seat, since in self._heard.values()]
+        return {
+            "stopped": self.stopped,
+            "missing_since": self._missing_since,
+            "window_seconds": [list(item) for item in self._window_seconds.items()],
+            "heard": heard,
+        }
+
+    @classmethod
+    def from_state(
+        cls, spec: RunSpec, state: Mapping[str, Any], *, synchronous: bool = False
+    ) -> Self:
+        """Build the watch that `to_state` told."""
+        watch = cls(spec, synchronous=synchronous)
+        watch.stopped = state["stopped"]
+        watch._missing_since = state["missing_since"]
+        watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
+        heard = [(SeatStatus(**seat), since) for seat, since in state["heard"]]
+        watch._heard = {seat.worker: (seat, since) for seat, since in heard}
+        return watch
+
+    def _measured(self, event: WindowMeasured) -> list[WatchAction]:
+        complete = len(self._window_seconds) == self._spec.workers
+        if event.seconds <= 0:
+            # A worker without rows.
+            return []
+        self._window_seconds[event.worker] = event.seconds
+        if complete or len(self._window_seconds) < self._spec.workers:
+            return []
+        return [AllMeasured(sum(self._window_seconds.values()) / self._spec.workers)]
+
+    def _looked(self, event: Looked, now: float) -> list[WatchAction]:
+        finished = sum(worker.status == "finished" for worker in event.workers)
+        if finished >= self.needed:
+            wrong = self._wrong_count(event)
+            return [Fail(wrong) if wrong else Finish()]
+        if event.job_ended:
+            states = ", ".join(f"{worker.worker}: {worker.status}" for worker in event.workers)
+            return [
+                Fail(ClusterError(f"Spark's job ended before the workers had finished ({states})."))
+            ]
+        missing = self._missing_too_long(event, now)
+        return [Fail(missing)] if missing else self._silent(event, now)
+
+    def _wrong_count(self, event: Looked) -> TrainingError | None:
+        expected = self._spec.epochs * self._spec.rows
+        whole = self.needed == self._spec.workers
+        if event.recorded == event.folded and (not whole or event.recorded == expected):
+            return None
+        return TrainingError(
+            f"The server folded {event.folded} samples and the history has {event.recorded}, but "
+            f"{self._spec.epochs} epochs of {self._spec.rows} rows are {expected}."
+        )
+
+    def _missing_too_long(self, event: Looked, now: float) -> StartTimeoutError | None:
+        """Refuse to wait longer than allowed for workers that are not there."""
+        wanted, allowed = self._spec.workers, self._spec.limits.start_timeout
+        missing = sum(worker.status in MISSING for worker in event.workers)
+        # A quorum goes on without the others once all have started.
+        spare = wanted - self.needed if event.version else 0
+        if missing <= spare:
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = now
+        elif now - self._missing_since > allowed:
+            return StartTimeoutError(
+                f"Only {wanted - missing} of {wanted} workers started in {allowed:.0f} s. "
+                f"Each needs a task slot of its own for the whole run: give Spark {wanted} slots "
+                "(spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
+                "local[N,4]), lower num_workers, or raise start_timeout if executors are still "
+                "on their way."
+            )
+        return None
+
+    def _silent(self, event: Looked, now: float) -> list[WatchAction]:
+        """Find workers that neither get on nor die."""
+        actions: list[WatchAction] = []
+        for worker in event.workers:
+            before, since = self._heard.get(worker.worker, (None, now))
+            allowed = self._allowed_silence(worker, event.version)
+            if worker != before or allowed is None:
+                since = now
+            elif now - since > allowed:
+                actions.append(Restart(worker.worker, worker.attempt, now - since))
+                since = now
+            self._heard[worker.worker] = (worker, since)
+        return actions
+
+    def _allowed_silence(self, worker: SeatStatus, version: int) -> float | None:
+        """Return how long a worker may stay as it is [s]; None for as long as it likes."""
+        if worker.status == "joined" and version:
+            # The others have long begun: one that takes another's place may be stuck in its start.
+            return self._spec.limits.start_timeout
+        if worker.status != "running" or self._synchronous:
+            return None
+        window = self._window_seconds.get(worker.worker, 0.0)
+        return max(self._spec.round_timeout, SILENT_WINDOWS * window)

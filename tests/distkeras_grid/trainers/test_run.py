@@ -1,0 +1,149 @@
+"""The driver's loop over a server and a job that say what a test has written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ClusterError, NonFiniteLossError, TrainingError
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.messages import SeatStatus, Update
+from distkeras_grid.progress import SILENT
+from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
+from distkeras_grid.trainers import run
+from distkeras_grid.trainers.run import Run, Steering
+from distkeras_grid.trainers.run_status import run_progress
+from tests.specs import make_spec
+
+ROWS = 20
+
+
+def window(version, samples=10, worker=0):
+    terms = {"worker": worker, "attempt": 7, "epoch": 1, "window": version, "steps": 1}
+    terms |= {"samples": samples, "loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 0.1}
+    terms |= {"staleness": 0, "bytes_up": 4, "bytes_down": 4, "folded_at": 1.0}
+    return WindowRecord(version=version, **terms)
+
+
+def epoch(number, version):
+    return EpochEnded(number, version, ROWS * number, float(number))
+
+
+class Server:
+    """Tells one list of events after the other."""
+
+    def __init__(self, *news):
+        self.news, self.told, self.samples, self.commands = [*news], 0, 0, []
+
+    def poll(self):
+        events = self.news.pop(0) if self.news else ()
+        self.samples += sum(e.samples for e in events if isinstance(e, WindowRecord))
+        self.told += len(events)
+        state = "running" if self.news else "finished"
+        return Update(
+            self.told, self.samples, (SeatStatus(0, 7, state, ROWS, self.samples),), tuple(events)
+        )
+
+    def command(self, stop=None, learning_rate=None):
+        self.commands.append((stop, learning_rate))
+
+    def center(self, snapshot=None, seat=0):  # noqa: ARG002
+        return np.zeros(8, np.float32)
+
+
+class Launch:
+    """A job that ends when the server has nothing more to tell, or at once with an error."""
+
+    def __init__(self, server, error=None, endless=False):
+        self.server, self.error, self.endless, self.cancelled = server, error, endless, False
+
+    def start(self):
+        pass
+
+    @property
+    def done(self):
+        return self.error is not None or (not self.endless and not self.server.news)
+
+    def wait(self, timeout):  # noqa: ARG002
+        return self.done
+
+    def result(self):
+        if self.error:
+            raise self.error
+        return []
+
+    def localities(self):
+        return SimpleNamespace(workers={}, reading={})
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def executed(server, launch=None, epochs=3, stop_at=None):
+    """Return the history of a run whose callback stops it at the end of an epoch."""
+    history = History()
+    launch = launch or Launch(server)
+
+    def observer(event, center):
+        record = history.add_epoch(event)
+        return record, Steering(stop=True if event.epoch == stop_at else None)
+
+    spec = make_spec(rows=ROWS, epochs=epochs, snapshots_per_epoch=1)
+    with run_progress(SILENT) as progress:
+        progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=1)
+        try:
+            Run(server, launch, spec, history, progress, observer, dict).execute()
+        finally:
+            assert launch.cancelled
+    return history
+
+
+EPOCHS = [[window(2 * n - 1), window(2 * n), epoch(n, 2 * n)] for n in (1, 2, 3)]
+
+
+def test_a_whole_run():
+    history = executed(Server(*EPOCHS))
+    assert history.samples == 3 * ROWS
+    assert history.epoch == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "news", [EPOCHS, [[event for news in EPOCHS for event in news]]], ids=["apart", "at once"]
+)
+def test_after_an_early_stop_all_that_is_told_ends_with_its_epoch(news):
+    server = Server(*news, [WorkerRecord(0, 7, "finished")])
+    history = executed(server, stop_at=2)
+    assert server.commands == [(True, None)]
+    assert history.epoch == [0, 1]
+    assert len(history.history["loss"]) == 2
+    assert history.samples == 2 * ROWS == history.to_pandas()["samples"].sum()
+    assert [record.version for record in history.records] == [1, 2, 3, 4]
+    # How the workers ended is told.
+    assert [record.status for record in history.workers] == ["finished"]
+
+
+def test_workers_that_do_not_stop_are_cancelled(monkeypatch):
+    monkeypatch.setattr(run, "FINISH_SECONDS", 0.0)
+    server = Server(*EPOCHS, *[[]] * 1000)
+    launch = Launch(server, endless=True)
+    assert executed(server, launch, stop_at=1).epoch == [0]
+    assert len(server.news) > 900
+
+
+def test_rows_that_are_missing_end_the_run():
+    with pytest.raises(TrainingError):
+        executed(Server(*EPOCHS[:2]))
+
+
+def test_a_job_that_fails_gives_its_own_reason():
+    server = Server(*EPOCHS, *[[]] * 100)
+    with pytest.raises(ClusterError, match="no memory"):
+        executed(server, Launch(server, ClusterError("no memory")))
+
+
+def test_what_a_worker_reports_ends_the_run_by_its_name():
+    failed = WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN")
+    with pytest.raises(NonFiniteLossError):
+        executed(Server(*EPOCHS[:1], [failed], []))

@@ -1,0 +1,205 @@
+"""Deadlines and endings of a run, told to a watch that has no clock."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distkeras_grid.errors import ClusterError, StartTimeoutError, TrainingError
+from distkeras_grid.parameter_server.messages import SeatStatus
+from distkeras_grid.trainers.watch import (
+    AllMeasured,
+    Fail,
+    Finish,
+    Looked,
+    Restart,
+    RunWatch,
+    Stopped,
+    WindowMeasured,
+)
+from tests.specs import make_spec
+
+STATES = ("absent", "joined", "ready", "running", "finished", "lost")
+
+
+def watched(synchronous=False, **changes):
+    terms = {"workers": 2, "rows": 100, "start_timeout": 30.0, "round_timeout": 60.0, **changes}
+    return RunWatch(make_spec(**terms), synchronous=synchronous)
+
+
+def looked(*states, version=1, folded=0, recorded=None, job_ended=False, samples=0):
+    workers = tuple(SeatStatus(n, 10 + n, state, 50, samples) for n, state in enumerate(states))
+    told = folded if recorded is None else recorded
+    return Looked(workers, version, folded, told, job_ended)
+
+
+def error_of(actions):
+    (action,) = actions
+    assert isinstance(action, Fail)
+    return type(action.error)
+
+
+def test_a_run_is_over_when_all_have_finished_and_all_rows_are_recorded():
+    watch = watched()
+    assert watch.handle(looked("running", "finished", folded=60), 0.0) == []
+    assert watch.handle(looked("finished", "finished", folded=100), 1.0) == [Finish()]
+
+
+@pytest.mark.parametrize(("folded", "recorded"), [(99, 99), (100, 99), (99, 100), (101, 101)])
+def test_rows_that_are_missing_or_counted_twice_end_a_run(folded, recorded):
+    actions = watched().handle(looked("finished", "finished", folded=folded, recorded=recorded), 0)
+    assert error_of(actions) is TrainingError
+
+
+def test_a_quorum_ends_a_run_and_may_leave_rows_out():
+    watch = watched(workers=5, quorum=0.8)
+    assert watch.needed == 4
+    late = looked(*["finished"] * 3, "running", "running", folded=70)
+    assert watch.handle(late, 0.0) == []
+    assert watch.handle(looked(*["finished"] * 4, "running", folded=80), 0.0) == [Finish()]
+    torn = looked(*["finished"] * 4, "running", folded=80, recorded=79)
+    assert error_of(watch.handle(torn, 0.0)) is TrainingError
+
+
+def test_a_callback_ends_a_run_whatever_is_folded():
+    watch = watched(epochs=5)
+    assert watch.handle(Stopped(), 0.0) == [Finish()]
+    assert watch.stopped
+
+
+def test_a_job_that_ends_too_early_ends_the_run():
+    watch = watched()
+    assert error_of(watch.handle(looked("finished", "lost", job_ended=True), 0)) is ClusterError
+    # A job that ends after its last commit has done its work.
+    ended = looked("finished", "finished", folded=100, job_ended=True)
+    assert watch.handle(ended, 0.0) == [Finish()]
+
+
+@pytest.mark.parametrize("state", ["absent", "lost"])
+def test_workers_must_be_there_in_time(state):
+    watch = watched()
+    for now in (5.0, 20.0, 35.0):
+        assert watch.handle(looked("ready", state, version=0), now) == []
+    assert error_of(watch.handle(looked("ready", state, version=0), 35.1)) is StartTimeoutError
+
+
+def test_the_time_to_start_begins_anew_when_all_were_there():
+    watch = watched(round_timeout=1e3)
+    assert watch.handle(looked("running", "lost"), 0.0) == []
+    assert watch.handle(looked("running", "running"), 29.0) == []
+    assert watch.handle(looked("running", "lost"), 40.0) == []
+    assert watch.handle(looked("running", "lost"), 69.0) == []
+    assert error_of(watch.handle(looked("running", "lost"), 70.1)) is StartTimeoutError
+
+
+def test_a_quorum_waits_for_all_at_the_start_and_goes_on_without_some_later():
+    watch = watched(workers=5, quorum=0.8, synchronous=True)
+    for version, over in ((0, True), (1, False)):
+        watch = watched(workers=5, quorum=0.8, synchronous=True)
+        states = [*["running"] * 4, "lost"]
+        watch.handle(looked(*states, version=version), 0.0)
+        assert bool(watch.handle(looked(*states, version=version), 31.0)) == over
+
+
+def test_a_silent_worker_is_started_again_once_in_a_while():
+    watch = watched()
+    watch.handle(looked("running", "running"), 0.0)
+    assert watch.handle(looked("running", "running"), 60.0) == []
+    both = watch.handle(looked("running", "running"), 61.0)
+    assert both == [Restart(0, 10, 61.0), Restart(1, 11, 61.0)]
+    assert watch.handle(looked("running", "running"), 62.0) == []
+    assert watch.handle(looked("running", "running"), 122.0) == [
+        Restart(0, 10, 61.0),
+        Restart(1, 11, 61.0),
+    ]
+
+
+def test_a_worker_that_gets_on_is_not_silent():
+    watch = watched()
+    for number in range(10):
+        update = looked("running", "running", samples=number)
+        assert watch.handle(update, 50.0 * number) == []
+
+
+def test_long_windows_are_waited_for():
+    watch = watched()
+    watch.handle(WindowMeasured(0, 10.0), 0.0)
+    watch.handle(looked("running", "running"), 0.0)
+    assert watch.handle(looked("running", "running"), 199.0) == [Restart(1, 11, 199.0)]
+    assert watch.handle(looked("running", "running"), 201.0) == [Restart(0, 10, 201.0)]
+
+
+def test_silence_in_rounds_is_the_servers_to_judge():
+    watch = watched(synchronous=True)
+    watch.handle(looked("running", "running"), 0.0)
+    assert watch.handle(looked("running", "running"), 1e6) == []
+
+
+def test_a_replacement_that_is_stuck_in_its_start_is_started_again():
+    for synchronous in (False, True):
+        watch = watched(synchronous=synchronous)
+        watch.handle(looked("joined", "running"), 0.0)
+        assert watch.handle(looked("joined", "running"), 30.0) == []
+        stuck = watch.handle(looked("joined", "running"), 31.0)
+        assert stuck == [Restart(0, 10, 31.0)]
+
+
+def test_the_first_start_may_take_as_long_as_the_rows_need():
+    watch = watched()
+    watch.handle(looked("joined", "joined", version=0), 0.0)
+    assert watch.handle(looked("joined", "joined", version=0), 1e6) == []
+
+
+def test_who_waits_for_the_others_is_not_silent():
+    watch = watched()
+    watch.handle(looked("ready", "joined", version=0), 0.0)
+    assert watch.handle(looked("ready", "joined", version=0), 1e6) == []
+
+
+def test_the_need_of_the_network_is_known_once_all_have_measured():
+    watch = watched()
+    assert watch.handle(WindowMeasured(0, 1.0), 0.0) == []
+    assert watch.handle(WindowMeasured(0, 2.0), 0.0) == []
+    assert watch.handle(WindowMeasured(1, 4.0), 0.0) == [AllMeasured(3.0)]
+    # A worker that comes again says nothing new.
+    assert watch.handle(WindowMeasured(1, 5.0), 0.0) == []
+
+
+def test_a_worker_without_rows_has_no_window():
+    watch = watched()
+    assert watch.handle(WindowMeasured(0, 0.0), 0.0) == []
+    assert watch.handle(WindowMeasured(1, 4.0), 0.0) == []
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(
+            looked,
+            st.sampled_from(STATES),
+            st.sampled_from(STATES),
+            version=st.integers(0, 3),
+            folded=st.integers(0, 100),
+            job_ended=st.booleans(),
+            samples=st.integers(0, 2),
+        ),
+        st.builds(WindowMeasured, st.integers(0, 1), st.floats(0, 9)),
+        st.just(Stopped()),
+    ),
+    max_size=12,
+)
+
+
+@given(EVENTS, st.lists(st.floats(0, 80), min_size=12, max_size=12), st.booleans())
+def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, steps, together):
+    spec = watched()._spec
+    whole, now = RunWatch(spec, synchronous=together), 0.0
+    parted = RunWatch(spec, synchronous=together)
+    for event, step in zip(events, steps, strict=False):
+        now += step
+        state = json.loads(json.dumps(parted.to_state()))
+        parted = RunWatch.from_state(spec, state, synchronous=together)
+        assert str(parted.handle(event, now)) == str(whole.handle(event, now))
+    assert parted.to_state() == whole.to_state()
