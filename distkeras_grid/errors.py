@@ -28,6 +28,8 @@
     │   │   └── RemoteProtocolError         the other side broke it
     │   ├── AuthenticationError             the other side does not hold the run's key
     │   ├── RefusedError                    the server refused a message, and says why
+    │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
+    │   ├── RuleFailedError                 the update rule failed, and the center is lost
     │   └── FencedError                     a newer attempt has taken this worker's seat
     └── TrainingError
         ├── NonFiniteLossError              the loss became NaN or infinite
@@ -171,6 +173,38 @@ class AuthenticationError(ParameterServerError):
 
 class RefusedError(ParameterServerError):
     """The server refused a message, and says why."""
+
+
+class NonFiniteCenterError(RefusedError):
+    """A fold would make the center NaN or infinite; nothing was folded."""
+
+
+class RuleFailedError(ParameterServerError):
+    """The update rule failed in the middle of its work; the center can no longer be used.
+
+    Attributes
+    ----------
+    rule : str
+        Name of the rule; empty where only the message is known.
+    error : str
+        Class name of what the rule raised, likewise.
+    """
+
+    rule: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, rule: str, error: Exception) -> RuleFailedError:
+        """Build the error of a rule that raised `error`.
+
+        Examples
+        --------
+        >>> RuleFailedError.of("mine", ValueError("wrong shape"))
+        RuleFailedError("The update rule 'mine' failed with ValueError: wrong shape.")
+        """
+        failed = cls(f"The update rule {rule!r} failed with {type(error).__name__}: {error}.")
+        failed.rule, failed.error = rule, type(error).__name__
+        return failed
 
 
 class FencedError(ParameterServerError):

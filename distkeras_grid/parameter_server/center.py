@@ -1,44 +1,37 @@
 """The center variable, what its rule remembers, and the arithmetic on both, chunk by chunk.
 
-A chunk of 256 KiB stays in the processor's cache while the rule folds it and turns it into its
-reply, so both together cost about one pass through memory. The caller holds a lock around each
-call: a commit is folded at once or not at all, and every reply is one version.
+A chunk of 256 KiB stays in the processor's cache while the rule folds it, turns it into its reply
+and is checked, so all together cost about one pass through memory. The caller holds a lock around
+each call: every reply is one version.
+
+A fold is atomic, and the center stays finite:
+
+- Numbers of ordinary size cannot overflow, so they are folded in place.
+- Where a commit or the center holds a number above 1e15, the vectors are copied first. A fold whose
+  result is not finite is refused, and the copies are put back: `NonFiniteCenterError`.
+- A rule that raises, or makes NaN or infinity of ordinary numbers, is wrong. It may have changed
+  some chunks and not the others, so the center is lost: `RuleFailedError`, then and for every later
+  call. The run ends with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from distkeras_grid.errors import DataError, ParameterServerError
+from distkeras_grid.errors import (
+    DataError,
+    NonFiniteCenterError,
+    ParameterServerError,
+    RuleFailedError,
+)
 from distkeras_grid.rules import AsynchronousRule, CommitInfo, Memory, Rule, SynchronousRule
+from distkeras_grid.rules.magnitudes import Size, chunks, is_finite, is_small, size_of
 from distkeras_grid.rules.statistics import combine_statistics, fold_statistics
 from distkeras_grid.weights import Section, Vector, vector_size
-
-CHUNK = 65536
-
-
-def _chunks(size: int) -> Iterator[slice]:
-    for begin in range(0, size, CHUNK):
-        yield slice(begin, begin + CHUNK)
-
-
-def is_finite(vector: Vector) -> bool:
-    """Whether every element is a finite number.
-
-    Parameters
-    ----------
-    vector : ndarray
-        Shape ``(size,)``, ``float32``.
-
-    Examples
-    --------
-    >>> is_finite(np.array([3e38, 3e38], np.float32)), is_finite(np.array([np.nan], np.float32))
-    (True, False)
-    """
-    return all(bool(np.isfinite(vector[chunk]).all()) for chunk in _chunks(vector.size))
 
 
 class Center:
@@ -63,16 +56,20 @@ class Center:
 
     def __init__(self, rule: Rule, vector: Vector, sections: Sequence[Section], seats: int) -> None:
         self.vector = vector
-        self._members = [vector] * seats
+        self._centers = [vector]
         if rule.separate:
-            self._members[1:] = [vector.copy() for _ in range(1, seats)]
+            self._centers += [vector.copy() for _ in range(1, seats)]
         self._rule = rule
         (self._ruled,) = (each.span for each in sections if each.policy == "rule")
         self._averaged = [each.span for each in sections if each.policy == "average"]
+        # Rounds whose workers make the steps leave the weights alone.
+        self._changing = [*([] if rule.steps_on_workers else [self._ruled]), *self._averaged]
         self._seats = seats
         ruled = vector[self._ruled]
         self._shared = [np.zeros_like(ruled) for _ in range(rule.shared_vectors)]
         self._own = [[np.zeros_like(ruled) for _ in range(rule.seat_vectors)] for _ in range(seats)]
+        self._small = [self._is_small(vector)] * len(self._centers)
+        self._failure: Exception | None = None
 
     def greet(self, seat: int, out: Vector) -> None:
         """Give the center to a seat that starts.
@@ -83,16 +80,27 @@ class Center:
             Its number.
         out : ndarray
             Gets the center.
+
+        Raises
+        ------
+        RuleFailedError
+            If the rule fails, or has failed before.
         """
-        vector = self._members[seat]
-        self._rule.greet(vector[self._ruled], self._memory(seat))
+        vector = self.of(seat)
+        with self._ruling():
+            self._rule.greet(vector[self._ruled], self._memory(seat))
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
         """Return the center that a seat trains against, as it is now."""
-        return self._members[seat]
+        return self._centers[self._place(seat)]
 
-    def fold(self, payload: Vector, commit: CommitInfo) -> None:
+    def replace(self, vector: Vector) -> None:
+        """Take over the weights that a worker tells; they must be finite."""
+        np.copyto(self.vector, vector)
+        self._small[0] = self._is_small(self.vector)
+
+    def fold(self, payload: Vector, commit: CommitInfo, size: Size | None = None) -> None:
         """Fold one commit, and turn it into its reply.
 
         Parameters
@@ -101,26 +109,45 @@ class Center:
             A whole vector; changes in place.
         commit : CommitInfo
             Where it came from.
+        size : Size, optional
+            What `size_of` says of the payload; who knows it spares a pass under the lock.
 
         Raises
         ------
+        NonFiniteCenterError
+            If the commit is not finite, or the center would not be. Nothing but the payload has
+            changed.
+        RuleFailedError
+            If the rule fails, or has failed before. The center cannot be used any more.
         ParameterServerError
             If the rule folds whole rounds only.
         """
         rule = self._rule
         if not isinstance(rule, AsynchronousRule):
-            raise ParameterServerError(f"The rule {rule.name!r} folds rounds, one commit came in.")
-        vector, memory = self._members[commit.seat], self._memory(commit.seat)
-        center, sent = vector[self._ruled], payload[self._ruled]
-        for chunk in _chunks(center.size):
-            rule.fold(center[chunk], sent[chunk], commit, [each[chunk] for each in memory])
+            raise ParameterServerError(f"The rule {rule.name!r} folds rounds. Received: a commit.")
+        center, memory = self.of(commit.seat), self._memory(commit.seat)
         workers = 1 if rule.separate else self._seats
-        for part in self._averaged:
-            center, sent = vector[part], payload[part]
-            for chunk in _chunks(center.size):
-                fold_statistics(center[chunk], sent[chunk], workers)
 
-    def combine(self, payloads: Sequence[Vector], commits: Sequence[CommitInfo]) -> None:
+        def fold_chunk(part: Vector, sent: Vector, kept: Memory) -> None:
+            rule.fold(part, sent, commit, kept)
+
+        def average_chunk(part: Vector, sent: Vector, _: Memory) -> None:
+            fold_statistics(part, sent, workers)
+
+        def change() -> bool:
+            small = _fold_span(self._ruled, center, payload, memory, fold_chunk)
+            for span in self._averaged:
+                small &= _fold_span(span, center, payload, (), average_chunk)
+            return small
+
+        self._change(commit.seat, [size or size_of(payload)], change)
+
+    def combine(
+        self,
+        payloads: Sequence[Vector],
+        commits: Sequence[CommitInfo],
+        sizes: Sequence[Size] | None = None,
+    ) -> None:
         """Fold one round, and turn every commit of it into its reply.
 
         Parameters
@@ -129,18 +156,30 @@ class Center:
             Whole vectors in the order of the seats; all change in place.
         commits : sequence of CommitInfo
             Where they came from, in the same order.
+        sizes : sequence of Size, optional
+            What `size_of` says of the payloads.
 
         Raises
         ------
+        NonFiniteCenterError
+            If a commit is not finite, or the center would not be. Nothing but the payloads has
+            changed.
+        RuleFailedError
+            If the rule fails, or has failed before. The center cannot be used any more.
         ParameterServerError
             If the rule folds single commits.
         """
         rule = self._rule
         if not isinstance(rule, SynchronousRule):
-            raise ParameterServerError(f"The rule {rule.name!r} folds commits, a round came in.")
-        self._combine(self._ruled, payloads, commits, rule.combine)
-        for part in self._averaged:
-            self._combine(part, payloads, commits, combine_statistics)
+            raise ParameterServerError(f"The rule {rule.name!r} folds commits. Received: a round.")
+
+        def change() -> bool:
+            small = self._combine_span(self._ruled, payloads, commits, rule.combine)
+            for span in self._averaged:
+                small &= self._combine_span(span, payloads, commits, combine_statistics)
+            return small
+
+        self._change(0, sizes or [size_of(payload) for payload in payloads], change)
 
     def repeat(self, payload: Vector, seat: int) -> None:
         """Turn a commit that is in the center, or is too late for it, into its reply.
@@ -151,17 +190,30 @@ class Center:
             A whole vector; changes in place, the center does not.
         seat : int
             Where it came from.
+
+        Raises
+        ------
+        RuleFailedError
+            If the rule fails, or has failed before.
         """
-        vector = self._members[seat]
-        self._rule.repeat(vector[self._ruled], payload[self._ruled])
-        for part in self._averaged:
-            np.copyto(payload[part], vector[part])
-        self._rule.greet(vector[self._ruled], self._memory(seat))
+        vector = self.of(seat)
+        with self._ruling():
+            self._rule.repeat(vector[self._ruled], payload[self._ruled])
+            self._rule.greet(vector[self._ruled], self._memory(seat))
+        for span in self._averaged:
+            np.copyto(payload[span], vector[span])
 
     def to_state(self) -> dict[str, Any]:
-        """Return all that changes in a run: lists of copied arrays by name."""
+        """Return all that changes in a run: lists of copied arrays by name.
+
+        Raises
+        ------
+        RuleFailedError
+            If the rule has failed: there is no whole center to be told.
+        """
+        self._check()
         return {
-            "centers": [member.copy() for member in self._centers],
+            "centers": [center.copy() for center in self._centers],
             "shared": [vector.copy() for vector in self._shared],
             "own": [[vector.copy() for vector in vectors] for vectors in self._own],
         }
@@ -184,29 +236,97 @@ class Center:
         DataError
             If the state is that of another rule, of other sections or of other seats.
         """
-        vector = np.empty(vector_size(sections), state["centers"][0].dtype)
+        vector = np.zeros(vector_size(sections), state["centers"][0].dtype)
         center = cls(rule, vector, sections, seats)
         target = {"centers": center._centers, "shared": center._shared, "own": center._own}
         _copy_all(target, state)
+        center._small = [center._is_small(each) for each in center._centers]
         return center
 
-    @property
-    def _centers(self) -> list[Vector]:
-        return self._members if self._rule.separate else [self.vector]
+    # How a fold ends
 
-    def _combine(
+    def _change(self, seat: int, sizes: Sequence[Size], fold: Callable[[], bool]) -> None:
+        """Fold wholly or not at all; `fold` tells whether the center's numbers are small."""
+        self._check()
+        if Size.NOT_FINITE in sizes:
+            raise NonFiniteCenterError("A commit holds NaN or infinity: nothing was folded.")
+        place = self._place(seat)
+        kept = [self._centers[place][span] for span in self._changing] + self._memory(seat)
+        if self._small[place] and all(size is Size.SMALL for size in sizes):
+            with self._ruling():
+                small = fold()
+                if not small and not all(map(is_finite, kept)):
+                    raise ArithmeticError("it made NaN or infinity of finite numbers")
+        else:
+            before = [each.copy() for each in kept]
+            with self._ruling(), np.errstate(over="ignore", invalid="ignore"):
+                small = fold()
+            if not all(map(is_finite, kept)):
+                for each, copy in zip(kept, before, strict=True):
+                    np.copyto(each, copy)
+                raise NonFiniteCenterError(
+                    "The center would become NaN or infinite: nothing was folded. A commit or a "
+                    "weight is above 1e15: lower the learning rate, or look for values in the data "
+                    "that are not scaled."
+                )
+        self._small[place] = small
+
+    @contextmanager
+    def _ruling(self) -> Iterator[None]:
+        """Note that the rule has failed, if it does: users write rules that may raise anything."""
+        self._check()
+        try:
+            yield
+        except Exception as error:
+            self._failure = error
+            raise RuleFailedError.of(self._rule.name, error) from error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuleFailedError.of(self._rule.name, self._failure) from self._failure
+
+    # Parts
+
+    def _combine_span(
         self,
-        part: slice,
+        span: slice,
         payloads: Sequence[Vector],
         commits: Sequence[CommitInfo],
         combine: Callable[[Vector, Sequence[Vector], Sequence[CommitInfo]], None],
-    ) -> None:
-        center, sent = self.vector[part], [payload[part] for payload in payloads]
-        for chunk in _chunks(center.size):
-            combine(center[chunk], [each[chunk] for each in sent], commits)
+    ) -> bool:
+        center, sent = self.vector[span], [payload[span] for payload in payloads]
+        small = True
+        for place in chunks(center.size):
+            part = center[place]
+            combine(part, [each[place] for each in sent], commits)
+            small = small and (span not in self._changing or is_small(part))
+        return small
 
-    def _memory(self, seat: int) -> Memory:
+    def _is_small(self, vector: Vector) -> bool:
+        return all(size_of(vector[span]) is Size.SMALL for span in self._changing)
+
+    def _place(self, seat: int) -> int:
+        return seat if self._rule.separate else 0
+
+    def _memory(self, seat: int) -> list[Vector]:
         return [*self._shared, *self._own[seat]]
+
+
+def _fold_span(
+    span: slice,
+    center: Vector,
+    payload: Vector,
+    memory: Memory,
+    fold: Callable[[Vector, Vector, Memory], None],
+) -> bool:
+    """Fold a section chunk by chunk; return whether the center's numbers are small now."""
+    center, payload = center[span], payload[span]
+    small = True
+    for place in chunks(center.size):
+        part = center[place]
+        fold(part, payload[place], [each[place] for each in memory])
+        small = small and is_small(part)
+    return small
 
 
 def _copy_all(target: Any, source: Any) -> None:

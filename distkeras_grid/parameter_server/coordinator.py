@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from distkeras_grid.errors import ParameterServerError, RefusedError
-from distkeras_grid.parameter_server.center import Center, is_finite
+from distkeras_grid.errors import ParameterServerError, RefusedError, RuleFailedError
+from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import sparse_bytes, to_changes
 from distkeras_grid.parameter_server.messages import (
     Exchanged,
@@ -34,6 +34,7 @@ from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule
+from distkeras_grid.rules.magnitudes import Size, is_finite, size_of
 from distkeras_grid.weights import Vector
 
 
@@ -52,6 +53,8 @@ class Pending:
     deadline : float
         Moment on the monotonic clock at which a round fails; infinite at the start, where the
         client's own deadline holds.
+    size : Size or None
+        How large the numbers of the commit are.
     """
 
     session: Session
@@ -60,6 +63,7 @@ class Pending:
     deadline: float = float("inf")
     answer: Start | Exchanged | None = None
     error: ParameterServerError | None = None
+    size: Size | None = None
 
 
 class Coordinator:
@@ -162,16 +166,15 @@ class Coordinator:
         FencedError
             If the seat was taken over.
         """
-        finite = is_finite(vector)
+        size = size_of(vector)
         with self._changed:
-            pending = Pending(arrival.session, vector, arrival)
-            if not self._state.admit(arrival, finite):
+            pending = Pending(arrival.session, vector, arrival, size=size)
+            if not self._state.admit(arrival, size is not Size.NOT_FINITE):
                 pending.answer = self._telling(self._state.repeat(arrival.session))
                 self._center.repeat(vector, arrival.session.seat)
                 self._shorten(pending)
             elif isinstance(self._rule, AsynchronousRule):
-                self._center.fold(vector, self._state.info(arrival))
-                self._count([pending])
+                self._fold(pending, arrival)
             elif self._state.is_late(arrival):
                 self._drop_late(pending, arrival)
             else:
@@ -327,7 +330,7 @@ class Coordinator:
                 )
             weights = replay.receive(session.seat, version, part, message.parts, vector)
             if weights is not None:
-                np.copyto(self._center.vector, weights)
+                self._center.replace(weights)
                 self._snap_awaited(version)
                 self._forget_steps()
 
@@ -376,6 +379,19 @@ class Coordinator:
             entry.answer = answer
         self._changed.notify_all()
 
+    def _fold(self, pending: Pending, arrival: Arrival) -> None:
+        try:
+            self._center.fold(pending.vector, self._state.info(arrival), pending.size)
+        except RuleFailedError as error:
+            self._note_rule_failure(arrival.session, error)
+            raise
+        self._count([pending])
+
+    def _note_rule_failure(self, session: Session, error: ParameterServerError) -> None:
+        """Tell the driver that the run ends, if it is the rule that has failed."""
+        if isinstance(error, RuleFailedError):
+            self._state.log_failure(session, type(error).__name__, str(error))
+
     def _join_round(self, pending: Pending) -> None:
         first = next(iter(self._round.values()), None)
         pending.deadline = (
@@ -390,10 +406,18 @@ class Coordinator:
             return
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
-        self._center.combine(
-            [entry.vector for entry in entries],
-            [self._state.info(entry.arrival) for entry in entries if entry.arrival],
-        )
+        try:
+            self._center.combine(
+                [entry.vector for entry in entries],
+                [self._state.info(entry.arrival) for entry in entries if entry.arrival],
+                [entry.size for entry in entries if entry.size],
+            )
+        except ParameterServerError as error:
+            self._note_rule_failure(entries[0].session, error)
+            for entry in entries:
+                entry.error = error
+            self._changed.notify_all()
+            return
         if self._replay is not None:
             step = KeptStep(entries[0].vector.copy(), self._state.learning_rate)
             self._replay.add(self._state.version, step)

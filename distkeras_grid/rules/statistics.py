@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from distkeras_grid.rules.base import CommitInfo, Rule
+from distkeras_grid.rules.magnitudes import is_small
 from distkeras_grid.rules.synchronous import weighted_mean
 from distkeras_grid.weights import Section, Vector
 
@@ -29,9 +30,14 @@ def fold_statistics(center: Vector, payload: Vector, workers: int) -> None:
     if workers == 1:
         np.copyto(center, payload)
         return
-    np.subtract(payload, center, out=payload)
-    np.divide(payload, workers, out=payload)
-    np.add(center, payload, out=center)
+    if is_small(payload) and is_small(center):
+        np.subtract(payload, center, out=payload)
+        np.divide(payload, workers, out=payload)
+        np.add(center, payload, out=center)
+    else:
+        # The difference of two finite numbers may be infinite.
+        wide = center.astype(np.float64)
+        np.copyto(center, wide + (payload - wide) / workers, casting="same_kind")
     np.copyto(payload, center)
 
 

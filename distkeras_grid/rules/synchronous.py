@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from distkeras_grid.rules.base import CommitInfo, LocalSteps, SynchronousRule
+from distkeras_grid.rules.magnitudes import is_small
 from distkeras_grid.weights import Vector
 
 
@@ -16,7 +17,8 @@ def weighted_mean(payloads: Sequence[Vector], samples: Sequence[int], out: Vecto
     """Fill `out` with the mean of vectors, weighted by samples.
 
     It is computed as ``x_1 + sum_i m_i (x_i - x_1) / sum m``: identical vectors have
-    themselves as their mean, bit for bit.
+    themselves as their mean, bit for bit. Where a difference could overflow, ``float64`` is
+    used: the mean of finite numbers is finite.
 
     Parameters
     ----------
@@ -34,9 +36,15 @@ def weighted_mean(payloads: Sequence[Vector], samples: Sequence[int], out: Vecto
     >>> out.tolist()
     [2.0]
     """
-    first = payloads[0]
+    first, total = payloads[0], sum(samples)
+    if not all(map(is_small, payloads)):
+        wide = first.astype(np.float64)
+        mean = wide.copy()
+        for payload, weight in zip(payloads[1:], samples[1:], strict=True):
+            mean += (payload - wide) * (weight / total)
+        np.copyto(out, mean, casting="same_kind")
+        return
     np.copyto(out, first)
-    total = sum(samples)
     for payload, weight in zip(payloads[1:], samples[1:], strict=True):
         np.subtract(payload, first, out=payload)
         np.multiply(payload, weight / total, out=payload)

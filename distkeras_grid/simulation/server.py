@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distkeras_grid.errors import RefusedError
-from distkeras_grid.parameter_server.center import Center, is_finite
+from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule
+from distkeras_grid.rules.magnitudes import is_finite
 from distkeras_grid.simulation.saved_state import put_together, take_apart
 
 if TYPE_CHECKING:

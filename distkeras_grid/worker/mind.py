@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
-from distkeras_grid.parameter_server.center import is_finite
 from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, WindowCommit
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
+from distkeras_grid.rules.magnitudes import is_finite
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.batches import Window

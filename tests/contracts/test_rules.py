@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.parameter_server import center as arithmetic
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import from_changes, sparse_bytes
 from distkeras_grid.parameter_server.coordinator import Coordinator
@@ -19,6 +18,7 @@ from distkeras_grid.rules import (
     LocalSteps,
     adopt_vector,
     build_rule,
+    magnitudes,
     propose_vector,
 )
 from distkeras_grid.weights import sections_of_sizes
@@ -96,7 +96,7 @@ def test_inputs_of_the_worker_side_are_left_alone(rule):
 def test_folding_by_chunks_is_folding_at_once(rule, monkeypatch):
     chunked, whole = random_vector(3), random_vector(3)
     starts = [exchange(rule, chunked, random_vector(3), random_vector(4))]
-    monkeypatch.setattr(arithmetic, "CHUNK", SIZE)
+    monkeypatch.setattr(magnitudes, "CHUNK", SIZE)
     starts.append(exchange(rule, whole, random_vector(3), random_vector(4)))
     np.testing.assert_array_equal(chunked, whole)
     np.testing.assert_array_equal(*starts)

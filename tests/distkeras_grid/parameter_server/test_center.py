@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import DataError, ParameterServerError
-from distkeras_grid.parameter_server.center import CHUNK, Center, is_finite
+from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.rules import AveragingRule, CommitInfo, DistanceRule, DownpourRule, MemberRule
+from distkeras_grid.rules.magnitudes import CHUNK, is_finite
 from distkeras_grid.weights import sections_of_sizes
 
 

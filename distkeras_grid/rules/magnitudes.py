@@ -1,0 +1,94 @@
+"""How large the numbers of a vector are: what must be known before arithmetic may overflow.
+
+The sum of a chunk's squares answers at once for nearly every vector: where it is below 1e30, no
+number of the chunk is above 1e15, and none is NaN or infinite. One pass of BLAS over a chunk that
+stays in the processor's cache costs less than looking at each number. Only where the sum is larger
+is each number looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+
+from distkeras_grid.weights import Vector
+
+#: Numbers in a chunk: 256 KiB of ``float32``, which a processor's cache holds beside another one.
+CHUNK = 65536
+#: Sums, differences and products with a rate of numbers up to the root of this cannot overflow.
+SMALL_SQUARES = 1e30
+
+
+class Size(Enum):
+    """How large a vector's numbers are.
+
+    Attributes
+    ----------
+    SMALL
+        All are finite, and none is above 1e15.
+    LARGE
+        All are finite; arithmetic on them may overflow.
+    NOT_FINITE
+        At least one is NaN or infinite.
+    """
+
+    SMALL = "small"
+    LARGE = "large"
+    NOT_FINITE = "not finite"
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Return the slices of a vector's chunks, in order."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, start + CHUNK)
+
+
+def is_small(chunk: Vector) -> bool:
+    """Whether all numbers of a chunk are finite and far from the largest.
+
+    Parameters
+    ----------
+    chunk : ndarray
+        At most a few times `CHUNK` numbers, ``float32`` or ``float64``.
+
+    Examples
+    --------
+    >>> is_small(np.array([1e14, -2], np.float32)), is_small(np.array([2e15], np.float32))
+    (True, False)
+    >>> is_small(np.array([np.nan], np.float32)), is_small(np.array([-np.inf], np.float32))
+    (False, False)
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        # False for NaN, too.
+        return bool(np.dot(chunk, chunk) < SMALL_SQUARES)
+
+
+def size_of(vector: Vector) -> Size:
+    """Return how large the numbers of a vector are.
+
+    Parameters
+    ----------
+    vector : ndarray
+        Shape ``(size,)``, ``float32`` or ``float64``.
+    """
+    found = Size.SMALL
+    for place in chunks(vector.size):
+        chunk = vector[place]
+        if not is_small(chunk):
+            if not np.isfinite(chunk).all():
+                return Size.NOT_FINITE
+            found = Size.LARGE
+    return found
+
+
+def is_finite(vector: Vector) -> bool:
+    """Whether every number of a vector is finite.
+
+    Examples
+    --------
+    >>> is_finite(np.array([3e38, 3e38], np.float32)), is_finite(np.array([np.nan], np.float32))
+    (True, False)
+    """
+    return size_of(vector) is not Size.NOT_FINITE

@@ -1,0 +1,272 @@
+"""A fold is whole or not at all, and the center stays finite."""
+
+import pickle
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distkeras_grid.errors import NonFiniteCenterError, RuleFailedError
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.coordinator import Coordinator
+from distkeras_grid.parameter_server.messages import Ready, WindowCommit
+from distkeras_grid.parameter_server.state import Arrival
+from distkeras_grid.rules import (
+    RULES,
+    AsynchronousRule,
+    AveragingRule,
+    CommitInfo,
+    DownpourRule,
+    SynchronousRule,
+    build_rule,
+)
+from distkeras_grid.rules.magnitudes import CHUNK, is_finite
+from distkeras_grid.weights import sections_of_sizes
+from tests.specs import make_settings
+
+SIZES = (2 * CHUNK + 3, CHUNK + 1, 2)
+SECTIONS = sections_of_sizes(*SIZES)
+SIZE = sum(SIZES)
+INFO = CommitInfo(seat=0, steps=1, samples=1, staleness=0)
+HUGE = 3e38
+PARAMETERS = {
+    "adagrad": {"rate": 0.25},
+    "elastic": {"alpha": 0.25},
+    "elastic_momentum": {"alpha": 0.25},
+    "elastic_round": {"alpha": 1.0},
+}
+
+
+@dataclass(frozen=True)
+class FailsLater(DownpourRule):
+    """Folds its first chunk and raises in the second, as a rule of a user's own may."""
+
+    name: ClassVar[str] = "fails_later"
+
+    def fold(self, center, payload, commit, memory):
+        if center.size < CHUNK:
+            raise ValueError("my own mistake")
+        super().fold(center, payload, commit, memory)
+
+
+@dataclass(frozen=True)
+class FailingRound(AveragingRule):
+    name: ClassVar[str] = "failing_round"
+
+    def combine(self, center, payloads, commits):  # noqa: ARG002
+        raise KeyError("my own mistake")
+
+
+@dataclass(frozen=True)
+class MakesNaN(DownpourRule):
+    name: ClassVar[str] = "makes_nan"
+
+    def fold(self, center, payload, commit, memory):  # noqa: ARG002
+        center[-1] = np.nan
+
+
+def built(kind):
+    rules = [build_rule(name, PARAMETERS.get(name, {})) for name in RULES]
+    return [pytest.param(rule, id=rule.name) for rule in rules if isinstance(rule, kind)]
+
+
+def constant(value):
+    return np.full(SIZE, value, np.float32)
+
+
+def same(state, other):
+    pairs = [(state["centers"], other["centers"]), (state["shared"], other["shared"])]
+    pairs += list(zip(state["own"], other["own"], strict=True))
+    return all(
+        np.array_equal(a, b, equal_nan=True)
+        for left, right in pairs
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def test_a_rule_that_raises_ends_the_run_with_its_own_error():
+    """Before, the second send of the commit folded its first chunk twice."""
+    center = Center(FailsLater(), constant(0), SECTIONS, 1)
+    for _ in range(2):
+        with pytest.raises(RuleFailedError) as caught:
+            center.fold(constant(1), INFO)
+        assert (caught.value.rule, caught.value.error) == ("fails_later", "ValueError")
+        assert "my own mistake" in str(caught.value)
+        assert isinstance(caught.value.__cause__, ValueError)
+    assert set(center.vector[:CHUNK]) == {1.0}, "not folded once more"
+    out = constant(0)
+    for use in (lambda: center.greet(0, out), lambda: center.repeat(out, 0), center.to_state):
+        with pytest.raises(RuleFailedError):
+            use()
+
+
+def test_the_error_of_a_rule_survives_the_way_to_the_driver():
+    sent = pickle.dumps(RuleFailedError.of("mine", ValueError("no")))
+    error = pickle.loads(sent)  # noqa: S301
+    assert (error.rule, error.error) == ("mine", "ValueError")
+    assert RuleFailedError(str(error)).args == error.args
+
+
+def test_a_rule_that_makes_nan_of_ordinary_numbers_has_failed():
+    center = Center(MakesNaN(), constant(0), SECTIONS, 1)
+    with pytest.raises(RuleFailedError) as caught:
+        center.fold(constant(1), INFO)
+    assert caught.value.error == "ArithmeticError"
+
+
+def test_two_finite_commits_cannot_make_the_center_infinite():
+    center = Center(DownpourRule(), constant(0), SECTIONS, 1)
+    commit = constant(0)
+    commit[CHUNK + 1] = HUGE
+    center.fold(commit.copy(), INFO)
+    before = center.to_state()
+    with pytest.raises(NonFiniteCenterError):
+        center.fold(commit.copy(), INFO)
+    assert same(center.to_state(), before)
+    commit[CHUNK + 1] = -HUGE
+    center.fold(commit, INFO)
+    assert not center.vector.any(), "the run goes on"
+
+
+def test_a_commit_that_is_not_finite_is_refused_by_the_center_itself():
+    center = Center(DownpourRule(), constant(0), SECTIONS, 1)
+    for bad in (np.nan, np.inf):
+        payload = constant(1)
+        payload[-1] = bad
+        with pytest.raises(NonFiniteCenterError):
+            center.fold(payload, INFO)
+    assert not center.vector.any()
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_the_mean_of_opposite_giants_is_finite(section):
+    for seats, folded in ((2, [1.5e38]), (4, [2.25e38])):
+        center = Center(DownpourRule(), constant(0), SECTIONS, seats)
+        if section.policy == "average":
+            center.vector[section.span] = HUGE
+            center.replace(center.vector.copy())
+            payload = constant(0)
+            center.fold(payload, INFO)
+            assert np.unique(center.vector[section.span]) == pytest.approx(folded)
+            payload[section.span] = -HUGE
+            center.fold(payload, INFO)
+            assert is_finite(center.vector)
+    center = Center(AveragingRule(), constant(0), SECTIONS, 2)
+    payloads = [constant(0), constant(0)]
+    payloads[0][section.span], payloads[1][section.span] = HUGE, -HUGE
+    center.combine(payloads, [INFO, INFO])
+    for vector in (center.vector, *payloads):
+        np.testing.assert_array_equal(vector, 0)
+
+
+def test_identical_giants_have_themselves_as_their_mean_bit_for_bit():
+    random = np.random.default_rng(3)
+    giant = (random.uniform(-1, 1, SIZE) * 3.4e38).astype(np.float32)
+    center = Center(AveragingRule(), constant(0), SECTIONS, 3)
+    infos = [CommitInfo(seat, 1, samples, 0) for seat, samples in enumerate((1, 3, 7))]
+    center.combine([giant.copy() for _ in infos], infos)
+    np.testing.assert_array_equal(center.vector, giant)
+
+
+giants = st.lists(
+    st.tuples(st.integers(0, SIZE - 1), st.sampled_from([HUGE, -HUGE, 1e20, -1e16, 1.0])),
+    max_size=3,
+)
+
+
+def with_giants(places):
+    vector = np.ones(SIZE, np.float32)
+    for place, value in places:
+        vector[place] = value
+    return vector
+
+
+@pytest.mark.parametrize("rule", built(AsynchronousRule))
+@settings(max_examples=20, deadline=None)
+@given(commits=st.lists(st.tuples(st.integers(0, 1), giants), min_size=1, max_size=5))
+def test_commits_fold_wholly_into_a_finite_center_or_change_nothing(rule, commits):
+    center, out = Center(rule, with_giants([]), SECTIONS, 2), constant(0)
+    for seat in (0, 1):
+        center.greet(seat, out)
+    for seat, places in commits:
+        before = center.to_state()
+        try:
+            center.fold(with_giants(places), CommitInfo(seat, 2, 3, 1))
+        except NonFiniteCenterError:
+            assert same(center.to_state(), before)
+        for vectors in [*center.to_state()["own"], *map(center.of, (0, 1))]:
+            assert all(map(is_finite, vectors if isinstance(vectors, list) else [vectors]))
+
+
+@pytest.mark.parametrize("rule", built(SynchronousRule))
+@settings(max_examples=20, deadline=None)
+@given(rounds=st.lists(st.tuples(giants, giants), min_size=1, max_size=4))
+def test_rounds_fold_wholly_into_a_finite_center_or_change_nothing(rule, rounds):
+    center = Center(rule, with_giants([]), SECTIONS, 2)
+    infos = [CommitInfo(seat, 2, 3, 0) for seat in (0, 1)]
+    for places in rounds:
+        before, payloads = center.to_state(), [with_giants(each) for each in places]
+        try:
+            center.combine(payloads, infos)
+            assert all(map(is_finite, payloads))
+        except NonFiniteCenterError:
+            assert rule.name == "elastic_round", "a mean of finite numbers is finite"
+            assert same(center.to_state(), before)
+        assert is_finite(center.vector)
+
+
+def coordinator_of(rule, monkeypatch):
+    monkeypatch.setitem(RULES, rule.name, type(rule))
+    told = make_settings(
+        rule=rule,
+        workers=2,
+        rows=12,
+        trainable_size=SIZES[0],
+        statistics_size=SIZES[1],
+        slots_size=SIZES[2],
+    )
+    coordinator = Coordinator(told, constant(0))
+    sessions = [coordinator.join(seat, 0) for seat in (0, 1)]
+    for session in sessions:
+        coordinator.ready(session, Ready(6, 0.0), constant(0))
+    return coordinator, sessions
+
+
+def arrival(session, sequence=0):
+    commit = WindowCommit(sequence, 0, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
+    return Arrival(session, commit, 0)
+
+
+def failures(coordinator):
+    return [each.error for each in coordinator.update(0).events if getattr(each, "error", None)]
+
+
+def test_the_driver_is_told_of_a_rule_that_fails(monkeypatch):
+    coordinator, sessions = coordinator_of(FailsLater(), monkeypatch)
+    with pytest.raises(RuleFailedError):
+        coordinator.exchange(arrival(sessions[0]), constant(1))
+    assert failures(coordinator) == ["RuleFailedError"]
+    assert coordinator.update(0).samples_folded == 0
+
+
+def test_all_of_a_round_are_told_of_a_rule_that_fails(monkeypatch):
+    coordinator, sessions = coordinator_of(FailingRound(), monkeypatch)
+    pending = [coordinator.exchange(arrival(session), constant(1)) for session in sessions]
+    for each in pending:
+        with pytest.raises(RuleFailedError):
+            coordinator.wait(each, 0)
+    assert failures(coordinator) == ["RuleFailedError"]
+
+
+def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):
+    coordinator, sessions = coordinator_of(DownpourRule(), monkeypatch)
+    coordinator.exchange(arrival(sessions[0]), constant(HUGE))
+    with pytest.raises(NonFiniteCenterError):
+        coordinator.exchange(arrival(sessions[1]), constant(HUGE))
+    assert coordinator.update(0).samples_folded == 1
+    assert failures(coordinator) == []
+    coordinator.exchange(arrival(sessions[1]), constant(0))
+    assert coordinator.update(0).samples_folded == 2
