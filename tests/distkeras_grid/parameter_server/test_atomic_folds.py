@@ -53,6 +53,14 @@ class FailsLater(DownpourRule):
 
 
 @dataclass(frozen=True)
+class Failing(DownpourRule):
+    name: ClassVar[str] = "failing"
+
+    def fold(self, center, payload, commit, memory):  # noqa: ARG002
+        raise TypeError("my own mistake")
+
+
+@dataclass(frozen=True)
 class FailingRound(AveragingRule):
     name: ClassVar[str] = "failing_round"
 
@@ -270,3 +278,12 @@ def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkey
     assert failures(coordinator) == []
     coordinator.exchange(arrival(sessions[1]), constant(0))
     assert coordinator.update(0).samples_folded == 2
+
+
+def test_the_worker_reads_the_error_of_the_rule(serve, tools, monkeypatch):
+    """Over a real socket, and not that the port should be checked."""
+    monkeypatch.setitem(RULES, "failing", Failing)
+    client = serve(rule=Failing()).started()
+    with pytest.raises(RuleFailedError) as caught:
+        tools.exchange(client, tools.commit(0))
+    assert "my own mistake" in str(caught.value)
