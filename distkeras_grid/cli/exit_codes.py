@@ -15,7 +15,9 @@ from distkeras_grid.errors import (
     DataError,
     EnvironmentMismatchError,
     GridError,
+    NonFiniteCenterError,
     ParameterServerError,
+    RuleFailedError,
     StorageError,
     TrainingError,
 )
@@ -56,6 +58,8 @@ _CODES: tuple[tuple[type[GridError], ExitCode], ...] = (
     (StorageError, ExitCode.STORAGE),
     (EnvironmentMismatchError, ExitCode.CLUSTER),
     (ClusterError, ExitCode.CLUSTER),
+    (NonFiniteCenterError, ExitCode.TRAINING),
+    (RuleFailedError, ExitCode.TRAINING),
     (ParameterServerError, ExitCode.CLUSTER),
     (TrainingError, ExitCode.TRAINING),
     (BusyError, ExitCode.BUSY),

@@ -37,6 +37,8 @@ EXPECTED = {
     errors.AuthenticationError: 5,
     errors.RefusedError: 5,
     errors.FencedError: 5,
+    errors.NonFiniteCenterError: 6,
+    errors.RuleFailedError: 6,
     errors.TrainingError: 6,
     errors.NonFiniteLossError: 6,
     errors.WorkerFailedError: 6,
