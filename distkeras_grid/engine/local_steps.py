@@ -88,11 +88,11 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
         follow a schedule.
     """
     reason = ""
-    if rule.steps_on_workers:
+    if rule.traits.steps_on_workers:
         reason = f"{who}'s workers hold the same optimizer state at every step"
-    elif rule.empty_reply:
+    elif not rule.traits.reply_has_vector:
         reason = f"{who}'s workers go on from their own weights and never take the center over"
-    elif rule.plain_sgd:
+    elif rule.traits.plain_sgd:
         reason = f"{who} trains with plain SGD, which has no state; any momentum is the rule's own"
     elif steps := _accumulates(optimizer):
         reason = (
@@ -126,7 +126,7 @@ def check_average(rule: Rule, model: Any, who: str) -> None:
         If the rule is asynchronous, all workers hold the same state, or the optimizer has none or
         accumulates gradients.
     """
-    if rule.steps_on_workers:
+    if rule.traits.steps_on_workers:
         reason = f"{who}'s workers hold the same optimizer state at every step"
     elif not isinstance(rule, SynchronousRule):
         reason = (

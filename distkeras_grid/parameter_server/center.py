@@ -57,17 +57,19 @@ class Center:
     def __init__(self, rule: Rule, vector: Vector, sections: Sequence[Section], seats: int) -> None:
         self.vector = vector
         self._centers = [vector]
-        if rule.separate:
+        if rule.traits.own_center:
             self._centers += [vector.copy() for _ in range(1, seats)]
         self._rule = rule
         (self._ruled,) = (each.span for each in sections if each.policy == "rule")
         self._averaged = [each.span for each in sections if each.policy == "average"]
         # Rounds whose workers make the steps leave the weights alone.
-        self._changing = [*([] if rule.steps_on_workers else [self._ruled]), *self._averaged]
+        self._changing = [*([] if rule.traits.steps_on_workers else [self._ruled]), *self._averaged]
         self._seats = seats
         ruled = vector[self._ruled]
-        self._shared = [np.zeros_like(ruled) for _ in range(rule.shared_vectors)]
-        self._own = [[np.zeros_like(ruled) for _ in range(rule.seat_vectors)] for _ in range(seats)]
+        self._shared = [np.zeros_like(ruled) for _ in range(rule.traits.shared_vectors)]
+        self._own = [
+            [np.zeros_like(ruled) for _ in range(rule.traits.seat_vectors)] for _ in range(seats)
+        ]
         self._small = [self._is_small(vector)] * len(self._centers)
         self._failure: Exception | None = None
 
@@ -126,7 +128,7 @@ class Center:
         if not isinstance(rule, AsynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds rounds. Received: a commit.")
         center, memory = self.of(commit.seat), self._memory(commit.seat)
-        workers = 1 if rule.separate else self._seats
+        workers = 1 if rule.traits.own_center else self._seats
 
         def fold_chunk(part: Vector, sent: Vector, kept: Memory) -> None:
             rule.fold(part, sent, commit, kept)
@@ -306,7 +308,7 @@ class Center:
         return all(size_of(vector[span]) is Size.SMALL for span in self._changing)
 
     def _place(self, seat: int) -> int:
-        return seat if self._rule.separate else 0
+        return seat if self._rule.traits.own_center else 0
 
     def _memory(self, seat: int) -> list[Vector]:
         return [*self._shared, *self._own[seat]]

@@ -3,7 +3,7 @@
 ``bfloat16`` (Wang and Kanwar, "BFloat16: the secret to high performance on Cloud TPUs", 2019) keeps
 the range of float32 and the first eight bits of its precision: half the bytes, and a relative error
 of at most 2^-8. That is little for what a window has changed and much for weights that are to be
-kept, so rules that send changes or gradients may be compressed (`Rule.sends_changes`), and the
+kept, so rules that send changes or gradients may be compressed (`Traits.compressible`), and the
 center itself stays float32.
 
 ``dgc`` sends of a vector the numbers that are not zero. Workers see to it that these are few

@@ -85,7 +85,7 @@ class Coordinator:
         self._snapshots: dict[int, Vector] = {}
         self._starting: list[Pending] = []
         self._round: dict[int, Pending] = {}
-        self._replay = Replay() if self._rule.steps_on_workers else None
+        self._replay = Replay() if self._rule.traits.steps_on_workers else None
         # Versions that seats are at, the optimizer state that each was promised at its start, and
         # versions of snapshots that wait for a worker's weights.
         self._at: dict[int, int] = {}
@@ -99,7 +99,7 @@ class Coordinator:
     @property
     def replies_are_empty(self) -> bool:
         """Whether the rule sends no vector back."""
-        return self._rule.empty_reply
+        return not self._rule.traits.reply_has_vector
 
     def join(self, seat: int, attempt: int) -> Session:
         """Give a seat to a connection; whatever an older connection to it had pending is dropped.
@@ -437,7 +437,7 @@ class Coordinator:
 
     @property
     def _tells_changes(self) -> bool:
-        return self._sparse and not self._rule.empty_reply
+        return self._sparse and self._rule.traits.reply_has_vector
 
     def _shorten(self, entry: Pending) -> None:
         """Turn a reply into what its seat does not know, where replies tell that."""

@@ -114,8 +114,8 @@ class ServerState:
         self._settings = settings
         rule = settings.build_rule()
         scalar = 2 if settings.compression == "bfloat16" else 4
-        self._separate = rule.separate
-        self._reply_bytes = scalar * settings.size if rule.answers else 0
+        self._separate = rule.traits.own_center
+        self._reply_bytes = scalar * settings.size if rule.traits.answers else 0
         self._seats = [_Seat() for _ in range(settings.seats)]
         self._epochs_ended = 0
         self._ended = False

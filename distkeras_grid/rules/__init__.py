@@ -15,16 +15,25 @@ from distkeras_grid.rules.base import (
     LocalSteps,
     Memory,
     OptimizerState,
+    Reply,
     Rule,
+    Sends,
     StatisticsSource,
     SynchronousRule,
+    Traits,
 )
-from distkeras_grid.rules.downpour import AccumulatedGradientRule, DownpourRule
+from distkeras_grid.rules.delta import (
+    AccumulatedGradientRule,
+    DeltaRule,
+    DistanceRule,
+    DownpourRule,
+    DynamicRateRule,
+)
 from distkeras_grid.rules.elastic import ElasticMomentumRule, ElasticRoundRule, ElasticRule
 from distkeras_grid.rules.energy import EnergyMatchingRule
 from distkeras_grid.rules.gradient_compression import Accumulator, DeepGradientCompression
+from distkeras_grid.rules.scaling import Scaling
 from distkeras_grid.rules.sequential import MemberRule, SequentialRule
-from distkeras_grid.rules.staleness import DistanceRule, DynamicRateRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
 from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
 from distkeras_grid.spec import CompressionSpec, RuleSpec
@@ -38,6 +47,7 @@ __all__ = [
     "AveragingRule",
     "CommitInfo",
     "DeepGradientCompression",
+    "DeltaRule",
     "DistanceRule",
     "DownpourRule",
     "DynamicRateRule",
@@ -50,10 +60,14 @@ __all__ = [
     "MemberRule",
     "Memory",
     "OptimizerState",
+    "Reply",
     "Rule",
+    "Scaling",
+    "Sends",
     "SequentialRule",
     "StatisticsSource",
     "SynchronousRule",
+    "Traits",
     "adopt_vector",
     "build_rule",
     "compression_of",

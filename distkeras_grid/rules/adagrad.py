@@ -7,7 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, LocalSteps, Memory
+from distkeras_grid.rules.base import (
+    AsynchronousRule,
+    CommitInfo,
+    LocalSteps,
+    Memory,
+    Sends,
+    Traits,
+)
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
 
@@ -31,10 +38,9 @@ class AdagradRule(AsynchronousRule):
     """
 
     name: ClassVar[str] = "adagrad"
-    local_steps: ClassVar[LocalSteps] = LocalSteps.GRADIENT
-    sends_changes: ClassVar[bool] = True
-    plain_sgd: ClassVar[bool] = True
-    shared_vectors: ClassVar[int] = 1
+    traits: ClassVar[Traits] = Traits(
+        local_steps=LocalSteps.GRADIENT, sends=Sends.CHANGES, plain_sgd=True, shared_vectors=1
+    )
     rate: float
     initial: float = 0.1
     epsilon: float = 1e-7
@@ -58,7 +64,3 @@ class AdagradRule(AsynchronousRule):
         np.multiply(payload, self.rate, out=payload)
         np.subtract(center, payload, out=center)
         np.copyto(payload, center)
-
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
-        """Take the center over."""
-        np.copyto(out, reply)

@@ -73,30 +73,107 @@ class CommitInfo:
     staleness: int
 
 
+class Sends(Enum):
+    """What a commit holds.
+
+    Attributes
+    ----------
+    WEIGHTS
+        Weights, whose last digits count.
+    CHANGES
+        Changes or gradients, whose last digits may be lost.
+    SUMMANDS
+        Changes or gradients of which the weights move by a multiple, as SGD's weights move by a
+        multiple of each gradient.
+    """
+
+    WEIGHTS = "weights"
+    CHANGES = "changes"
+    SUMMANDS = "summands"
+
+
+class Reply(Enum):
+    """What a commit is answered with.
+
+    Attributes
+    ----------
+    VECTOR
+        A vector, from which the worker's next window starts.
+    STEP
+        Nothing at once: rounds make gradients, by which each worker's own optimizer steps. All
+        workers hold the same weights and the same optimizer state, and the server learns both from
+        one of them now and then.
+    NOTHING
+        No vector: the worker goes on from its own weights.
+    """
+
+    VECTOR = "vector"
+    STEP = "step"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the other layers must know of a rule, told once.
+
+    Parameters
+    ----------
+    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
+        What a worker does in a window.
+    sends : Sends, default Sends.WEIGHTS
+        What a commit holds.
+    reply : Reply, default Reply.VECTOR
+        What a commit is answered with.
+    plain_sgd : bool, default False
+        Whether the rule makes its steps from plain gradients: workers must train with SGD and no
+        more.
+    own_center : bool, default False
+        Whether each seat has a center of its own, and nobody hears of the others.
+    shared_vectors, seat_vectors : int, default 0
+        Vectors, as long as the trainable section, that the server keeps for all seats together,
+        and for each; zero when the run begins.
+    """
+
+    local_steps: LocalSteps = LocalSteps.OPTIMIZER
+    sends: Sends = Sends.WEIGHTS
+    reply: Reply = Reply.VECTOR
+    plain_sgd: bool = False
+    own_center: bool = False
+    shared_vectors: int = 0
+    seat_vectors: int = 0
+
+    @property
+    def compressible(self) -> bool:
+        """Whether commits and replies may lose their last digits."""
+        return self.sends is not Sends.WEIGHTS
+
+    @property
+    def adds_commits(self) -> bool:
+        """Whether the weights move by a multiple of each commit."""
+        return self.sends is Sends.SUMMANDS
+
+    @property
+    def steps_on_workers(self) -> bool:
+        """Whether each worker's own optimizer steps by the gradients of the rounds."""
+        return self.reply is Reply.STEP
+
+    @property
+    def reply_has_vector(self) -> bool:
+        """Whether the reply to a commit carries a vector."""
+        return self.reply is Reply.VECTOR
+
+    @property
+    def answers(self) -> bool:
+        """Whether a vector comes back for each commit, in its reply or as a step."""
+        return self.reply is not Reply.NOTHING
+
+
 @dataclass(frozen=True)
 class Rule(ABC):
     """The worker's side, common to asynchronous and synchronous rules."""
 
     name: ClassVar[str]
-    #: What the worker does in a window.
-    local_steps: ClassVar[LocalSteps] = LocalSteps.OPTIMIZER
-    #: The rule makes its steps from plain gradients: workers must train with SGD and no more.
-    plain_sgd: ClassVar[bool] = False
-    #: The worker goes on without the server's vector, so the reply carries none.
-    empty_reply: ClassVar[bool] = False
-    #: Rounds make gradients, by which each worker's own optimizer steps: all hold the same weights
-    #: and the same optimizer state, and the server learns both from one of them now and then.
-    steps_on_workers: ClassVar[bool] = False
-    #: Commits are changes or gradients, whose last digits may be lost; weights must keep theirs.
-    sends_changes: ClassVar[bool] = False
-    #: The weights move by a multiple of each commit, as SGD's do by a multiple of each gradient.
-    adds_commits: ClassVar[bool] = False
-    #: Each seat has a center of its own, and nobody hears of the others.
-    separate: ClassVar[bool] = False
-    #: Vectors, as long as the trainable part, that the server keeps for all seats together, and
-    #: for each; zero when the run begins.
-    shared_vectors: ClassVar[int] = 0
-    seat_vectors: ClassVar[int] = 0
+    traits: ClassVar[Traits] = Traits()
 
     @abstractmethod
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
@@ -113,53 +190,29 @@ class Rule(ABC):
             What is sent; same shape. May be neither `before` nor `after`.
         """
 
-    @abstractmethod
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:
-        """Fill `out` with the trainable part that the next window starts from.
+    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
+        """Fill `out` with the trainable part that the next window starts from: the reply.
 
         Parameters
         ----------
         after : ndarray
             The trainable part at the end of the window, ``float32``.
         reply : ndarray
-            The server's reply; not read if `empty_reply`.
+            The server's reply; not read where it has no vector.
         out : ndarray
             May be `after` or `reply` itself.
         """
+        np.copyto(out, reply)
 
     @property
     def local_momentum(self) -> float:
         """Momentum of the look-ahead, where workers take one."""
         return 0.0
 
-    @property
-    def answers(self) -> bool:
-        """Whether a vector comes back for each commit, as its reply or as a step."""
-        return self.steps_on_workers or not self.empty_reply
-
     def vectors_for(self, workers: int) -> int:
         """Return how many vectors the server keeps for a run beside the first center."""
-        centers = workers - 1 if self.separate else 0
-        return centers + self.shared_vectors + workers * self.seat_vectors
-
-    def gain(self, reached: float, steps: int, workers: int) -> float | None:  # noqa: ARG002
-        """Return which share of the center's distance to a minimum one commit covers.
-
-        Parameters
-        ----------
-        reached : float
-            The share that the worker's own steps cover in the window, of plain SGD on a quadratic.
-        steps : int
-            Mini-batches in the window.
-        workers : int
-            ``n``, at one speed.
-
-        Returns
-        -------
-        float or None
-            None where no such share is known; see `distkeras_grid.rules.stability`.
-        """
-        return None
+        centers = workers - 1 if self.traits.own_center else 0
+        return centers + self.traits.shared_vectors + workers * self.traits.seat_vectors
 
     def greet(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
         """Note that a seat is given the center, at its start or because a reply was lost.
@@ -202,7 +255,7 @@ class AsynchronousRule(Rule):
         commit : CommitInfo
             Where the commit came from.
         memory : sequence of ndarray
-            The same slice of `shared_vectors` vectors, then of the seat's `seat_vectors`; may
+            The same slice of the shared vectors, then of the seat's own (see `Traits`); may
             change in place.
         """
 

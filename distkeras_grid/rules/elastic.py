@@ -16,6 +16,7 @@ from distkeras_grid.rules.base import (
     Memory,
     Rule,
     SynchronousRule,
+    Traits,
 )
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
@@ -85,8 +86,7 @@ class ElasticMomentumRule(ElasticRule):
     """
 
     name: ClassVar[str] = "elastic_momentum"
-    local_steps: ClassVar[LocalSteps] = LocalSteps.LOOK_AHEAD
-    plain_sgd: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(local_steps=LocalSteps.LOOK_AHEAD, plain_sgd=True)
     momentum: float = 0.9
 
     def __post_init__(self) -> None:

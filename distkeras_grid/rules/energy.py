@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory, Sends, Traits
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
 
@@ -41,9 +41,7 @@ class EnergyMatchingRule(AsynchronousRule):
     """
 
     name: ClassVar[str] = "energy_matching"
-    sends_changes: ClassVar[bool] = True
-    plain_sgd: ClassVar[bool] = True
-    seat_vectors: ClassVar[int] = 2
+    traits: ClassVar[Traits] = Traits(sends=Sends.CHANGES, plain_sgd=True, seat_vectors=2)
     momentum: float = 0.9
     kappa: float = 1.0
     largest_scale: float = 5.0
@@ -79,7 +77,3 @@ class EnergyMatchingRule(AsynchronousRule):
         np.copyto(payload, center)
         if self.exclude_own_commit:
             np.copyto(start, center)
-
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
-        """Take the center over."""
-        np.copyto(out, reply)

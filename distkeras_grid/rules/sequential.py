@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory, Reply, Traits
 from distkeras_grid.weights import Vector
 
 
@@ -16,7 +16,7 @@ class SequentialRule(AsynchronousRule):
     """``c <- x``; the worker goes on from its own ``x``, and no vector travels back."""
 
     name: ClassVar[str] = "sequential"
-    empty_reply: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING)
 
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``x``."""
@@ -36,4 +36,4 @@ class MemberRule(SequentialRule):
     """Sequential training of several workers, each against a center of its own."""
 
     name: ClassVar[str] = "member"
-    separate: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING, own_center=True)

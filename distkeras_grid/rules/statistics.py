@@ -105,7 +105,7 @@ def adopt_vector(
     after, reply, out : ndarray
         Whole vectors, ``float32``; `out` may be one of the others.
     """
-    averaged = after if rule.empty_reply else reply
+    averaged = reply if rule.traits.reply_has_vector else after
     for section in sections:
         part = section.span
         if section.policy == "rule":

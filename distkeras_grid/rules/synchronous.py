@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import CommitInfo, LocalSteps, SynchronousRule
+from distkeras_grid.rules.base import CommitInfo, LocalSteps, Reply, Sends, SynchronousRule, Traits
 from distkeras_grid.rules.magnitudes import is_small
 from distkeras_grid.weights import Vector
 
@@ -74,10 +74,6 @@ class AveragingRule(SynchronousRule):
         for payload in payloads:
             np.copyto(payload, center)
 
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
-        """Take the center over."""
-        np.copyto(out, reply)
-
 
 @dataclass(frozen=True)
 class MeanGradientRule(SynchronousRule):
@@ -89,11 +85,9 @@ class MeanGradientRule(SynchronousRule):
     """
 
     name: ClassVar[str] = "mean_gradient"
-    local_steps: ClassVar[LocalSteps] = LocalSteps.NONE
-    sends_changes: ClassVar[bool] = True
-    adds_commits: ClassVar[bool] = True
-    steps_on_workers: ClassVar[bool] = True
-    empty_reply: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        local_steps=LocalSteps.NONE, sends=Sends.SUMMANDS, reply=Reply.STEP
+    )
 
     def vectors_for(self, workers: int) -> int:  # noqa: ARG002
         """Return the steps that are kept, and the state of an optimizer like Adam, old and new."""
@@ -114,7 +108,3 @@ class MeanGradientRule(SynchronousRule):
         weighted_mean(payloads, [commit.samples for commit in commits], mean)
         for payload in payloads:
             np.copyto(payload, mean)
-
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
-        """Take the mean gradient; the worker's optimizer makes weights of it."""
-        np.copyto(out, reply)

@@ -114,10 +114,10 @@ class Simulation:
                 f"The cluster has {cluster.workers} workers, {len(learners)} learners and "
                 f"{len(seats)} seats came in."
             )
-        if plan.rule.steps_on_workers != (stepper is not None):
+        if plan.rule.traits.steps_on_workers != (stepper is not None):
             raise ConfigurationError(
                 f"The rule {plan.rule.name!r} takes "
-                f"{'a' if plan.rule.steps_on_workers else 'no'} stepper, {stepper!r} came in."
+                f"{'no' if stepper else 'a'} stepper. Received: {stepper!r}."
             )
         self._cluster, self._plan, self._evaluate = cluster, plan, evaluate
         self._settings = _settings(plan, learners[0], seats)
@@ -320,7 +320,7 @@ class Simulation:
             else:
                 before = worker.version
                 worker.take(answer.message, answer.vector)
-                if self._plan.rule.steps_on_workers:
+                if self._plan.rule.traits.steps_on_workers:
                     at = self._steps(before, answer.message.version)
                 else:
                     at = self._down.pass_through(answer.size, self.now)

@@ -41,8 +41,8 @@ class SimulatedWire:
     def __init__(self, compression: Compression | None, size: int, rule: Rule) -> None:
         self._bfloat16 = Bfloat16(size) if compression == "bfloat16" else None
         self._sparse = compression is not None and self._bfloat16 is None
-        self._answers = rule.answers
-        self._tells_changes = self._sparse and not rule.empty_reply
+        self._answers = rule.traits.answers
+        self._tells_changes = self._sparse and rule.traits.reply_has_vector
         # What seats know of the center, where replies tell only what has changed.
         self._known: dict[str, Vector] = {}
 

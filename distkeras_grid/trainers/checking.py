@@ -171,9 +171,9 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
         Names the optimizer or the argument.
     """
     rule = trainer.build_rule(trainer.num_workers or 1, optimizer_kind(model.optimizer))
-    if rule.plain_sgd:
+    if rule.traits.plain_sgd:
         check_plain_sgd(model.optimizer, type(trainer).__name__)
-    if rule.steps_on_workers:
+    if rule.traits.steps_on_workers:
         check_unscaled(model.optimizer, type(trainer).__name__)
     if trainer.optimizer_state == "reset":
         check_reset(rule, model.optimizer, type(trainer).__name__)

@@ -34,7 +34,7 @@ def check_compressible(compression: Compression | None, rule: Rule, who: str) ->
     ConfigurationError
         If the rule's commits are neither changes nor gradients.
     """
-    if compression and not rule.sends_changes:
+    if compression and not rule.traits.compressible:
         raise ConfigurationError(
             f"{who} sends weights, of which compression would lose what counts: leave it out, or "
             "take a trainer that sends changes (ADAG, DOWNPOUR, DynSGD, GEM) or gradients "
@@ -63,8 +63,8 @@ def check_momentum(
     """
     if not isinstance(compression, DeepGradientCompression) or not compression.momentum:
         return
-    single = rule.steps_on_workers or window.batches == 1
-    if not (rule.adds_commits and single):
+    single = rule.traits.steps_on_workers or window.batches == 1
+    if not (rule.traits.adds_commits and single):
         raise ConfigurationError(
             f"DeepGradientCompression(momentum={compression.momentum:g}) corrects the momentum of "
             "single gradients: take SynchronousSGD, or ADAG, DOWNPOUR or DynSGD with "
@@ -99,7 +99,9 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
 
 def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
     """Return how many vectors the server keeps beside the center: the rule's, and what is known."""
-    tells_changes = isinstance(compression, DeepGradientCompression) and not rule.empty_reply
+    tells_changes = (
+        isinstance(compression, DeepGradientCompression) and rule.traits.reply_has_vector
+    )
     return rule.vectors_for(workers) + (workers if tells_changes else 0)
 
 

@@ -8,19 +8,13 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.local_steps import is_plain_sgd
-from distkeras_grid.rules.stability import stability_warning
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
-from distkeras_grid.spark.seats import largest_seat
 from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
-    import keras
-
     from distkeras_grid.history import History
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import OptimizerState, RunSpec, StatisticsSource
-    from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.request import TrainRequest
 
 
@@ -103,44 +97,11 @@ def policies(
         ``statistics``: those of batch normalization: "average" over the workers, each one's or the
         only one's "own", or "recalibrate", measured when training is over.
     """
-    own = statistics == "average" and (rule.separate or workers == 1)
+    own = statistics == "average" and (rule.traits.own_center or workers == 1)
     return {
-        "optimizer_state": "same" if rule.steps_on_workers else optimizer_state,
+        "optimizer_state": "same" if rule.traits.steps_on_workers else optimizer_state,
         "statistics": "own" if own else statistics,
     }
-
-
-def cautions(
-    trainer: Trainer,
-    rule: Rule,
-    model: keras.Model,
-    window: WindowChoice,
-    rows: int,
-    workers: int,
-) -> list[str]:
-    """Return what is said first of all: what a name may hide, and whether the steps are stable.
-
-    Parameters
-    ----------
-    trainer : Trainer
-        Who trains.
-    rule : Rule
-        The update rule.
-    model : keras.Model
-        Compiled; the bound of delayed steps is known for plain SGD alone.
-    window : WindowChoice
-        Batches between two exchanges.
-    rows : int
-        Of all workers.
-    workers : int
-        How many.
-    """
-    lines = [trainer.introduction]
-    if is_plain_sgd(model.optimizer):
-        seat = largest_seat(rows, workers)
-        steps = window.longest(seat, trainer.batch_size, trainer.num_epoch)
-        lines.append(stability_warning(rule, steps, workers) or "")
-    return [line for line in lines if line]
 
 
 def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
@@ -159,7 +120,7 @@ def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
     batches = f"batch {spec.batch_size}"
     if spec.workers > 1:
         batches += f" each, {spec.batch_size * spec.workers} together"
-    way = "each way" if rule.answers else "to the driver"
+    way = "each way" if rule.traits.answers else "to the driver"
     if spec.compression:
         way += " before compression"
     needed = spec.quorum_of(spec.workers)

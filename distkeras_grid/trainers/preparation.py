@@ -26,7 +26,6 @@ from distkeras_grid.trainers.checking import Checked, check
 from distkeras_grid.trainers.compressing import compression_notes, vector_bytes
 from distkeras_grid.trainers.description import (
     announce_run,
-    cautions,
     compression_sentence,
     describe_run,
 )
@@ -130,7 +129,7 @@ class PreparedRun:
             if rate is not None:
                 server.command(learning_rate=rate)
             center, summaries = run.execute()
-            if plan.rule.separate:
+            if plan.rule.traits.own_center:
                 self.centers = [server.center(seat=number) for number in range(spec.workers)]
         if spec.compression:
             progress.note(compression_sentence(self.history, spec.size))
@@ -231,14 +230,7 @@ def _lay_out(
         history=history,
         description=description,
         notes=[
-            *cautions(
-                trainer,
-                checked.rule,
-                checked.model,
-                checked.window,
-                checked.rows,
-                spec.workers,
-            ),
+            *([trainer.introduction] if trainer.introduction else []),
             *announce_run(spec, checked.rule, checked.window),
             *compression_notes(trainer.compression, trainer.num_epoch),
             *checked.warnings,
@@ -271,5 +263,5 @@ def _network(trainer: Trainer, checked: Checked) -> partial[NetworkNeed]:
         workers=min(workers, rows),
         window=checked.window.longest(seat, trainer.batch_size, trainer.num_epoch),
         available=link_speed(checked.place.bind_host),
-        empty_reply=not checked.rule.answers,
+        empty_reply=not checked.rule.traits.answers,
     )

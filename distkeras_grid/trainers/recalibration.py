@@ -40,7 +40,7 @@ def check_recalibration(rule: Rule, model: keras.Model, who: str) -> None:
     ConfigurationError
         Says why.
     """
-    if rule.separate:
+    if rule.traits.own_center:
         reason = f"{who}'s members keep their own statistics, which are those of their own weights"
     elif has_own_train_step(model):
         reason = f"{type(model).__name__} has a train_step of its own, which may not call the model"

@@ -47,7 +47,6 @@ from distkeras_grid.trainers.compressing import (
     describe_compression,
 )
 from distkeras_grid.trainers.description import (
-    cautions,
     choices,
     described_parameters,
     policies,
@@ -174,10 +173,10 @@ def simulate(
             "compression": describe_compression(trainer.compression),
             **policies(trainer.optimizer_state, trainer.statistics, plan.rule, cluster.workers),
         },
-        stepper=KerasStepper(engine) if plan.rule.steps_on_workers else None,
+        stepper=KerasStepper(engine) if plan.rule.traits.steps_on_workers else None,
     )
     said = [
-        *cautions(trainer, plan.rule, model, window, count, cluster.workers),
+        *([trainer.introduction] if trainer.introduction else []),
         *compression_notes(trainer.compression, trainer.num_epoch),
         *choices(window, plan.quorum, simulation.needed, cluster.workers),
     ]
@@ -201,7 +200,7 @@ def _check_workers(trainer: Trainer, cluster: Cluster) -> None:
 
 def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Plan:
     rule = rule_of(trainer, workers, model)
-    if rule.separate:
+    if rule.traits.own_center:
         raise ConfigurationError(
             f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "
             "train(), or simulate another trainer."
@@ -234,7 +233,7 @@ def _engine(
         scaling=tuple(field.scaling for field in fields),
         block_shape=None if plan.window is None else (plan.window, plan.batch_size),
         jit=trainer.jit,
-        local_steps=plan.rule.local_steps,
+        local_steps=plan.rule.traits.local_steps,
         momentum=plan.rule.local_momentum,
         optimizer_state=trainer.optimizer_state,
     )

@@ -271,7 +271,7 @@ class WorkerMind:
         self._seat, self._rule, self._sections = seat, rule, layout.sections
         self._windows_from, self._steps_before = windows, steps_before
         self._new_accumulator, self._slots_travel = accumulator, slots_travel
-        self._makes_steps = rule.steps_on_workers if makes_steps is None else makes_steps
+        self._makes_steps = rule.traits.steps_on_workers if makes_steps is None else makes_steps
         self._accumulator: Accumulator | None = None
         self._windows: Iterator[Window] = iter(())
         self._window: Window | None = None
@@ -415,7 +415,7 @@ class WorkerMind:
             self.hands_over = message.state_wanted
             return self._catch_up()
         self.version = message.version
-        if not self._rule.steps_on_workers:
+        if not self._rule.traits.steps_on_workers:
             adopt_vector(self._rule, self._sections, self.after, self.before, out=self.before)
         orders: list[Action] = []
         if message.learning_rate is not None:

@@ -236,7 +236,7 @@ def build_engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
         scaling=tuple(field.scaling for field in plan.features),
         block_shape=None if spec.window is None else (spec.window, spec.batch_size),
         jit=spec.algorithm.jit,
-        local_steps=plan.rule.local_steps,
+        local_steps=plan.rule.traits.local_steps,
         momentum=plan.rule.local_momentum,
         optimizer_state=spec.algorithm.optimizer_state,
     )

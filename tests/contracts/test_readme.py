@@ -22,11 +22,10 @@ def test_the_algorithm_of_the_readme_runs(project: Path, monkeypatch: pytest.Mon
     exec(
         "from dataclasses import dataclass\n"
         "from typing import ClassVar\n"
-        "import numpy as np\n"
         "from distkeras_grid.rules import CommitInfo, Rule\n"
-        "from distkeras_grid.rules.downpour import DeltaRule\n"
-        "from distkeras_grid.trainers.base import Trainer\n"
-        "from distkeras_grid.weights import Vector\n" + source,
+        "from distkeras_grid.rules.delta import DeltaRule\n"
+        "from distkeras_grid.rules.scaling import Constant, Scaling\n"
+        "from distkeras_grid.trainers.base import Trainer\n" + source,
         names,
     )
     rule = names["HalfRule"]()  # type: ignore[operator]

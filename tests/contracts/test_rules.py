@@ -15,6 +15,7 @@ from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
     CommitInfo,
+    DeltaRule,
     LocalSteps,
     adopt_vector,
     build_rule,
@@ -46,7 +47,7 @@ def random_vector(seed):
 
 def trained(rule, before, change):
     """What `after` holds when the window has changed the weights by `change`."""
-    gradients = rule.local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
+    gradients = rule.traits.local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
     after = change.copy() if gradients else before + change
     after[TRAINABLE:] = before[TRAINABLE:] + change[TRAINABLE:]
     return after
@@ -64,7 +65,7 @@ def exchange(rule, vector, before, after, workers=1):
     else:
         center.combine([payload], [info])
     adopt_vector(rule, SECTIONS, after, payload, start)
-    if rule.steps_on_workers:  # by SGD with rate 1
+    if rule.traits.steps_on_workers:  # by SGD with rate 1
         start[:TRAINABLE] = before[:TRAINABLE] - start[:TRAINABLE]
     return start
 
@@ -206,14 +207,18 @@ def played(rule, compression):
     return found
 
 
-@pytest.mark.parametrize(
-    "rule", [r for r in built() if r.values[0].sends_changes and not r.values[0].empty_reply]
-)
+def tells_changes(traits):
+    return traits.compressible and traits.reply_has_vector
+
+
+@pytest.mark.parametrize("rule", [r for r in built() if tells_changes(r.values[0].traits)])
 def test_replies_of_what_has_changed_lead_where_whole_ones_do(rule):
     for (whole, _), (changed, size) in zip(played(rule, None), played(rule, "dgc"), strict=True):
         np.testing.assert_array_equal(changed, whole)
         assert size <= 8 * (10 + 3 * 5)
 
 
-def test_only_rules_that_send_changes_may_have_their_commits_added():
-    assert all(rule.sends_changes for rule in RULES.values() if rule.adds_commits)
+@pytest.mark.parametrize("rule", [r for r in built() if isinstance(r.values[0], DeltaRule)])
+def test_a_delta_rule_tells_of_the_vectors_that_its_scalings_need(rule):
+    assert rule.traits.seat_vectors == sum(each.seat_vectors for each in rule.scalings)
+    assert rule.traits.adds_commits

@@ -69,7 +69,7 @@ def build(
     seats = [SeatRows((np.asarray(r, dtype),), (np.zeros(len(r)),)) for r in rows]
     if learners is None:
         learners = [
-            Watched(np.array(start, dtype), curvature, rate, momentum, rule.local_steps)
+            Watched(np.array(start, dtype), curvature, rate, momentum, rule.traits.local_steps)
             for _ in seats
         ]
     if compression is not None:
@@ -79,9 +79,9 @@ def build(
     terms = {"quorum": quorum, "shuffle": shuffle, "compression": compression}
     plan = Plan(rule, batch, window, epochs, **terms)
     stepper = None
-    if rule.steps_on_workers:
+    if rule.traits.steps_on_workers:
         stepper = QuadraticLearner(
-            np.array(start, dtype), curvature, rate, momentum, rule.local_steps
+            np.array(start, dtype), curvature, rate, momentum, rule.traits.local_steps
         )
     simulation = Simulation(
         Cluster(len(seats), **{"batch_seconds": 1.0, **cluster}),

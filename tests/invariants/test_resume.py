@@ -23,13 +23,13 @@ from tests.invariants.quadratics import build, descend, held, trained
 from tests.specs import make_settings
 
 RULES_BUILT = built()
-SENDING_CHANGES = [rule for rule in RULES_BUILT if rule.values[0].sends_changes]
+SENDING_CHANGES = [rule for rule in RULES_BUILT if rule.values[0].traits.compressible]
 ROWS = np.random.default_rng(0).normal(size=(4, 11, 6)).astype(np.float32)
 
 
 def troubled(rule, compression=None):
     """Of all kinds of trouble one; partial batches and windows; two epochs, each in its order."""
-    own = rule.local_steps.value in ("optimizer", "none")
+    own = rule.traits.local_steps.value in ("optimizer", "none")
     momentum = rule.local_momentum or (0.5 if own else 0.0)
     return build(
         rule,

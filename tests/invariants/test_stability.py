@@ -1,4 +1,9 @@
-"""Section 0.3: workers in turns on a parabola are stable up to the bound on a rule's gain."""
+"""Section 0.3: workers in turns on a parabola are stable up to the bound on a rule's gain.
+
+With n workers in turn, each commit was computed n - 1 commits ago. A commit moves the center by a
+share of its distance to the minimum, the gain; the recursion is that of a delayed first-order
+difference equation (Levin and May, Theoretical Population Biology 9, 1976).
+"""
 
 import math
 
@@ -6,8 +11,19 @@ import numpy as np
 import pytest
 
 from distkeras_grid.rules import AccumulatedGradientRule, DownpourRule, DynamicRateRule
-from distkeras_grid.rules.stability import delay_bound, is_stable
 from tests.invariants.quadratics import build, fixed
+
+
+def delay_bound(workers):
+    """The gain below which so many workers in turn are stable."""
+    return 2 * math.sin(math.pi / (2 * (2 * workers - 1)))
+
+
+def gain_of(rule, window, workers):
+    """The share of the distance that a commit covers, where its window covers the whole of it."""
+    if isinstance(rule, AccumulatedGradientRule):
+        return 1 / window
+    return 1 / workers if isinstance(rule, DynamicRateRule) else rule.commit_scale
 
 
 def step_share(reached, window):
@@ -51,12 +67,10 @@ def grows(rule, workers, window, shares, folds):
 def test_0_3_a_gain_of_97_percent_of_the_bound_is_stable_and_103_percent_is_not(
     rule, workers, window
 ):
-    whole = rule.gain(1.0, window, workers)
+    whole = gain_of(rule, window, workers)
     reached = [factor * delay_bound(workers) / whole for factor in (0.97, 1.03)]
     shares = [step_share(share, window) for share in reached]
     assert grows(rule, workers, window, shares, folds=150 * workers) == [False, True]
-    if shares[1] <= 1:
-        assert [is_stable(rule, window, workers, share) for share in shares] == [True, False]
 
 
 @pytest.mark.parametrize(("workers", "window"), [(5, 3), (10, 7)])
@@ -64,7 +78,6 @@ def test_0_3_accumulated_gradients_are_stable_from_a_window_of_one_over_the_boun
     assert window >= 1 / delay_bound(workers) > window - 1
     rule, shares = AccumulatedGradientRule(), [0.1, 0.5, 0.9, 0.999]
     assert grows(rule, workers, window, shares, folds=40 * workers) == [False] * 4
-    assert all(is_stable(rule, window, workers, share) for share in shares)
 
 
 @pytest.mark.parametrize(

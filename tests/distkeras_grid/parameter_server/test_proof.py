@@ -85,13 +85,13 @@ class Worker:
         self.before = client.vector.copy()
         self.version, self.sequence = start.version, start.next_sequence
         self.seen = []
-        if rule.steps_on_workers:
+        if rule.traits.steps_on_workers:
             self.catch_up(start.newest)
 
     def propose(self, tools):
         """Train a window; return what is sent."""
         change = np.float32(0.25 * (self.seat + 1)) - self.before * np.float32(0.5)
-        gradients = self.rule.local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
+        gradients = self.rule.traits.local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
         self.after = change.copy() if gradients else self.before + change
         self.after[TRAINABLE:] = self.before[TRAINABLE:] + change[TRAINABLE:]
         payload = np.empty_like(self.before)
@@ -105,7 +105,7 @@ class Worker:
         answer = self.client.exchange(told.commit, told.payload.copy(), reply)
         told.reply = reply.copy()
         self.sequence += 1
-        if self.rule.steps_on_workers:
+        if self.rule.traits.steps_on_workers:
             self.catch_up(answer.version)
         else:
             sections = tools.settings(**SIZES).spec.layout.sections
@@ -199,11 +199,15 @@ def replay(bench, script, tools, rule, how):
         def send(each):
             reply = np.empty_like(each.payload)
             answer = workers[each.seat].client.exchange(each.commit, each.payload.copy(), reply)
-            if rule.steps_on_workers and each.seat == 0:
+            if rule.traits.steps_on_workers and each.seat == 0:
                 gradient = np.empty_like(reply)
                 workers[0].client.fetch_step(answer.version - 1, gradient)
                 workers[0].seen.append(gradient)
-            if not rule.empty_reply and rule.name not in KEEP_OWN and each.reply is not None:
+            if (
+                rule.traits.reply_has_vector
+                and rule.name not in KEEP_OWN
+                and each.reply is not None
+            ):
                 np.testing.assert_array_equal(each.reply.view(np.uint32), reply.view(np.uint32))
 
         results = tools.in_threads(*(lambda e=each: send(e) for each in event))
@@ -240,11 +244,11 @@ def test_the_center_is_that_of_a_sequential_replay(serve, tools, name, fault, co
     folded = [event for event in told.events if isinstance(event, WindowRecord)]
     assert [event.version for event in folded] == sorted(event.version for event in folded)
     assert len(folded) == len(commits)
-    if isinstance(rule, AsynchronousRule) and not rule.separate:
+    if isinstance(rule, AsynchronousRule) and not rule.traits.own_center:
         # What the window started from is what the commit names, whatever broke meanwhile.
         assert [event.staleness for event in folded] == [
             event.version - 1 - each.commit.version
             for event, each in zip(folded, commits, strict=True)
         ]
-    if not rule.steps_on_workers:
+    if not rule.traits.steps_on_workers:
         assert center.any()

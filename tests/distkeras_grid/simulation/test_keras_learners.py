@@ -37,7 +37,7 @@ def engine(rule, optimizer="adam"):
         compiled(optimizer),
         block_shape=(2, 4),
         jit=False,
-        local_steps=rule.local_steps,
+        local_steps=rule.traits.local_steps,
         momentum=rule.local_momentum,
     )
 

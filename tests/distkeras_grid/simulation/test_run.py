@@ -33,7 +33,7 @@ def build(
     seats = [SeatRows((np.ones((count, 2)),), (np.zeros(count),)) for count in rows]
     rule = rule or DownpourRule()
     learners = [
-        QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.local_steps)
+        QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.traits.local_steps)
         for _ in rows
     ]
     for learner in learners:
@@ -45,7 +45,7 @@ def build(
         learners,
         seats,
         evaluate,
-        stepper=learners[0] if rule.steps_on_workers else None,
+        stepper=learners[0] if rule.traits.steps_on_workers else None,
     )
 
 
@@ -99,9 +99,9 @@ def test_who_was_late_takes_the_statistics_of_the_rounds_over(rule):
 
 @pytest.mark.parametrize("rule", [MeanGradientRule(), DownpourRule()])
 def test_a_stepper_is_for_steps_of_the_workers(rule):
-    learner = QuadraticLearner(np.array([8.0]), 1.0, 0.5, local_steps=rule.local_steps)
+    learner = QuadraticLearner(np.array([8.0]), 1.0, 0.5, local_steps=rule.traits.local_steps)
     rows = SeatRows(np.ones((1, 1)), np.zeros(1))
-    stepper = None if rule.steps_on_workers else learner
+    stepper = None if rule.traits.steps_on_workers else learner
     with pytest.raises(ConfigurationError, match=r"takes (a|no) stepper"):
         Simulation(
             Cluster(1, batch_seconds=1.0), Plan(rule, 1, 1), [learner], [rows], stepper=stepper
@@ -151,7 +151,9 @@ def sparse(rule, rows, *, run=True, quorum=1.0, **more):
     compression = DeepGradientCompression(sparsity=0.75, warm_up_epochs=0)
     plan = Plan(rule, 1, 1, quorum=quorum, compression=compression)
     learners = [
-        QuadraticLearner(np.array([8, 4, 3, 2], np.float32), 1.0, 0.5, local_steps=rule.local_steps)
+        QuadraticLearner(
+            np.array([8, 4, 3, 2], np.float32), 1.0, 0.5, local_steps=rule.traits.local_steps
+        )
         for _ in rows
     ]
     for learner in learners:
@@ -159,7 +161,7 @@ def sparse(rule, rows, *, run=True, quorum=1.0, **more):
     seats = [SeatRows((np.zeros((count, 4), np.float32),), (np.zeros(count),)) for count in rows]
     speeds = [1.0, 0.2][: len(rows)]
     cluster = Cluster(len(rows), batch_seconds=1.0, bandwidth=16.0, speeds=speeds, **more)
-    stepper = learners[0] if rule.steps_on_workers else None
+    stepper = learners[0] if rule.traits.steps_on_workers else None
     found = Simulation(cluster, plan, learners, seats, stepper=stepper)
     if run:
         found.run()

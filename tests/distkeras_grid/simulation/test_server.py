@@ -69,7 +69,7 @@ class Beside(SimulatedServer):
 
 
 #: The real server has the center of steps on workers from those, and not at once.
-AT_ONCE = [rule for rule in built() if not rule.values[0].steps_on_workers]
+AT_ONCE = [rule for rule in built() if not rule.values[0].traits.steps_on_workers]
 
 
 @pytest.mark.parametrize("rule", AT_ONCE)
@@ -78,7 +78,7 @@ def test_both_answer_alike(rule, monkeypatch):
     compare(rule, None, monkeypatch)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in AT_ONCE if rule.values[0].sends_changes])
+@pytest.mark.parametrize("rule", [rule for rule in AT_ONCE if rule.values[0].traits.compressible])
 def test_both_tell_the_same_changes(rule, monkeypatch):
     """Of 6 numbers some seats know all but one, and others less."""
     server = compare(rule, DeepGradientCompression(0.84, warm_up_epochs=0), monkeypatch)

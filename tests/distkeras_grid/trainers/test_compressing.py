@@ -39,7 +39,7 @@ def test_weights_are_not_compressed(rule, compression):
 
 @pytest.mark.parametrize("compression", [None, "bfloat16", DGC])
 def test_changes_and_gradients_may_be(compression):
-    sending = [rule for rule in RULES.values() if rule.sends_changes]
+    sending = [rule for rule in RULES.values() if rule.traits.compressible]
     assert len(sending) == 7
     for rule in sending:
         check_compressible(compression, rule, "ADAG")

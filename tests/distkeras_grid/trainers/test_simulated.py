@@ -265,17 +265,9 @@ def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
     assert ADAG.introduction
     assert ADAG.introduction in first
     simulated("DOWNPOUR", arrays, 10, communication_window=5, commit_scale=1, progress=True)
-    lines = capsys.readouterr().err.splitlines()
-    assert "10 workers with a window of 5 lie in the divergent zone" in lines[0]
-    assert "DOWNPOUR in simulated time" in lines[1]
-    assert "commit_scale 1" in lines[1]
-    simulated("DOWNPOUR", arrays, 10, num_epoch=3, communication_window="once", progress=True)
-    assert "10 workers with a window of 6 lie in" in capsys.readouterr().err.splitlines()[0]
-    # The bound is that of plain SGD.
-    heavy = build("sgd")
-    heavy.optimizer.momentum = 0.9
-    simulated("DOWNPOUR", arrays, 10, model=heavy, communication_window=5, progress=True)
-    assert "divergent" not in capsys.readouterr().err
+    line = capsys.readouterr().err.splitlines()[0]
+    assert "DOWNPOUR in simulated time" in line
+    assert "commit_scale 1" in line
 
 
 def test_what_was_chosen_for_the_user_is_said_in_simulated_time_too(arrays, capsys):

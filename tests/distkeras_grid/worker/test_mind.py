@@ -275,7 +275,7 @@ def test_a_mind_that_is_saved_and_restored_at_any_step_does_not_notice(rule):
                 event = computed()
             elif isinstance(last, minds.Exchange):
                 version += 1
-                if not rule.empty_reply:
+                if rule.traits.reply_has_vector:
                     worker.before[:] = version
                 event = replied(version, **next(said))
             elif isinstance(last, minds.FetchStep):

@@ -1,0 +1,155 @@
+"""The delta rules: every commit is a scaled ``x - x0`` that is added to the center.
+
+They differ in their scalings alone:
+
+==================== ========================= ===========================================
+rule                 scalings                  ``c <- c + ...``
+==================== ========================= ===========================================
+``downpour``         `Constant`                ``s (x - x0)``
+``accumulated_...``  `PerStep`                 ``(x - x0) / k``
+``dynamic_rate``     `PerStaleness`            ``(x - x0) / (tau + 1)``
+``distance``         `PerStep`, `PerDistance`  ``((x - x0) / k) / (1 + d^2 / gamma)``
+==================== ========================= ===========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory, Sends, Traits
+from distkeras_grid.rules.parameters import check_positive
+from distkeras_grid.rules.scaling import Constant, PerDistance, PerStaleness, PerStep, Scaling
+from distkeras_grid.weights import Vector
+
+
+@dataclass(frozen=True)
+class DeltaRule(AsynchronousRule):
+    """``c <- c + s (x - x0)``; the reply is the new center, and the worker takes it over.
+
+    A rule of your own gives `scalings`, and tells in `traits` how many seat vectors these need.
+    """
+
+    traits: ClassVar[Traits] = Traits(sends=Sends.SUMMANDS)
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """The factors of a delta, in the order in which they are applied."""
+        return ()
+
+    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
+        """Send ``x - x0``, scaled."""
+        np.subtract(after, before, out=out)
+        for scaling in self.scalings:
+            scaling.on_worker(out, steps)
+
+    def greet(self, center: Vector, memory: Memory) -> None:
+        """Remember where the next window starts, for scalings that ask for it."""
+        for scaling, kept in self._with_memory(memory):
+            scaling.remember(center, kept)
+
+    def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
+        """Scale the commit and add it; reply with the new center."""
+        for scaling, kept in self._with_memory(memory):
+            scaling.on_server(payload, commit, center, kept)
+        np.add(center, payload, out=center)
+        np.copyto(payload, center)
+        self.greet(center, memory)
+
+    def _with_memory(self, memory: Memory) -> Iterator[tuple[Scaling, Memory]]:
+        start = 0
+        for scaling in self.scalings:
+            yield scaling, memory[start : start + scaling.seat_vectors]
+            start += scaling.seat_vectors
+
+
+@dataclass(frozen=True)
+class DownpourRule(DeltaRule):
+    """Downpour SGD: ``c <- c + s (x - x0)``.
+
+    Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, in the form that
+    dist-keras gave it: the accumulated gradient is the difference of the weights, so any local
+    optimizer may produce it, and push and fetch share one window.
+
+    Parameters
+    ----------
+    commit_scale : float
+        ``s``; 1 is the paper's sum, ``1/n`` the asynchronous mean.
+    """
+
+    name: ClassVar[str] = "downpour"
+    commit_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("commit_scale", self.commit_scale)
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """``s``."""
+        return (Constant(self.commit_scale),)
+
+
+@dataclass(frozen=True)
+class AccumulatedGradientRule(DeltaRule):
+    """Accumulated gradient normalization: ``c <- c + (x - x0) / k``.
+
+    Hermans, Spanakis and Moeckel, "Accumulated Gradient Normalization", ACML 2017, algorithm 1;
+    dist-keras calls it ADAG. A partial window is divided by the steps it took. One worker gives
+    Lookahead (Zhang et al., 2019) with step size ``1/k``.
+    """
+
+    name: ClassVar[str] = "accumulated_gradient"
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """``1 / k``."""
+        return (PerStep(),)
+
+
+@dataclass(frozen=True)
+class DynamicRateRule(DeltaRule):
+    """Dynamic learning rate: ``c <- c + (x - x0) / (tau + 1)``, with the staleness ``tau``.
+
+    Jiang, Cui, Zhang and Yu, "Heterogeneity-aware Distributed Parameter Servers", SIGMOD 2017, in
+    the form of dist-keras' DynSGD: ``tau`` counts the commits of others since the worker's last
+    reply, and no earlier update is revised. With n workers at one speed each commit has the
+    weight 1/n.
+    """
+
+    name: ClassVar[str] = "dynamic_rate"
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """``1 / (tau + 1)``."""
+        return (PerStaleness(),)
+
+
+@dataclass(frozen=True)
+class DistanceRule(DeltaRule):
+    """Accumulated gradients by the distance: ``c <- c + ((x - x0) / k) / (1 + d^2 / gamma)``.
+
+    ``d = c - b``, weight by weight, with ``b`` the center that the worker's window started from;
+    the server remembers it, one vector for each worker. Hermans, "On Scalable Deep Learning and
+    Parallelizing Gradient Descent", master thesis, Maastricht 2017, chapter 5 (ADAG there,
+    ``Experimental`` in dist-keras). Where nobody else has moved a weight, nothing is taken off.
+
+    Parameters
+    ----------
+    gamma : float
+        Square of the distance at which a commit counts half; the thesis recommends 1e-4.
+    """
+
+    name: ClassVar[str] = "distance"
+    traits: ClassVar[Traits] = replace(DeltaRule.traits, seat_vectors=1)
+    gamma: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_positive("gamma", self.gamma)
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """``1 / k``, then ``1 / (1 + d^2 / gamma)``."""
+        return PerStep(), PerDistance(self.gamma)

@@ -1,0 +1,132 @@
+"""What distinguishes one delta rule from another: a chain of scalings of ``x - x0``.
+
+A rule names its scalings in order, as optax chains transformations. Each is a small value without
+state that acts on one of two sides: on the worker, before the delta is sent, or on the server, in
+the step that folds it. What a scaling must remember between two commits are vectors that the server
+keeps for each seat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from distkeras_grid.rules.base import CommitInfo, Memory
+from distkeras_grid.weights import Vector
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One factor of a delta; a scaling of your own overrides one of its methods."""
+
+    #: Vectors that the server keeps for each seat, and hands over as `memory`.
+    seat_vectors: ClassVar[int] = 0
+
+    def on_worker(self, delta: Vector, steps: int) -> None:
+        """Scale a delta before it is sent.
+
+        Parameters
+        ----------
+        delta : ndarray
+            Changes in place.
+        steps : int
+            Mini-batches in the window, at least 1.
+        """
+
+    def on_server(self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory) -> None:
+        """Scale a delta before it is added.
+
+        Parameters
+        ----------
+        delta : ndarray
+            A slice of it; changes in place.
+        commit : CommitInfo
+            Where it came from.
+        center : ndarray
+            The same slice of the center before the delta is added.
+        memory : sequence of ndarray
+            The same slice of what `remember` noted, which is called again after the fold: it may
+            serve as scratch space.
+        """
+
+    def remember(self, center: Vector, memory: Memory) -> None:
+        """Note the center that a seat is given, at its start and with each reply."""
+
+
+@dataclass(frozen=True)
+class Constant(Scaling):
+    """``s``, on the worker.
+
+    Parameters
+    ----------
+    factor : float
+        ``s``.
+    """
+
+    factor: float
+
+    def on_worker(self, delta: Vector, steps: int) -> None:  # noqa: ARG002
+        """Multiply by ``s``."""
+        if self.factor != 1.0:
+            np.multiply(delta, self.factor, out=delta)
+
+
+@dataclass(frozen=True)
+class PerStep(Scaling):
+    """``1 / k``, on the worker: the mean over the window's steps."""
+
+    def on_worker(self, delta: Vector, steps: int) -> None:
+        """Divide by ``k``."""
+        np.divide(delta, steps, out=delta)
+
+
+@dataclass(frozen=True)
+class PerStaleness(Scaling):
+    """``1 / (tau + 1)``, on the server, with the staleness ``tau``."""
+
+    def on_server(
+        self,
+        delta: Vector,
+        commit: CommitInfo,
+        center: Vector,  # noqa: ARG002
+        memory: Memory,  # noqa: ARG002
+    ) -> None:
+        """Divide by ``tau + 1``."""
+        np.divide(delta, commit.staleness + 1, out=delta)
+
+
+@dataclass(frozen=True)
+class PerDistance(Scaling):
+    """``1 / (1 + d^2 / gamma)`` for each weight, on the server.
+
+    ``d`` is the distance of the center to what it was when the seat was given it last.
+
+    Parameters
+    ----------
+    gamma : float
+        Square of the distance at which a commit counts half.
+    """
+
+    seat_vectors: ClassVar[int] = 1
+    gamma: float
+
+    def on_server(
+        self,
+        delta: Vector,
+        commit: CommitInfo,  # noqa: ARG002
+        center: Vector,
+        memory: Memory,
+    ) -> None:
+        """Divide by ``1 + d^2 / gamma``."""
+        (base,) = memory
+        np.subtract(center, base, out=base)
+        np.multiply(base, base, out=base)
+        np.divide(base, self.gamma, out=base)
+        np.add(base, 1, out=base)
+        np.divide(delta, base, out=delta)
+
+    def remember(self, center: Vector, memory: Memory) -> None:
+        """Note the center."""
+        np.copyto(memory[0], center)
