@@ -6,11 +6,14 @@ import argparse
 from collections.abc import Sequence
 
 from data_prep.geometry import INTERPOLATIONS, MODES, TileSpec
-from data_prep.job import tile_images
+from data_prep.job import TILES, tile_images
+from data_prep.manifest import DataSet
 from data_prep.settings import CHOICES, TilingSettings, parse_angles
 from data_prep.update import update_tiles
+from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.session import build_session
 
 COUNTS = ("new", "changed", "unchanged", "removed")
@@ -154,6 +157,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: tile(flags))
 
 
+def check_before_spark(settings: TilingSettings) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no input.
+    OutputExistsError
+        If the output must not be replaced.
+    ConfigurationError
+        If an update says another way of cutting than the data set was made with.
+    """
+    early.check_input(settings.input, "--input")
+    early.check_output(settings.output, TILES, overwrite=settings.overwrite or settings.update)
+    if settings.update:
+        content = early.json_at(f"{settings.output.rstrip('/')}/{MANIFEST}")
+        if content is not None:
+            DataSet.from_json(content).check_settings(settings)
+
+
 def tile(flags: argparse.Namespace) -> ExitCode:
     """Tile as the flags say."""
     values = vars(flags)
@@ -162,6 +185,7 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     )
     names = set(TilingSettings.__dataclass_fields__) - {"spec"}
     settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
+    check_before_spark(settings)
     session = build_session("distkeras-grid tile", master=flags.master)
     if not settings.update:
         manifest = tile_images(settings, spark=session, say=output())

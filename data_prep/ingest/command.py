@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from data_prep.ingest.job import ingest_images
+from data_prep.ingest.job import IMAGES, ingest_images
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
+from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.spark.session import build_session
@@ -124,6 +125,8 @@ def ingest(flags: argparse.Namespace) -> None:
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})
+    early.check_input(settings.input, "--input")
+    early.check_output(settings.output, IMAGES, overwrite=False)
     session = build_session("distkeras-grid ingest", master=flags.master)
     manifest = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=manifest["rows"])

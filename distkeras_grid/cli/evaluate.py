@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli import early
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import OutputExistsError
@@ -59,6 +60,8 @@ def evaluate(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
+    early.check_output_file(flags.output, overwrite=flags.overwrite)
+    early.check_input(flags.data, "--data")
     spark = build_session("distkeras-grid evaluate", master=flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):

@@ -6,12 +6,16 @@ import argparse
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.spark.outputs import Output, OutputKind
+
+if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
 
 VERSION = 1
 # Spark skips names that begin with "_" when it reads the folder.
@@ -48,9 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--features",
         type=columns,
-        default="features",
         metavar="COLUMN[,...]",
-        help="feature column, or one for each input of the model, in its order (features)",
+        help="feature column, or one for each input of the model, in its order (those that the "
+        "run of --model was trained on; features)",
     )
     add(
         "--prediction",
@@ -83,6 +87,10 @@ def predict(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
+    source = flags.model if flags.model.endswith(".keras") else f"{flags.model}/model.keras"
+    early.check_output(flags.output, PREDICTIONS, overwrite=flags.overwrite)
+    early.check_input(source, "--model")
+    early.check_input(flags.data, "--data")
     spark = build_session("distkeras-grid predict", master=flags.master)
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
@@ -91,7 +99,9 @@ def predict(flags: argparse.Namespace) -> None:
         frame = read_parquet(spark, flags.data)
     else:
         frame = read_tiles(flags.data, splits=(flags.split,))[0]
-    source = flags.model if flags.model.endswith(".keras") else f"{flags.model}/model.keras"
+    if flags.features is None:
+        recorded = recorded_features(storage, source) or ["features"]
+        flags.features = recorded if len(recorded) > 1 else recorded[0]
     model = model_from_bytes(storage.read_bytes(source))
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
     with output.writing() as folder:
@@ -99,6 +109,30 @@ def predict(flags: argparse.Namespace) -> None:
         rows = spark.read.parquet(folder).count()
         storage.write_text(f"{folder}/{MANIFEST}", json.dumps(manifest(flags, rows), indent=1))
     tell(f"predicted {rows} rows; wrote {flags.output}")
+
+
+def recorded_features(storage: Storage, model: str) -> list[str] | None:
+    """Return the feature columns of the run that a model file lies in, None where it lies in none.
+
+    Parameters
+    ----------
+    storage : Storage
+        Of the session.
+    model : str
+        Path of the file.
+    """
+    from distkeras_grid.trainers.saved_run import RUN
+
+    run = f"{model.rpartition('/')[0] or '.'}/{RUN}"
+    if not storage.exists(run):
+        return None
+    try:
+        told = json.loads(storage.read_text(run))
+        features = told["spec"]["data"]["features"] if "spec" in told else told["features"]
+        return [str(field["name"]) for field in features]
+    except (ValueError, KeyError, TypeError):
+        # Some other file of this name.
+        return None
 
 
 def manifest(flags: argparse.Namespace, rows: int) -> dict[str, Any]:

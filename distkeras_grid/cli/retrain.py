@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.cli import train
+from distkeras_grid.cli import early, train
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import ConfigurationError
@@ -69,6 +69,10 @@ def retrain(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.storage import Storage
 
     check(flags)
+    early.check_model(flags.model)
+    early.check_trainer(flags.trainer, train.trainer_arguments(flags))
+    early.check_input(flags.data, "--data")
+    early.check_input(flags.validation_data, "--validation-data")
     storage = Storage(build_session("distkeras-grid retrain", master=flags.master))
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs) if storage.exists(runs) else []

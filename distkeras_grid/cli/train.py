@@ -9,11 +9,12 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
@@ -189,6 +190,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     arguments = trainer_arguments(flags)
+    check_before_spark(flags, arguments)
     spark = build_session("distkeras-grid train", master=flags.master)
     storage = Storage(spark)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
@@ -210,6 +212,30 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     report(output=flags.output, samples=trainer.history.samples, updates=trainer.num_updates)
     tell(summary(trainer, flags.output))
     return trainer
+
+
+def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    arguments : mapping of str to object
+        Of the trainer.
+
+    Raises
+    ------
+    ConfigurationError, PathNotFoundError, OutputExistsError
+        The first thing that is wrong.
+    """
+    from distkeras_grid.trainers.saved_run import SAVED_RUN
+
+    early.check_model(getattr(flags, "model", None))
+    early.check_trainer(flags.trainer, arguments)
+    early.check_output(flags.output, SAVED_RUN, overwrite=flags.overwrite)
+    early.check_input(flags.data, "--data")
+    early.check_input(flags.validation_data, "--validation-data")
 
 
 def read_data(

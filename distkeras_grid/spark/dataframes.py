@@ -334,6 +334,12 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
 
         near = difflib.get_close_matches(name, frame.columns, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
+        described = [each.name for each in frame.schema if METADATA_KEY in each.metadata]
+        if argument == "features_col" and described:
+            hint = (
+                f" {described[0]!r} is described as one: set features_col={described[0]!r} "
+                f"(--features {described[0]})."
+            )
         raise SchemaError(
             f"{argument} {name!r} is not a column of the data.{hint} "
             f"Columns: {', '.join(frame.columns)}."

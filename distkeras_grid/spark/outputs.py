@@ -94,7 +94,7 @@ class Output:
                 raise ConfigurationError(
                     f"The output {self.uri} is or contains the input {path}. Choose another."
                 )
-        self._check_existing()
+        self.check_existing()
         probe = self._storage.hidden_beside(self.uri)
         try:
             self._storage.make_dirs(probe)
@@ -132,7 +132,7 @@ class Output:
         aside = self._storage.hidden_beside(self.uri, "old")
         replacing = False
         try:
-            self._check_existing()
+            self.check_existing()
             replacing = self._storage.exists(self.uri)
             if replacing:
                 self._storage.rename(self.uri, aside)
@@ -147,7 +147,14 @@ class Output:
                 f"{self.uri} is complete, but what it replaced cannot be deleted. Delete {aside}."
             )
 
-    def _check_existing(self) -> None:
+    def check_existing(self) -> None:
+        """Refuse a folder that is there and must not be replaced.
+
+        Raises
+        ------
+        OutputExistsError
+            Says why, and what to do.
+        """
         storage, kind = self._storage, self._kind
         names = storage.list_names(self.uri) if storage.exists(self.uri) else []
         if not names:

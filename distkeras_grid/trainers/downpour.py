@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Unpack
-
-import keras
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AccumulatedGradientRule, AdagradRule, DownpourRule, Rule
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.defaults import choose_commit_scale
+
+if TYPE_CHECKING:
+    import keras
 
 SERVER_LEARNING_RATE = 0.01
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
-
-import keras
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import ElasticMomentumRule, ElasticRoundRule, ElasticRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.defaults import choose_alpha
+
+if TYPE_CHECKING:
+    import keras
 
 
 class AEASGD(Trainer):

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
-import keras
-
-from distkeras_grid.engine.combination import check_combinable, check_combination, combine_models
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import (
     model_from_bytes,
@@ -19,6 +16,8 @@ from distkeras_grid.rules import MemberRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
+    import keras
+
     from distkeras_grid.trainers.request import TrainRequest
     from distkeras_grid.weights import Vector
 
@@ -78,9 +77,13 @@ class EnsembleTrainer(Trainer):
             raise ConfigurationError(f"initial must be 'own' or 'given'. Received: {initial!r}.")
         self.data = data
         self.initial = initial
-        self.combine = check_combination(combine)
+        self.combine = combine
         self.models: list[keras.Model] = []
         super().__init__(keras_model, *positional, **common)
+        # It imports Keras, which what is checked before does without.
+        from distkeras_grid.engine.combination import check_combination
+
+        check_combination(combine)
 
     @property
     def seats_hold(self) -> Literal["full", "partition", "bootstrap"]:
@@ -98,6 +101,8 @@ class EnsembleTrainer(Trainer):
 
     def check_request(self, request: TrainRequest) -> None:
         """Refuse models that cannot be combined, and what looks at one center."""
+        from distkeras_grid.engine.combination import check_combinable
+
         check_combinable(self.keras_model)
         if request.validation_data is not None or request.callbacks:
             raise ConfigurationError(
@@ -107,6 +112,10 @@ class EnsembleTrainer(Trainer):
 
     def assemble(self, model: keras.Model, centers: Sequence[Vector]) -> keras.Model:
         """Return the model of all members."""
+        import keras
+
+        from distkeras_grid.engine.combination import combine_models
+
         archive = model_to_bytes(model)
         self.models = [model_from_bytes(archive, self.custom_objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
-
-import keras
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+if TYPE_CHECKING:
+    import keras
 
 
 class SingleTrainer(Trainer):

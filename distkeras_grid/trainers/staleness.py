@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
-
-import keras
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from distkeras_grid.rules import DistanceRule, DynamicRateRule, EnergyMatchingRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 from distkeras_grid.trainers.downpour import ADAG
+
+if TYPE_CHECKING:
+    import keras
 
 
 class DynSGD(Trainer):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
-
-import keras
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from distkeras_grid.rules import AveragingRule, MeanGradientRule, Rule
 from distkeras_grid.trainers.arguments import checked_quorum
 from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+if TYPE_CHECKING:
+    import keras
 
 
 class _QuorumTrainer(Trainer):

@@ -1,0 +1,303 @@
+"""What a command refuses before Spark starts: all that a look at files and names can tell.
+
+Files of this machine are looked at directly, those on HDFS by WebHDFS if it answers in time. Of
+any other path nothing is said here; the same checks follow as the first thing in the session.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswer
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from distkeras_grid.errors import (
+    ConfigurationError,
+    GridError,
+    OutputExistsError,
+    PathNotFoundError,
+)
+from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.storage import Storage
+
+# A NameNode that is well answers in milliseconds; who waits longer is told later.
+WEB_SECONDS = 1.0
+GLOB = "*?[{"
+
+Answer = TypeVar("Answer")
+
+
+class Files(Protocol):
+    """The files that can be asked without a JVM."""
+
+    def exists(self, uri: str) -> bool:
+        """Tell whether there is a file or a directory."""
+
+    def list_names(self, uri: str) -> list[str]:
+        """Return the names in a directory; of a file, its own."""
+
+
+class LocalFiles:
+    """Files of this machine."""
+
+    def exists(self, uri: str) -> bool:
+        """Tell whether there is a file or a directory."""
+        return local_path(uri).exists()
+
+    def list_names(self, uri: str) -> list[str]:
+        """Return the names in a directory; of a file, its own."""
+        path = local_path(uri)
+        # As Hadoop does, without its files of checksums.
+        names = os.listdir(path) if path.is_dir() else [path.name]
+        return sorted(name for name in names if not name.endswith(".crc"))
+
+
+class WebFiles:
+    """Files on HDFS, by WebHDFS."""
+
+    def exists(self, uri: str) -> bool:
+        """Tell whether there is a file or a directory."""
+        try:
+            self.list_names(uri)
+        except PathNotFoundError:
+            return False
+        return True
+
+    def list_names(self, uri: str) -> list[str]:
+        """Return the names in a directory; of a file, its own."""
+        from distkeras_grid.webhdfs.listing import list_directory
+
+        return [each.path.rpartition("/")[2] for each in list_directory(uri)]
+
+
+def local_path(uri: str) -> Path:
+    """Return the path of a ``file:`` URI, or of a plain path.
+
+    Examples
+    --------
+    >>> str(local_path("file:///runs/7")), str(local_path("file:/runs")), str(local_path("runs"))
+    ('/runs/7', '/runs', 'runs')
+    """
+    path = uri.removeprefix("file:")
+    return Path(path.removeprefix("//") if path.startswith("///") else path)
+
+
+def files_of(uri: str) -> Files | None:
+    """Return where to look for a path, None where only Spark's own JVM can tell."""
+    scheme, separator, _ = uri.partition(":")
+    if separator and scheme == "file":
+        return LocalFiles()
+    if separator and "/" not in scheme:
+        return WebFiles() if scheme == "hdfs" else None
+    # A path without a scheme belongs to fs.defaultFS, which Spark's own settings may name.
+    if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_CONF_DIR" in os.environ:
+        return None
+    folder = os.environ.get("HADOOP_CONF_DIR")
+    if not folder:
+        return LocalFiles()
+    from distkeras_grid.webhdfs.addresses import read_sites
+
+    default = read_sites(folder).get("fs.defaultFS", "file:///")
+    known: dict[str, Files] = {"file": LocalFiles(), "hdfs": WebFiles()}
+    return known.get(default.partition(":")[0])
+
+
+def check_input(uri: str | None, flag: str) -> None:
+    """Refuse a path that is not there, as far as that can be told.
+
+    Raises
+    ------
+    PathNotFoundError
+        Names the flag.
+    """
+    if uri is None or any(sign in uri for sign in GLOB):
+        return
+    if _asked(uri, lambda files: files.exists(uri)) is False:
+        raise PathNotFoundError(f"{flag} {uri!r} does not exist. Check scheme, host and path.")
+
+
+def check_output(uri: str, kind: OutputKind, *, overwrite: bool) -> None:
+    """Refuse a folder that would not be replaced, as far as that can be told.
+
+    Raises
+    ------
+    OutputExistsError
+        As `Output.check` does in the session.
+    """
+
+    def look(files: Files) -> None:
+        # Of the storage only what `Files` has is used.
+        Output(cast(Storage, files), uri, kind, overwrite=overwrite).check_existing()
+
+    _asked(uri, look)
+
+
+def json_at(uri: str) -> dict[str, Any] | None:
+    """Return the object in a small JSON file of this machine, None where it cannot be told."""
+    try:
+        if not isinstance(files_of(uri), LocalFiles):
+            return None
+        content = json.loads(local_path(uri).read_text("utf-8"))
+    except (OSError, ValueError, GridError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def check_output_file(uri: str | None, *, overwrite: bool) -> None:
+    """Refuse a file that is there and would be replaced unasked.
+
+    Raises
+    ------
+    OutputExistsError
+        Says what to do.
+    """
+    if uri is None or overwrite:
+        return
+    if _asked(uri, lambda files: files.exists(uri)):
+        raise OutputExistsError(f"--output {uri!r} exists; choose another, or add --overwrite.")
+
+
+def _asked(uri: str, ask: Callable[[Files], Answer]) -> Answer | None:
+    """Return an answer, None where there is none in time; a refusal of ours passes."""
+    try:
+        files = files_of(uri)
+    except GridError:
+        return None
+    if isinstance(files, LocalFiles):
+        try:
+            return ask(files)
+        except OSError:
+            return None
+    if files is None:
+        return None
+    # A thread, for a name that resolves to nothing may take minutes; the process does not wait.
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(ask, files).result(WEB_SECONDS)
+    except OutputExistsError:
+        raise
+    except (GridError, NoAnswer):
+        return None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _AnyModel:
+    """Stands for the model, which costs seconds to build, while the other arguments are checked."""
+
+    get_config = fit = None
+
+
+def check_trainer(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse what the trainer's constructor refuses, without its model.
+
+    Parameters
+    ----------
+    name : str
+        Of the trainer.
+    arguments : mapping of str to object
+        All but the model.
+
+    Raises
+    ------
+    ConfigurationError
+        What the constructor raises, or that Keras knows no loss, metric or optimizer of a name.
+    """
+    import distkeras_grid
+    from distkeras_grid.engine.known_names import refuse_unknown
+
+    # By a table: Keras itself takes seconds to import.
+    refuse_unknown(
+        optimizer=arguments.get("worker_optimizer"),
+        loss=arguments.get("loss"),
+        metrics=arguments.get("metrics"),
+    )
+    getattr(distkeras_grid, name)(_AnyModel(), **arguments)
+
+
+def check_model(source: str | None) -> None:
+    """Refuse a model file that is not there, and a function that its module does not have.
+
+    The module is read, not imported: that would import Keras.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is neither a file nor a function.
+    PathNotFoundError
+        If the file is not there.
+    """
+    if source is None:
+        return
+    if source.endswith(".keras"):
+        check_input(source, "--model")
+        return
+    module, separator, name = source.partition(":")
+    if not separator:
+        raise ConfigurationError(
+            f"--model takes FILE.keras or module:function. Received: {source!r}."
+        )
+    known = names_in_module(module, source)
+    if known is not None and name not in known:
+        near = _near(name, known)
+        raise ConfigurationError(
+            f"--model {source!r} cannot be found: module {module!r} has no attribute {name!r}."
+            + near
+        )
+
+
+def names_in_module(module: str, source: str) -> set[str] | None:
+    """Return the names that a module defines at its top, None where reading cannot tell.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such module.
+    """
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        # Modules beside the user's job are found as `python script.py` finds them.
+        sys.path.insert(0, folder)
+    if "." in module:
+        return None  # Its packages would be imported.
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise ConfigurationError(
+            f"--model {source!r} cannot be found: No module named {module!r}. It is looked for "
+            "in the current directory and where Python finds modules."
+        )
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    try:
+        return _defined(ast.parse(Path(spec.origin).read_bytes()))
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _defined(tree: ast.Module) -> set[str] | None:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(each.asname or each.name).partition(".")[0] for each in node.names}
+    # Either may make any name.
+    return None if names & {"*", "__getattr__"} else names
+
+
+def _near(name: str, known: set[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

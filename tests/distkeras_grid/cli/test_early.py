@@ -1,0 +1,164 @@
+"""What can be known before is refused before Spark starts, on the real command line."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distkeras_grid.cli import early
+from distkeras_grid.errors import ConfigurationError, OutputExistsError, PathNotFoundError
+from distkeras_grid.spark.outputs import OutputKind
+
+# Of the processor, for other tests may run beside; what would start late takes ten times that.
+SECONDS = 2.0
+KIND = OutputKind("saved run", marker="run.json", others=("model.keras",))
+
+WITHOUT_FRAMEWORKS = """
+import sys
+from distkeras_grid.cli.main import main
+code = main(sys.argv[1:])
+late = [name for name in ("tensorflow", "keras") if name in sys.modules]
+from pyspark import SparkContext
+assert not late and SparkContext._gateway is None, late
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with data, models and outputs of all kinds, in which the command line runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("data", "run", "predictions", "thesis", "images"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "predictions" / "_predictions.json").write_text("{}")
+    (tmp_path / "thesis" / "chapter").write_text("")
+    (tmp_path / "figures.json").write_text("{}")
+    (tmp_path / "m.keras").write_text("")
+    (tmp_path / "nets.py").write_text("import keras\ndef build(shape):\n    return shape\n")
+    return tmp_path
+
+
+TRAIN = ("train", "--data", "data", "--output", "new")
+FILE = ("--model", "m.keras")
+PREDICT = ("predict", "--data", "data", "--model", "m.keras")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        ((*TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
+        ((*TRAIN, *FILE, "--set", "learning_rate=-1"), 2, "ConfigurationError"),
+        ((*TRAIN, *FILE, "--set", "loss=msee"), 2, "ConfigurationError"),
+        ((*TRAIN, *FILE, "--set", "metrics=['acuracy']"), 2, "ConfigurationError"),
+        ((*TRAIN, *FILE, "--set", "worker_optimizer=adm"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "nets:biuld"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "nests:build"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "lost.keras"), 4, "PathNotFoundError"),
+        ((*TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
+        ((*TRAIN[:3], "--output", "thesis", *FILE, "--overwrite"), 4, "OutputExistsError"),
+        (("train", "--data", "lost", "--output", "new", *FILE), 4, "PathNotFoundError"),
+        (("retrain", *TRAIN[1:], *FILE, "--set", "lerning_rate=1"), 2, "UnknownArgumentError"),
+        ((*PREDICT, "--output", "predictions"), 4, "OutputExistsError"),
+        (("evaluate", "--data", "data", "--output", "figures.json"), 4, "OutputExistsError"),
+        (("tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
+        (("tile", "--input", "lost", "--output", "new"), 4, "PathNotFoundError"),
+        (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_it_takes_less_than_2_s_and_no_spark(here, arguments, code, error):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FRAMEWORKS, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.startswith(error)
+    assert ended.stderr.count("\n") == 1
+    used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    assert used < SECONDS
+
+
+def test_an_update_that_disagrees_with_what_is_there(here):
+    from data_prep import TileSpec, TilingSettings
+    from data_prep.command import check_before_spark
+
+    spec = TileSpec(64)
+    made = TilingSettings("images", "tiles", spec, channels="3", update=True)
+    (here / "tiles").mkdir()
+    content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
+    metadata = {
+        "version": 1,
+        "shape": [64, 64, 3],
+        "dtype": "uint8",
+        "encoding": "raw",
+        "scale": 1.0,
+    }
+    content["image"] = {"distkeras_grid": {**metadata, "offset": 0.0, "classes": ["a"]}}
+    (here / "tiles" / "_dataset.json").write_text(json.dumps(content))
+    check_before_spark(made)
+    with pytest.raises(ConfigurationError):
+        check_before_spark(TilingSettings("images", "tiles", spec, channels="1", update=True))
+
+
+def test_an_output_that_may_be_written_passes(here):
+    (here / "empty").mkdir()
+    for uri in ("new", "empty", "file:" + str(here / "new"), "file://" + str(here / "new")):
+        early.check_output(uri, KIND, overwrite=False)
+    early.check_output("run", KIND, overwrite=True)
+    with pytest.raises(OutputExistsError):
+        early.check_output(f"file://{here}/run", KIND, overwrite=False)
+
+
+def test_of_what_cannot_be_asked_nothing_is_said(here, monkeypatch):
+    for uri in ("s3a://bucket/run", "hdfs://nowhere.invalid/run", "data/*.parquet"):
+        early.check_input(uri, "--data")
+        early.check_output(uri, KIND, overwrite=False)
+    # A submission may have a default file system of its own.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    early.check_input("lost", "--data")
+    with pytest.raises(PathNotFoundError):
+        early.check_input("file:///lost", "--data")
+
+
+def test_a_name_node_that_does_not_answer_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(early, "WEB_SECONDS", 0.05)
+    monkeypatch.setattr(early.WebFiles, "list_names", lambda *_: time.sleep(5))
+    began = time.monotonic()
+    early.check_input("hdfs:///data", "--data")
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("def build(): pass", True),
+        ("if True:\n    build = lambda: 1", True),
+        ("from nets import net as build", True),
+        ("from nets import *", True),
+        ("def __getattr__(name): pass", True),
+        ("def other(): pass", False),
+        ("this is no Python", True),
+    ],
+)
+def test_a_function_is_looked_up_without_importing_its_module(here, text, known):
+    (here / f"module_{abs(hash(text))}.py").write_text(text)
+    source = f"module_{abs(hash(text))}:build"
+    if known:
+        early.check_model(source)
+    else:
+        with pytest.raises(ConfigurationError):
+            early.check_model(source)
+    assert source.partition(":")[0] not in sys.modules
