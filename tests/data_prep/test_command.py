@@ -8,6 +8,7 @@ from data_prep.command import build_parser, main
 def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
+    monkeypatch.setattr(command.early, "check_input", lambda *_: None)
     monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
     monkeypatch.setattr(
         command, "tile_images", lambda settings, **_: calls.append(settings) or {"tiles": 0}
