@@ -15,11 +15,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import WindowResult
+from distkeras_grid.engine.base import State, WindowResult
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import (
     declared,
+    fresh_weights,
     get_flat_statistics,
     input_dtypes,
     model_variables,
@@ -119,6 +120,7 @@ class TensorFlowEngine:
         self.schedule_offset = keras.Variable(0, dtype="int", name="schedule_offset")
         follow_schedules_from(self._steps.rated, self.schedule_offset)
         self._apply: Callable[..., Any] | None = None
+        self._swap: Callable[..., Any] | None = None
 
     def weights(self) -> Vector:
         """Return a copy of the model's weights as a flat vector."""
@@ -181,30 +183,43 @@ class TensorFlowEngine:
         after = self._apply(_to_tensor(weights), _to_tensor(gradient))
         np.copyto(weights, np.asarray(memoryview(after)))
 
-    def state_vectors(self) -> list[Vector]:
-        """Return the state of the optimizer of `apply` as vectors of the weights' size.
+    def step_state(self) -> list[NDArray[Any]]:
+        """Return copies of the state of the optimizer of `apply`; see `Engine`."""
+        return [np.array(variable) for variable in self._steps.state()]
 
-        Bits are kept; the last vector is filled up with zeros.
-        """
-        values = [np.asarray(variable).tobytes() for variable in self._steps.state()]
-        data = b"".join(values)
-        data += bytes(-len(data) % (4 * self.layout.size))
-        return list(np.frombuffer(data, np.float32).reshape(-1, self.layout.size))
+    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
+        """Go on with another worker's optimizer state; see `Engine`."""
+        for variable, value in zip(self._steps.state(), state, strict=True):
+            variable.assign(value)
 
-    def take_over(self, parts: Sequence[Vector]) -> None:
-        """Go on with another worker's optimizer state.
+    def state(self) -> State:
+        """Return copies of optimizer state, counters and random generators; see `Engine`."""
+        return {str(n): np.array(variable) for n, variable in enumerate(self._left_behind())}
 
-        Parameters
-        ----------
-        parts : sequence of ndarray
-            What its `state_vectors` told.
-        """
-        data, start = b"".join(part.tobytes() for part in parts), 0
-        for variable in self._steps.state():
-            value = np.asarray(variable)
-            part = np.frombuffer(data, value.dtype, value.size, start)
-            variable.assign(part.reshape(value.shape))
-            start += value.nbytes
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        for number, variable in enumerate(self._left_behind()):
+            variable.assign(state[str(number)])
+
+    def held(self) -> list[Any]:
+        """Return a copy of the state, as `swap` takes it."""
+        import tensorflow as tf
+
+        return [tf.identity(variable.value) for variable in self._left_behind()]
+
+    def swap(self, held: Sequence[Any]) -> list[Any]:
+        """Put a state in and return the one that was there; see `ModelEngine`."""
+        import tensorflow as tf
+
+        if self._swap is None:
+            # One call: assigned one by one, they would take longer than a window.
+            self._swap = tf.function(self._swapped, autograph=False)
+        before: list[Any] = self._swap(held)
+        return before
+
+    def fresh_weights(self, seed: Sequence[int]) -> Vector:
+        """Return newly drawn initial weights as a flat vector; the model is left alone."""
+        return fresh_weights(self.model, seed)
 
     def warm_up(self, block: Block) -> float:
         """Compile what windows of such blocks need, and leave the state as it was.
@@ -240,28 +255,19 @@ class TensorFlowEngine:
             variable.assign(value)
         return seconds
 
-    def measure_statistics(self, blocks: Iterable[Block]) -> tuple[int, NDArray[np.float64]]:
-        """Find the means and variances that batch normalization sees with the weights as they are.
+    def measure_statistics(
+        self, weights: Vector, blocks: Iterable[Block]
+    ) -> tuple[int, NDArray[np.float64]]:
+        """Find the means and variances that batch normalization sees with these weights.
 
         By forward passes in training mode, as training sees them; nothing makes a step. Each batch
         counts by its rows (Izmailov et al. 2018, of weights that are means of others, as here). A
         layer that is called several times in a pass counts its last call.
-
-        Parameters
-        ----------
-        blocks : iterable of Block
-            The rows, in batches.
-
-        Returns
-        -------
-        int
-            Rows.
-        ndarray
-            The sum over all rows of the statistics of their batches, as `get_flat_statistics`
-            lays them out.
         """
         import tensorflow as tf
 
+        for variable, value in zip(self._variables, self.layout.unflatten(weights), strict=True):
+            variable.assign(value)
         layers = normalizations(self.model)
         momenta = [layer.momentum for layer in layers]
         forward = partial(self.model, training=True)
@@ -352,6 +358,26 @@ class TensorFlowEngine:
         for variable, other in zip(mine, theirs, strict=True):
             variable.assign(other)
         self.schedule_offset.assign(0)
+
+    def _left_behind(self) -> list[Any]:
+        """Return the variables that windows and steps leave behind beside the weights.
+
+        Frozen weights stay as they are; the generators and counters of layers are no floats.
+        """
+        held = self.model.variables
+        counters = [v for v in held if not str(v.dtype).startswith(("float", "bfloat"))]
+        return [
+            *counters,
+            *self.model.optimizer.variables,
+            *self._steps.state(),
+            self.schedule_offset,
+        ]
+
+    def _swapped(self, held: Sequence[Any]) -> list[Any]:
+        before = self.held()
+        for variable, value in zip(self._left_behind(), held, strict=True):
+            variable.value.assign(value)
+        return before
 
     def _state(self) -> list[Any]:
         metrics = [v for metric in self.model.metrics for v in metric.variables]

@@ -311,10 +311,10 @@ def _model_of(plan: PredictionPlan) -> Any:
         from pyspark import TaskContext
 
         from distkeras_grid.engine.keras_model import model_from_bytes
-        from distkeras_grid.engine.loading import prepare_process
+        from distkeras_grid.engine.registry import prepare_process
 
         context = TaskContext.get()
-        prepare_process(context.cpus() if context is not None else 1)
+        prepare_process("tensorflow", context.cpus() if context is not None else 1)
         _models[plan.key] = model_from_bytes(plan.archive.value, plan.custom_objects)
         while len(_models) > MODELS_KEPT:
             _models.popitem(last=False)

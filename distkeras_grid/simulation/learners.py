@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import Engine, WindowResult
+from distkeras_grid.engine.base import Engine, State, WindowResult
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import Variable, Vector, WeightLayout
 
-State = dict[str, NDArray[Any]]
-
-
-class Learner(Engine, Protocol):
-    """An engine of one simulated worker, whose state can be taken and given back."""
-
-    def state(self) -> State:
-        """Return a copy of all that `run` leaves behind, beside the weights."""
-        ...
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` returned."""
-        ...
+#: What a simulated worker trains with.
+Learner = Engine
 
 
 class Stepper(Protocol):
@@ -52,7 +41,7 @@ class Stepper(Protocol):
         """Return a copy of its slots."""
         ...
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         ...
 
@@ -151,13 +140,13 @@ class QuadraticLearner:
         """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
         self.step(gradient, weights)
 
-    def state_vectors(self) -> list[Vector]:
+    def step_state(self) -> list[NDArray[Any]]:
         """Return the velocity."""
         return [self._velocity.copy()]
 
-    def take_over(self, parts: Sequence[Vector]) -> None:
+    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
         """Go on with another worker's velocity."""
-        np.copyto(self._velocity, parts[0])
+        np.copyto(self._velocity, state[0])
 
     def begin_after(self, steps: int) -> None:  # noqa: ARG002 - nothing here counts them
         """Begin with no velocity and the first rate."""
@@ -168,7 +157,7 @@ class QuadraticLearner:
         """Return velocity and rate."""
         return {"velocity": self._velocity.copy(), "rate": np.array(self._rate)}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from velocity and rate."""
         np.copyto(self._velocity, state["velocity"])
         self._rate = self._start.dtype.type(state["rate"])

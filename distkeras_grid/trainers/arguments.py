@@ -9,28 +9,21 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
+from distkeras_grid.engine.registry import backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import OptimizerState, StatisticsSource
 from distkeras_grid.rules.parameters import check_positive
 
 
 def check_backend() -> None:
-    """Refuse to train where Keras runs on another backend than TensorFlow.
+    """Refuse to train where Keras runs on a backend for which there is no engine.
 
     Raises
     ------
     ConfigurationError
         Says what to set, and where.
     """
-    import keras
-
-    backend = keras.backend.backend()
-    if backend != "tensorflow":
-        raise ConfigurationError(
-            f"Keras runs on the backend {backend!r}, but workers train with TensorFlow: set "
-            "KERAS_BACKEND=tensorflow before Keras is imported, for the driver and for the "
-            "executors (spark.executorEnv.KERAS_BACKEND)."
-        )
+    backend_named(current_backend())
 
 
 def checked_whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:

@@ -96,7 +96,7 @@ def set_statistics(model: keras.Model, sums: Iterable[tuple[int, NDArray[np.floa
     model : keras.Model
         Changed in place.
     sums : iterable of (int, ndarray)
-        Rows and sums, as `TensorFlowEngine.measure_statistics` returns them.
+        Rows and sums, as `ModelEngine.measure_statistics` returns them.
     """
     counts, vectors = zip(*sums, strict=True)
     set_flat_statistics(model, np.sum(vectors, axis=0) / sum(counts))

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     import keras
     from numpy.typing import NDArray
 
+    from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.engine.compile_settings import CompileSettings
-    from distkeras_grid.engine.tensorflow import TensorFlowEngine
     from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.defaults import WindowChoice
@@ -225,7 +225,7 @@ def _engine(
     settings: CompileSettings,
     plan: Plan,
     fields: tuple[Field, ...],
-) -> TensorFlowEngine:
+) -> ModelEngine:
     return load_engine(
         model_to_bytes(model),
         settings.to_json(),
@@ -240,10 +240,9 @@ def _engine(
 
 
 def _recalibrate(
-    model: keras.Model, engine: TensorFlowEngine, plan: Plan, seats: Sequence[SeatRows]
+    model: keras.Model, engine: ModelEngine, plan: Plan, seats: Sequence[SeatRows]
 ) -> None:
     """Measure the statistics of batch normalization on all rows; takes no simulated time."""
-    set_flat_weights(engine.model, get_flat_weights(model))
     once = replace(plan, epochs=1, epochs_per_window=1)
     blocks = (
         block
@@ -251,10 +250,11 @@ def _recalibrate(
         for window in once.windows(len(seat), number, start=0)
         for block in seat.gather(window)
     )
-    set_statistics(model, [engine.measure_statistics(blocks)])
+    weights = get_flat_weights(model, engine.layout)
+    set_statistics(model, [engine.measure_statistics(weights, blocks)])
 
 
-def _measure(engine: TensorFlowEngine, plan: Plan, seat: SeatRows, times: int) -> float:
+def _measure(engine: ModelEngine, plan: Plan, seat: SeatRows, times: int) -> float:
     """Return how long a batch takes on this machine [s]."""
     block = next(seat.gather(next(plan.windows(len(seat), 0, start=0))))
     # The least of a few: whatever else this machine does only adds to it.

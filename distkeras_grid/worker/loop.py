@@ -20,6 +20,7 @@ from distkeras_grid.rows import Block
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey
+from distkeras_grid.worker.state_parts import pack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +102,7 @@ def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Ev
             case minds.FetchState(parts):
                 return minds.StateFetched(client.fetch_state(parts))
             case minds.HandOver(version, weights):
-                client.hand_over(version, [weights, *engine.state_vectors()])
+                client.hand_over(version, [weights, *pack(engine.step_state(), weights.size)])
                 return minds.HandedOver()
             case minds.Rejoin():
                 return minds.Started(client.rejoin(), client.vector)

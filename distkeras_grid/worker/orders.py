@@ -5,6 +5,7 @@ from __future__ import annotations
 from distkeras_grid.engine.base import Engine
 from distkeras_grid.errors import GridError
 from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.state_parts import unpack
 
 
 def obey(order: minds.Action, engine: Engine) -> None:
@@ -21,7 +22,7 @@ def obey(order: minds.Action, engine: Engine) -> None:
         case minds.BeginAfter(steps):
             engine.begin_after(steps)
         case minds.TakeOver(state):
-            engine.take_over(state)
+            engine.take_over(unpack(state, engine.step_state()))
         case minds.Apply(gradient, weights):
             engine.apply(gradient, weights)
         case _:

@@ -62,5 +62,5 @@ def measure_statistics(
         once = plan.spec.change(epochs=1, epochs_per_window=1)
         windows = seat_windows(once.schedule, spool.rows, seat)
         blocks = (block for window in windows for block in gather(spool, window, None))
-        rows, sums = engine.measure_statistics(blocks)
+        rows, sums = engine.measure_statistics(engine.weights(), blocks)
     yield pa.RecordBatch.from_pydict({"rows": pa.array([rows]), "sums": [sums.tobytes()]})

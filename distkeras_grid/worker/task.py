@@ -32,7 +32,7 @@ from distkeras_grid.spec import RunSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+    from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.feeding.spool import Spool
     from distkeras_grid.weights import WeightLayout
     from distkeras_grid.worker.mind import WorkerMind
@@ -162,7 +162,6 @@ def _reported(client: WorkerClient) -> Iterator[None]:
 def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[str, Any]:
     import platform
 
-    from distkeras_grid.engine.keras_model import fresh_weights
     from distkeras_grid.worker.loop import train
 
     clock, spec = time.perf_counter(), plan.spec
@@ -173,7 +172,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     compiled = time.perf_counter()
     start = client.ready(spool.rows, spec.limits.start_timeout, window_seconds)
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
-        client.vector[:] = fresh_weights(engine.model, (spec.schedule.seed, client.seat))
+        client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
     mind = seat_mind(plan, engine.layout, spool.rows, client.seat)
     samples = train(mind, engine, client, start, spool, spec.data.class_weight)
     return {
@@ -210,21 +209,21 @@ def seat_mind(plan: WorkerPlan, layout: WeightLayout, rows: int, seat: int) -> W
 
 
 def prepare_worker_process(spec: RunSpec) -> None:
-    """Import TensorFlow with the task's cores and GPUs."""
+    """Import the backend of Keras with the task's cores and GPUs."""
     from pyspark import TaskContext
 
     from distkeras_grid.engine.gpus import count_gpus, gpus_of, refuse_unassigned, use_gpus
-    from distkeras_grid.engine.loading import prepare_process
+    from distkeras_grid.engine.registry import prepare_process
 
     context = TaskContext.get()
     addresses = gpus_of(context.resources() if context is not None else {})
     use_gpus(addresses)
-    prepare_process(spec.limits.threads)
+    prepare_process("tensorflow", spec.limits.threads)
     if not spec.limits.gpu_sharing:
         refuse_unassigned(addresses, count_gpus(), spec.workers)
 
 
-def build_engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
+def build_engine(plan: WorkerPlan, seat: int) -> ModelEngine:
     """Return the engine of a seat, in the state of the plan's model."""
     from distkeras_grid.engine.loading import load_engine
 
@@ -247,7 +246,7 @@ def build_engine(plan: WorkerPlan, seat: int) -> TensorFlowEngine:
     return engine
 
 
-def _warm_up(plan: WorkerPlan, engine: TensorFlowEngine, spool: Spool, seat: int) -> float:
+def _warm_up(plan: WorkerPlan, engine: ModelEngine, spool: Spool, seat: int) -> float:
     """Compile before the run's clock starts; return how long a window will take [s]."""
     from distkeras_grid.worker.loop import gather
 

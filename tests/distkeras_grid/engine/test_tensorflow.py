@@ -118,7 +118,9 @@ def test_measuring_statistics_leaves_weights_and_training_as_they_were(eager):
     engine.model.run_eagerly = eager
     (layer,) = (layer for layer in engine.model.layers if hasattr(layer, "moving_mean"))
     trainable = [np.asarray(v) for v in engine.model.trainable_variables]
-    rows, sums = engine.measure_statistics([Block((x,), (y,)), Block((x[:, :2],), (y[:, :2],))])
+    rows, sums = engine.measure_statistics(
+        engine.weights(), [Block((x,), (y,)), Block((x[:, :2],), (y[:, :2],))]
+    )
     seen = [np.asarray(engine.model.layers[1](part), float) for part in (x[0], x[0, :2])]
     mean = [batch.mean(axis=(0, 1, 2)) for batch in seen]
     assert (rows, layer.momentum) == (11, 0.99)

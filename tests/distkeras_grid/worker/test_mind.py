@@ -172,6 +172,25 @@ def test_what_is_held_back_begins_anew_with_each_attempt_only():
     assert np.count_nonzero(worker.to_state()["held_back"]["residual"]) == 9
 
 
+def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
+    settings, rule = DeepGradientCompression(0.9, warm_up_epochs=0), MeanGradientRule()
+    layout = WeightLayout((Variable("x", (3, 4)),))
+    center = np.zeros(12, np.float32)
+
+    def planned(sequence):
+        return windows(4, 1, 1, 1, seed=0, seat=0, shuffle=False, start_sequence=sequence)
+
+    worker = WorkerMind(
+        0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
+    )
+    *_, compute = worker.handle(minds.Started(start(), center))
+    compute.after[:] = np.arange(12)
+    exchanged(worker, 3)
+    worker.handle(minds.Refused(RefusedError("not kept")))
+    worker.handle(minds.Started(start(sequence=1, version=3), center))
+    assert np.count_nonzero(worker.to_state()["held_back"]["residual"]) == 9
+
+
 # -- the steps of the rounds --------------------------------------------------------------------
 
 

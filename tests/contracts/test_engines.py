@@ -1,0 +1,258 @@
+"""What every engine promises, whatever computes: one suite, run for each.
+
+An engine of another backend adds a class with a `make` of its own, and must pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rules import LocalSteps
+
+STEPS, BATCH, WIDTH = 4, 8, 3
+
+
+def block_of(seed=0, steps=STEPS, batch=BATCH):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(steps, batch, WIDTH)).astype(np.float32)
+    return Block((x,), ((x[..., 0] > 0).astype(np.int64),))
+
+
+def trained(engine, before=None, blocks=None):
+    """Train a window; return its result and a copy of what came of it."""
+    start = aligned_empty(engine.layout.size, engine.weights().dtype)
+    np.copyto(start, engine.weights() if before is None else before)
+    kept, after = start.copy(), aligned_empty(engine.layout.size, start.dtype)
+    result = engine.run(start, blocks or [block_of()], after)
+    np.testing.assert_array_equal(start, kept)
+    return result, after
+
+
+class EngineContract:
+    """Of an engine that a worker's mind can drive."""
+
+    #: Whether the same window cut into other blocks gives the same bits.
+    tolerance = 0.0
+
+    def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
+        """Return an engine; two of the same arguments are in the same state."""
+        raise NotImplementedError
+
+    def test_the_weights_are_a_copy(self):
+        engine = self.make()
+        weights = engine.weights()
+        assert weights.shape == (engine.layout.size,)
+        weights[:] = 7
+        assert (engine.weights() != 7).any()
+
+    def test_a_window_tells_steps_samples_and_loss_and_moves_the_weights(self):
+        engine = self.make()
+        result, after = trained(engine)
+        assert (result.steps, result.samples) == (STEPS, STEPS * BATCH)
+        assert np.isfinite(result.loss)
+        assert (after != engine.layout.size).all()
+        assert np.isfinite(after).all()
+        assert np.abs(after - self.make().weights()).max() > 0
+
+    def test_engines_made_alike_train_alike(self):
+        (one, first), (other, second) = trained(self.make()), trained(self.make())
+        assert one == other
+        np.testing.assert_array_equal(first, second)
+
+    def test_a_window_may_come_in_several_blocks(self):
+        whole = block_of()
+        parts = [whole.part(slice(0, 3), slice(None)), whole.part(slice(3, 4), slice(None))]
+        (one, first), (other, second) = (
+            trained(self.make(), blocks=[whole]),
+            trained(self.make(), blocks=parts),
+        )
+        assert (one.steps, one.samples) == (other.steps, other.samples)
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+        np.testing.assert_allclose(first, second, rtol=0, atol=self.tolerance)
+
+    def test_a_window_starts_from_the_weights_that_are_given(self):
+        engine, start = self.make(), self.make().weights() + 1
+        trained(engine)
+        fresh = self.make()
+        fresh.restore(engine.state())
+        np.testing.assert_array_equal(trained(engine, start)[1], trained(fresh, start)[1])
+
+    @pytest.mark.parametrize("momentum", [0.0, 0.5])
+    def test_an_engine_goes_on_from_its_saved_state(self, momentum):
+        engine = self.make(momentum=momentum)
+        _, middle = trained(engine)
+        state = {name: array.copy() for name, array in engine.state().items()}
+        result, after = trained(engine, middle)
+        engine.restore(state)
+        again, repeated = trained(engine, middle)
+        assert again == result
+        np.testing.assert_array_equal(repeated, after)
+        other = self.make(momentum=momentum)
+        other.restore(state)
+        np.testing.assert_array_equal(trained(other, middle)[1], after)
+
+    def test_a_state_is_a_copy(self):
+        engine = self.make(momentum=0.5)
+        state = engine.state()
+        before = {name: array.copy() for name, array in state.items()}
+        trained(engine)
+        for name, array in state.items():
+            np.testing.assert_array_equal(array, before[name])
+        assert any((engine.state()[name] != before[name]).any() for name in before)
+
+    def test_a_learning_rate_holds_from_the_next_window_on(self):
+        engine = self.make()
+        engine.set_learning_rate(1e-30)
+        start = engine.weights()
+        np.testing.assert_allclose(trained(engine)[1], start, rtol=0, atol=1e-20)
+
+    def test_gradients_at_the_start_are_those_of_the_steps(self):
+        """One step of plain SGD by the gradient that a window without steps tells."""
+        one = block_of(steps=1)
+        start = self.make().weights()
+        _, gradient = trained(self.make(LocalSteps.NONE), start, [one])
+        stepping = self.make(LocalSteps.NONE)
+        weights = start.copy()
+        stepping.apply(gradient, weights)
+        _, expected = trained(self.make(), start, [one])
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+    def test_a_step_goes_from_the_weights_that_are_given(self):
+        start = self.make().weights() + 1
+        _, gradient = trained(self.make(LocalSteps.NONE))
+        one, other = self.make(LocalSteps.NONE), self.make(LocalSteps.NONE)
+        trained(other)
+        for engine in (one, other):
+            weights = start.copy()
+            engine.apply(gradient, weights)
+            assert np.abs(weights - start).max() > 0
+            np.testing.assert_allclose(weights, start - 0.1 * gradient, rtol=1e-5, atol=1e-6)
+
+    def test_a_worker_that_takes_a_state_over_steps_as_the_other(self):
+        _, gradient = trained(self.make(LocalSteps.NONE, momentum=0.5))
+        first, second = (self.make(LocalSteps.NONE, momentum=0.5) for _ in range(2))
+        weights = first.weights()
+        first.apply(gradient, weights)
+        second.take_over(first.step_state())
+        for one, other in zip(first.step_state(), second.step_state(), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        results = weights.copy(), weights.copy()
+        first.apply(gradient, results[0])
+        second.apply(gradient, results[1])
+        np.testing.assert_array_equal(*results)
+        plain = weights.copy()
+        self.make(LocalSteps.NONE, momentum=0.5).apply(gradient, plain)
+        assert np.abs(plain - results[0]).max() > 0
+
+    def test_a_late_attempt_steps_as_a_fresh_one(self):
+        late = self.make(momentum=0.5)
+        late.begin_after(1000)
+        np.testing.assert_array_equal(trained(late)[1], trained(self.make(momentum=0.5))[1])
+
+
+class TestQuadratic(EngineContract):
+    """The parabola of the simulations."""
+
+    def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
+        from distkeras_grid.simulation.learners import QuadraticLearner
+
+        start = np.array([4.0, -2.0, 1.0], np.float32)
+        return QuadraticLearner(start, np.array([1.0, 0.5, 2.0]), rate, momentum, kind)
+
+
+class ModelEngineContract(EngineContract):
+    """Of an engine of a real model."""
+
+    def test_a_warm_up_leaves_everything_as_it_was(self):
+        engine = self.make(momentum=0.5)
+        before = {name: array.copy() for name, array in engine.state().items()}
+        weights = engine.weights()
+        assert engine.warm_up(block_of()) > 0
+        np.testing.assert_array_equal(engine.weights(), weights)
+        for name, array in engine.state().items():
+            np.testing.assert_array_equal(array, before[name])
+
+    def test_states_are_swapped_where_the_engine_computes(self):
+        engine = self.make(momentum=0.5)
+        fresh, start = engine.held(), engine.weights()
+        _, expected = trained(engine, start)
+        trained_state = engine.swap(fresh)
+        np.testing.assert_array_equal(trained(engine, start)[1], expected)
+        engine.swap(trained_state)
+        assert np.abs(trained(engine, start)[1] - expected).max() > 0
+
+    def test_a_seed_decides_the_random_layers(self):
+        results = []
+        for seed in ((3, 0), (3, 1), (3, 0)):
+            engine = self.make()
+            engine.set_seed(seed)
+            results.append(trained(engine)[1])
+        np.testing.assert_array_equal(results[0], results[2])
+        assert np.abs(results[0] - results[1]).max() > 0
+
+    def test_fresh_weights_follow_from_their_seed_and_leave_the_model_alone(self):
+        engine = self.make()
+        before = engine.weights()
+        one, other, again = (engine.fresh_weights((seed, 1)) for seed in (1, 2, 1))
+        assert one.shape == (engine.layout.size,)
+        np.testing.assert_array_equal(one, again)
+        assert np.abs(one - other).max() > 0
+        np.testing.assert_array_equal(engine.weights(), before)
+
+    def test_statistics_are_sums_over_the_rows_with_the_weights_that_are_given(self):
+        engine = self.make()
+        weights = engine.weights()
+        rows, sums = engine.measure_statistics(weights, [block_of(), block_of(1)])
+        assert rows == 2 * STEPS * BATCH
+        counts = [engine.measure_statistics(weights, [block_of(seed)]) for seed in (0, 1)]
+        np.testing.assert_allclose(sums, counts[0][1] + counts[1][1])
+        _, others = engine.measure_statistics(weights + 1, [block_of(), block_of(1)])
+        assert np.abs(others - sums).max() > 0
+
+
+@pytest.mark.tensorflow
+class TestTensorFlow(ModelEngineContract):
+    """Keras on TensorFlow, with dropout and batch normalization."""
+
+    tolerance = 1e-6
+
+    def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
+        import keras
+
+        from distkeras_grid.engine.registry import build_engine
+
+        keras.utils.set_random_seed(7)
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                keras.Input((WIDTH,)),
+                layers.Dense(4, "tanh"),
+                layers.BatchNormalization(),
+                layers.Dropout(0.25),
+                layers.Dense(2),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(rate, momentum=momentum), loss)
+        return build_engine("tensorflow", model, local_steps=kind)
+
+    def test_a_step_goes_from_the_weights_that_are_given(self):
+        """Statistics are those that come with the gradient."""
+        cut = self.make().layout.trainable_size
+        start = self.make().weights() + 1
+        _, gradient = trained(self.make(LocalSteps.NONE))
+        weights = start.copy()
+        self.make(LocalSteps.NONE).apply(gradient, weights)
+        expected = np.concatenate([start[:cut] - 0.1 * gradient[:cut], gradient[cut:]])
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_backend_without_an_engine_is_refused():
+    from distkeras_grid.engine.registry import build_engine
+
+    with pytest.raises(ConfigurationError):
+        build_engine("abacus", None)
