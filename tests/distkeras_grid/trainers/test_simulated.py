@@ -114,7 +114,7 @@ def test_the_model_of_a_run_with_a_lost_worker_keeps_the_users_own_schedule(arra
     import keras
 
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 30)
-    trouble = Cluster(3, batch_seconds=0.25, outages=[Outage(2, at=3.0, seconds=0.8)])
+    trouble = Cluster(3, batch_seconds=0.25, outages=[Outage(2, at=1.3, seconds=0.8)])
     found = simulated(
         "ADAG",
         arrays,
