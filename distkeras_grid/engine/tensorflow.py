@@ -185,7 +185,7 @@ class TensorFlowEngine:
 
     def step_state(self) -> list[NDArray[Any]]:
         """Return copies of the state of the optimizer of `apply`; see `Engine`."""
-        return [np.array(variable) for variable in self._steps.state()]
+        return [variable.numpy() for variable in self._steps.state()]
 
     def take_over(self, state: Sequence[NDArray[Any]]) -> None:
         """Go on with another worker's optimizer state; see `Engine`."""
@@ -194,7 +194,7 @@ class TensorFlowEngine:
 
     def state(self) -> State:
         """Return copies of optimizer state, counters and random generators; see `Engine`."""
-        return {str(n): np.array(variable) for n, variable in enumerate(self._left_behind())}
+        return {str(n): variable.numpy() for n, variable in enumerate(self._left_behind())}
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
