@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from distkeras_grid.engine.keras_model import declared
+from distkeras_grid.engine.ends import declared
 from distkeras_grid.errors import ConfigurationError
 
 COMBINATIONS = ("mean", "vote", "geometric")

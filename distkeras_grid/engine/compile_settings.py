@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.keras_model import declared, packed
+from distkeras_grid.engine.ends import declared, packed
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 

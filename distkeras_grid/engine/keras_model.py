@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -301,33 +301,3 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
 
 def _described(variables: tuple[Any, ...]) -> tuple[Variable, ...]:
     return tuple(Variable(str(v.path), tuple(int(n) for n in v.shape)) for v in variables)
-
-
-def declared(model: Any, ends: Literal["inputs", "outputs"]) -> list[Any]:
-    """Return a model's inputs or outputs; none of a class that declares none to Keras."""
-    return list(getattr(model, ends, None) or [])
-
-
-def input_dtypes(model: Any) -> list[str]:
-    """Return the types that a model's inputs want, float32 of one that declares none."""
-    return [str(tensor.dtype) for tensor in declared(model, "inputs")] or ["float32"]
-
-
-def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -> Any:
-    """Return the values as ``fit`` hands them over: one as it is, several in a tuple or dict.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Of as many inputs, or outputs, as there are values.
-    end : {"input", "output"}
-        Which end.
-    values : sequence of array or tensor
-        In the order of ``model.inputs`` or ``model.outputs``.
-    """
-    import keras
-
-    if len(values) == 1:
-        return values[0]
-    structure = keras.tree.pack_sequence_as(getattr(model, end), list(values))
-    return keras.tree.lists_to_tuples(structure)

@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import State, WindowResult
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
+from distkeras_grid.engine.ends import declared, input_dtypes, packed
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import (
-    declared,
     fresh_weights,
     get_flat_statistics,
-    input_dtypes,
     model_variables,
     normalizations,
-    packed,
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import install

@@ -202,7 +202,7 @@ def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]
     """Return the model's outputs for some rows."""
     import pyarrow as pa
 
-    from distkeras_grid.engine.keras_model import input_dtypes, packed
+    from distkeras_grid.engine.ends import input_dtypes, packed
     from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
 
     # First of all, for it prepares the process in which Keras is imported.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.keras_model import input_dtypes, packed
+from distkeras_grid.engine.ends import input_dtypes, packed
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
