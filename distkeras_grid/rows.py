@@ -97,3 +97,47 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDAr
     start = -memory.ctypes.data % ALIGNMENT
     array: NDArray[Any] = memory[start : start + size].view(dtype).reshape(lengths)
     return array
+
+
+def take(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
+    """Return copies of rows, on memory that starts at a multiple of 64 bytes.
+
+    Parameters
+    ----------
+    array : ndarray
+        Shape ``(rows, ...)``.
+    places : ndarray
+        Which rows, each from 0 to ``rows - 1``; of any shape.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(*places.shape, ...)``.
+
+    Raises
+    ------
+    IndexError
+        If there is no such row.
+
+    Examples
+    --------
+    >>> take(np.array([[1, 2], [3, 4]]), np.array([[1], [0]])).tolist()
+    [[[3, 4]], [[1, 2]]]
+    """
+    if places.size and (places.min() < 0 or places.max() >= len(array)):
+        raise IndexError(
+            f"Places are from 0 to {len(array) - 1}. Received: {places.min()} to {places.max()}."
+        )
+    out = aligned_empty((*places.shape, *array.shape[1:]), array.dtype)
+    # With mode="raise" NumPy would fill another array first.
+    np.take(array, places, axis=0, out=out, mode="clip")
+    return out
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array, or a copy of one that starts at no multiple of 64 bytes."""
+    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous:
+        return array
+    copy = aligned_empty(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy

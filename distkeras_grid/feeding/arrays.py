@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.rows import aligned_empty
 
 
 def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
@@ -170,7 +171,7 @@ def decode_images(contents: list[memoryview], field: Field) -> NDArray[Any]:
     SchemaError
         If a file cannot be decoded, or is of another shape or type.
     """
-    images = np.empty((len(contents), *field.shape), field.dtype)
+    images = aligned_empty((len(contents), *field.shape), field.dtype)
     for row, content in enumerate(contents):
         images[row] = _decoded(content, field, row)
     return images

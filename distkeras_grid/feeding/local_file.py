@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.errors import NoSpaceError, StorageError
+from distkeras_grid.rows import aligned_empty, take
 
 # Left for everyone else on the disk.
 RESERVED_BYTES = 256 << 20
@@ -96,8 +97,8 @@ class LocalFile:
         """
         if self._map is not None:
             records: NDArray[Any] = np.frombuffer(self._map, np.uint8).reshape(-1, size)
-            return records[places]
-        table = np.empty((len(places), size), np.uint8)
+            return take(records, places)
+        table = aligned_empty((len(places), size), np.uint8)
         content = table.reshape(-1).data
         for row, place in enumerate(places.tolist()):
             self._read_into(content[row * size : (row + 1) * size], place * size)

@@ -19,6 +19,7 @@ from distkeras_grid.feeding.arrays import labels_from_arrow, numbers_from_arrow
 from distkeras_grid.feeding.feature_file import FeatureFile
 from distkeras_grid.feeding.local_file import local_folder
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.rows import take
 
 # A larger file is not mapped but read.
 MAPPED_BYTES = 64 << 20
@@ -138,7 +139,7 @@ class Spool:
             file.seal(self.rows)
 
     def gather(self, indices: NDArray[np.int64]) -> Rows:
-        """Return copies of rows.
+        """Return copies of rows, each array on memory that starts at a multiple of 64 bytes.
 
         Parameters
         ----------
@@ -148,8 +149,8 @@ class Spool:
         stored = self._order[indices]
         return Rows(
             features=tuple(file.gather(stored) for file in self._files),
-            labels=tuple(labels[stored] for labels in self._all_labels),
-            weights=None if self._all_weights is None else self._all_weights[stored],
+            labels=tuple(take(labels, stored) for labels in self._all_labels),
+            weights=None if self._all_weights is None else take(self._all_weights, stored),
         )
 
     def close(self) -> None:

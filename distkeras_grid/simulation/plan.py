@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.feeding.batches import Window, steps_before, windows
 from distkeras_grid.parameter_server.compression import Compression
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import Block, take
 from distkeras_grid.rules import OptimizerState, Rule
 
 
@@ -40,9 +40,10 @@ class SeatRows:
     def gather(self, window: Window) -> Iterator[Block]:
         """Yield the blocks of a window."""
         for places in window.blocks:
-            weight = None if self.weights is None else self.weights[places]
+            weight = None if self.weights is None else take(self.weights, places)
             x, y = (
-                tuple(array[places] for array in arrays) for arrays in (self.features, self.labels)
+                tuple(take(array, places) for array in arrays)
+                for arrays in (self.features, self.labels)
             )
             yield Block(x, y, weight)
 

@@ -16,7 +16,7 @@ from distkeras_grid.engine.base import Engine
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import Start
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import Block, aligned
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey
@@ -125,7 +125,7 @@ def gather(
         yield Block(
             x=tuple(_in_blocks(features, indices) for features in rows.features),
             y=tuple(_in_blocks(labels, indices) for labels in rows.labels),
-            weight=None if weight is None else _in_blocks(weight, indices),
+            weight=None if weight is None else _in_blocks(aligned(weight), indices),
         )
 
 

@@ -324,3 +324,19 @@ def test_without_class_weights_the_sample_weights_stay():
     weights = np.array([1.0, 2.0], np.float32)
     assert sample_weights(np.array([0, 1]), weights, None) is weights
     assert sample_weights(np.array([0, 1]), None, None) is None
+
+
+@pytest.mark.parametrize("mapped_bytes", [0, 1 << 20], ids=["read", "mapped"])
+@pytest.mark.parametrize("class_weight", [None, {1: 2.0}])
+def test_blocks_begin_where_an_engine_needs_no_copy(stack, tmp_path, mapped_bytes, class_weight):
+    """All arrays of all blocks, the shorter last one too, whatever NumPy's own luck."""
+    spool = filled(
+        stack.enter_context(Spool((FIELD,), ("label",), tmp_path, mapped_bytes)),
+        weights=np.ones(ROWS),
+    )
+    blocks = [
+        block for window in planned(window=3) for block in gather(spool, window, class_weight)
+    ]
+    assert {block.shape for block in blocks} == {(3, 2), (1, 1)}
+    for block in blocks:
+        assert [array.ctypes.data % 64 for array in block.arrays] == [0, 0, 0]
