@@ -128,7 +128,8 @@ class Pool:
                 self._failed.append((item, error))
                 self._failed_in_a_row += 1
             self._progress.add(failed=1)
-            if self._files > 1:  # else the end says the same
+            # The end says the same of a single file, and of a transfer that was interrupted.
+            if self._files > 1 and not self._stopped.is_set():
                 self._progress.note(describe(error))
         else:
             with self._lock:

@@ -267,9 +267,12 @@ def test_an_interrupted_download_leaves_no_half_file(
         *(f"{folder}/", str(tmp_path / "back")),
     ]
     back = tmp_path / "back"
+    # Where these tests run in a shell's background, SIGINT is ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         command, env=grid.environment(), stderr=subprocess.PIPE, text=True
     ) as running:
+        signal.signal(signal.SIGINT, before)
         until(lambda: back.is_dir() and len(list(back.glob("*.raw"))) >= 2)
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)

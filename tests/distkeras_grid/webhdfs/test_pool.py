@@ -107,6 +107,18 @@ def test_a_defect_stops_all_and_shows_itself() -> None:
     assert len(tried) < 50
 
 
+def test_files_that_an_interrupt_ends_are_not_told_one_by_one() -> None:
+    used, stream, stopped = pool(threads=1)
+
+    def transfer(connection: Connection, item: Item, meter: Meter) -> bool:
+        stopped.set()
+        raise StorageError("stopped")
+
+    with pytest.raises(StorageError):
+        used.run(ITEMS, transfer)
+    assert stream.getvalue() == ""
+
+
 @pytest.mark.parametrize("threads", [0, -1, 65])
 def test_a_number_of_threads_that_makes_no_sense(threads: int) -> None:
     with pytest.raises(ConfigurationError, match=f"Received: {threads}"):
