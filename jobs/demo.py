@@ -12,30 +12,39 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up messages help nobody
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # for `fit` too: workers have it
+from demo_progress import AfterSilence, doing
 
-from demo_report import new_folder, write_report
-from demo_training import Comparison, compare
-
-from data_prep import TileSpec, TilingSettings, tile_images
-from distkeras_grid import build_session
 from distkeras_grid.cli.exit_codes import guarded
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data_prep" / "samples"
-SPEC = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 45))
 
 
 def run(folder: Path, epochs: int) -> None:
     """Tile, train and report into a folder that is made anew."""
-    new_folder(folder)
-    spark = build_session("distkeras_grid demo", master="local[2,4]")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up messages help nobody
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # for `fit` too: workers have it
+    print("loading TensorFlow, Keras and Spark", flush=True)
+    with doing("loading"):
+        # Seconds on a fast machine, so they are not loaded before something can tell of it.
+        from demo_report import new_folder, write_report
+        from demo_training import compare
+
+        from data_prep import TileSpec, TilingSettings, tile_images
+        from distkeras_grid import build_session
+
+        new_folder(folder)
+    with doing("starting Spark"):
+        spark = build_session("distkeras_grid demo", master="local[2,4]")
+    spec = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 45))
     tiles = str(folder / "tiles")
-    settings = TilingSettings(str(SAMPLES), tiles, SPEC, split="0.6:0.2:0.2", seed=1)
-    manifest = tile_images(settings, spark=spark, say=print)
-    comparison: Comparison = compare(tiles, epochs)
-    page = write_report(folder, SAMPLES, SPEC, manifest, comparison)
-    spark.stop()
+    settings = TilingSettings(str(SAMPLES), tiles, spec, split="0.6:0.2:0.2", seed=1)
+    lines = AfterSilence()
+    with doing("tiling", to=lines):
+        manifest = tile_images(settings, spark=spark, say=lines.note)
+    comparison = compare(tiles, epochs)
+    with doing("writing the report"):
+        page = write_report(folder, SAMPLES, spec, manifest, comparison)
+        spark.stop()
     print(f"\nreport: {page}")
 
 
@@ -49,4 +58,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--epochs", type=int, default=5, help="passes over the tiles (5)")
     flags = parser.parse_args()
+    # Lines appear when they are printed, also where the output is a pipe or a file.
+    sys.stdout.reconfigure(line_buffering=True)
     sys.exit(guarded(lambda: run(flags.output.resolve(), flags.epochs)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from demo_progress import Doing, doing
 
 from distkeras_grid import ADAG, AccuracyEvaluator, ModelPredictor, SingleTrainer, read_tiles
 from distkeras_grid.inference.evaluator import confusion_matrix
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
+    from distkeras_grid.progress import Reporter
     from distkeras_grid.trainers.base import Trainer
 
 BATCH = 32
 SEED = 1
-SILENCE = 4.0  # s
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,15 @@ def texture_net(shape: tuple[int, int, int], classes: int) -> keras.Model:
 
 def compare(tiles: str, epochs: int) -> Comparison:
     """Train the net three ways on the same tiles."""
-    train, validation, test = read_tiles(tiles, splits=("train", "validation", "test"))
+    with doing("reading the tiles"):
+        train, validation, test = read_tiles(tiles, splits=("train", "validation", "test"))
+        rows = train.count()
     shape = train.schema["image"].metadata["distkeras_grid"]["shape"]
     net = texture_net(
         tuple(shape), len(train.schema["image"].metadata["distkeras_grid"]["classes"])
     )
     # Two workers with half of the batch take as many steps as one, so one schedule fits all.
-    steps = epochs * math.ceil(train.count() / BATCH)
+    steps = epochs * math.ceil(rows / BATCH)
     net.compile(
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-3, steps)),
         "sparse_categorical_crossentropy",
@@ -104,15 +107,17 @@ def compare(tiles: str, epochs: int) -> Comparison:
     print(f"\n3. Keras' fit in this process, batch 32, {cores} cores")
     local = fit(net, (train, validation, test), epochs, cores)
     print("\nTest: tiles of source images that no run has seen, looked at once")
-    predicted = predict(model_of_two, test)
-    results = [
-        spark_result("ADAG, 2 workers, 2 cores", two, predicted),
-        spark_result("SingleTrainer, 1 core", one, predict(model_of_one, test)),
-        local,
-    ]
+    with doing("predicting"):
+        predicted = predict(model_of_two, test)
+        results = [
+            spark_result("ADAG, 2 workers, 2 cores", two, predicted),
+            spark_result("SingleTrainer, 1 core", one, predict(model_of_one, test)),
+            local,
+        ]
+        confusion = confusion_matrix(predicted)
     for result in results:
         print(f"{result.name}: accuracy {result.accuracy:.3f}")
-    return Comparison(results, two, confusion_matrix(predicted), train)
+    return Comparison(results, two, confusion, train)
 
 
 def predict(model: keras.Model, test: DataFrame) -> DataFrame:
@@ -138,21 +143,24 @@ def fit(
 ) -> Result:
     """Train by ``fit``; its clock stands still while the validation tiles are evaluated."""
     started = time.perf_counter()
-    (x, y), validation, test = (arrays(tiles) for tiles in splits)
-    compile_once(net, x[:BATCH], y[:BATCH])
+    with doing("bringing the tiles to this process and compiling"):
+        (x, y), validation, test = (arrays(tiles) for tiles in splits)
+        compile_once(net, x[:BATCH], y[:BATCH])
     start_up = time.perf_counter() - started
     seconds, by_seconds, by_samples = 0.0, [], []
     for epoch in range(epochs):
-        clock = time.perf_counter()
-        net.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[Lines(epoch + 1, epochs)])
-        seconds += time.perf_counter() - clock
-        accuracy = net.evaluate(*validation, verbose=0, return_dict=True)["accuracy"]
+        with doing(f"epoch {epoch + 1}/{epochs}") as progress:
+            clock = time.perf_counter()
+            net.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[Batches(progress)])
+            seconds += time.perf_counter() - clock
+            accuracy = net.evaluate(*validation, verbose=0, return_dict=True)["accuracy"]
         print(
             f"epoch {epoch + 1}/{epochs} ended after {seconds:.1f} s: val_accuracy {accuracy:.4g}"
         )
         by_seconds.append((seconds, accuracy))
         by_samples.append((len(x) * (epoch + 1.0), accuracy))
-    accuracy = net.evaluate(*test, verbose=0, return_dict=True)["accuracy"]
+    with doing("evaluating"):
+        accuracy = net.evaluate(*test, verbose=0, return_dict=True)["accuracy"]
     return Result(f"Keras fit, {cores} cores", seconds, start_up, accuracy, by_seconds, by_samples)
 
 
@@ -166,21 +174,18 @@ def compile_once(net: keras.Model, x: Any, y: Any) -> None:
         variable.assign(value)
 
 
-class Lines(keras.callbacks.Callback):
-    """Prints a line every few seconds, so that a slow epoch is not silent."""
+class Batches(keras.callbacks.Callback):
+    """Tells a reporter where the epoch is."""
 
-    def __init__(self, epoch: int, epochs: int) -> None:
+    def __init__(self, progress: Reporter[Doing]) -> None:
         super().__init__()
-        self._title = f"epoch {epoch}/{epochs}"
-        self._printed = time.monotonic()
+        self._progress = progress
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Print where the epoch is, if nothing was printed of late."""
-        if time.monotonic() - self._printed < SILENCE:
-            return
-        self._printed = time.monotonic()
+        """Tell batch and loss."""
         loss = (logs or {}).get("loss", float("nan"))
-        print(f"{self._title}  batch {batch + 1} of {self.params['steps']}  loss {loss:.4g}")
+        steps = self.params["steps"]
+        self._progress.update(told=f"batch {batch + 1} of {steps}  loss {loss:.4g}")
 
 
 def arrays(tiles: DataFrame) -> tuple[Any, Any]:

@@ -102,10 +102,10 @@ def extras_of(trainer):
     return {p.name: p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_the_table_of_the_readme_has_every_argument(project):
+def test_the_table_of_the_guide_has_every_argument(project):
     from distkeras_grid.trainers.base import CommonArguments
 
-    text = (project / "README.md").read_text(encoding="utf-8")
+    text = (project / "distkeras_grid/trainers/README.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\| argument \| default \|\n(.*?)\n\n", text, re.DOTALL)
     extras = {extra for name in TRAINERS for extra in extras_of(getattr(distkeras_grid, name))}
     for argument in {*CommonArguments.__annotations__, *extras}:

@@ -1,4 +1,4 @@
-"""The README's own algorithm is one, and the contracts hold for it."""
+"""The algorithm that the guide adds is one, and the contracts hold for it."""
 
 import re
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.contracts import test_rules, test_trainers
 pytestmark = pytest.mark.tensorflow
 
 
-def test_the_algorithm_of_the_readme_runs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_algorithm_of_the_guide_runs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
 
-    text = (project / "README.md").read_text(encoding="utf-8")
+    text = (project / "distkeras_grid/trainers/README.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n(@dataclass.*?)```", text, re.DOTALL)
     names: dict[str, object] = {}
     exec(

@@ -1,0 +1,74 @@
+"""What the demo says while nothing else speaks, so that it is never silent for 5 seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from distkeras_grid.progress import Lines, Reporter, Status
+
+SILENCE = 4.5  # s; longer than what others take between two lines of theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The state of a step whose length nobody knows.
+
+    Parameters
+    ----------
+    phase : str
+        What is done.
+    told : str
+        How far it is, in words; empty where nothing is known.
+    """
+
+    phase: str
+    told: str = ""
+
+    @property
+    def turn(self) -> Hashable:
+        """Nothing is told before it is due."""
+        return None
+
+    @property
+    def amount(self) -> int:
+        """No rate is told."""
+        return 0
+
+    def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
+        """Return what is done, how far it is, and for how long it has run."""
+        return Status([self.phase, *([self.told] if self.told else []), f"{seconds:.0f} s"])
+
+
+class AfterSilence(Lines):
+    """Standard output: lines that are said at once, and a state where nothing was said for long."""
+
+    interval = 0.1
+
+    def __init__(self) -> None:
+        super().__init__(print)
+        self._said_at = time.monotonic()
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        self._said_at = time.monotonic()
+        super().note(text)
+
+    def show(self, status: Status) -> None:
+        """Print the state, if nothing has been printed here of late."""
+        if time.monotonic() - self._said_at >= SILENCE:
+            self.note(status.line())
+
+
+def doing(phase: str, *, to: AfterSilence | None = None) -> Reporter[Doing]:
+    """Return a reporter that breaks each silence of its ``with`` block.
+
+    Parameters
+    ----------
+    phase : str
+        What is done.
+    to : AfterSilence, optional
+        Where others print, too; by default nobody else does.
+    """
+    return Reporter(Doing(phase), to=to or AfterSilence(), tells_end=False)
