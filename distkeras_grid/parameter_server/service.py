@@ -16,36 +16,23 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.auth import NonceMemory, key_of, new_nonce, prove, verify
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.coordinator import Coordinator, Pending
+from distkeras_grid.parameter_server.coordinator import Coordinator
 from distkeras_grid.parameter_server.messages import (
-    Center,
     Challenge,
-    Command,
-    Done,
     DriverHello,
     DriverWelcome,
-    Exchanged,
-    Fail,
-    FetchCenter,
-    FetchState,
-    FetchStep,
-    Finish,
     Goodbye,
-    HandOver,
     Message,
-    Poll,
     Proof,
-    Ready,
     Refused,
-    Resume,
     Side,
     Waiting,
-    WindowCommit,
     WorkerHello,
     WorkerWelcome,
 )
+from distkeras_grid.parameter_server.mind import Send
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
-from distkeras_grid.parameter_server.state import Arrival, Session
+from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Door, Listener
 from distkeras_grid.weights import Vector, empty_vector
@@ -93,7 +80,7 @@ class Service:
         self._key = key
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
-        self._coordinator = Coordinator(settings, center)
+        self._coordinator = Coordinator(settings.spec, center)
         self._slots = threading.BoundedSemaphore(2 * settings.seats + SPARE_CONNECTIONS)
         self._listener: Listener | None = None
         if doors is None:
@@ -217,94 +204,44 @@ class Service:
         try:
             channel.connection.vector = empty_vector(self._settings.size)
             channel.send(WorkerWelcome())
-            going = True
-            while going:
-                message = channel.receive(None)
-                going = message is not None and self._answer_worker(channel, session, message)
+            while (message := channel.receive(None)) is not None:
+                try:
+                    answer = self._answer(channel, session, message)
+                except RefusedError as error:
+                    if not channel.connection.may_send(Refused):
+                        raise
+                    channel.send(Refused(str(error)))
+                    continue
+                if answer is None:
+                    return
+                channel.send(answer.message, answer.vector)
         finally:
             self._coordinator.lose(session)
 
-    def _answer_worker(self, channel: Channel, session: Session, message: Message) -> bool:
-        """Answer one message; return whether the conversation goes on."""
-        vector = channel.connection.vector
-        if isinstance(message, Ready) and vector is not None:
-            return self._settle(channel, self._coordinator.ready(session, message, vector))
-        if isinstance(message, Resume):
-            channel.send(self._coordinator.resume(session))
-            return True
-        if isinstance(message, WindowCommit) and vector is not None:
-            arrival = Arrival(session, message, channel.connection.frame_size)
-            try:
-                pending = self._coordinator.exchange(arrival, vector)
-            except RefusedError as error:
-                channel.send(Refused(str(error)))
-                return True
-            return self._settle(channel, pending)
-        if isinstance(message, FetchStep | FetchState | HandOver) and vector is not None:
-            return self._replay(channel, session, message, vector)
-        if isinstance(message, Fail):
-            self._coordinator.fail(session, message.error, message.message)
-        if isinstance(message, Finish):
-            self._coordinator.finish(session)
-        channel.send(Done())
-        return False
+    def _answer(self, channel: Channel, session: Session, message: Message) -> Send | None:
+        """Return the mind's answer; None if the client has left meanwhile.
 
-    def _replay(
-        self,
-        channel: Channel,
-        session: Session,
-        message: FetchStep | FetchState | HandOver,
-        vector: Vector,
-    ) -> bool:
-        """Serve a worker that makes the steps itself."""
-        try:
-            if isinstance(message, FetchStep):
-                step = self._coordinator.fetch_step(session, message.version, vector)
-                channel.send(step, vector)
-            elif isinstance(message, FetchState):
-                part = self._coordinator.fetch_state(session, message.part, vector)
-                channel.send(part, vector)
-            else:
-                self._coordinator.hand_over(session, message, vector)
-                channel.send(Done())
-        except RefusedError as error:
-            channel.send(Refused(str(error)))
-        return True
-
-    def _settle(self, channel: Channel, pending: Pending) -> bool:
-        """Wait for the answer and send it; meanwhile each side hears that the other lives."""
+        While the answer has to wait for others, each side hears that the other lives.
+        """
+        connection = channel.connection
+        self._coordinator.post(session, message, connection.vector, connection.frame_size)
         told = time.monotonic()
-        while (answer := self._coordinator.wait(pending, LOOK_SECONDS)) is None:
+        while (answer := self._coordinator.wait(session, LOOK_SECONDS)) is None:
             if channel.peer_is_gone():
-                return False
+                return None
             if time.monotonic() - told > KEEPALIVE_SECONDS:
-                channel.send(Waiting(*self._coordinator.presence(pending)))
+                channel.send(Waiting(*self._coordinator.presence(session)))
                 told = time.monotonic()
-        empty = isinstance(answer, Exchanged) and self._coordinator.replies_are_empty
-        channel.send(answer, None if empty else pending.vector)
-        return True
+        return answer
 
     # The driver
 
     def _serve_driver(self, channel: Channel) -> None:
         channel.send(DriverWelcome())
-        given: int | None = None
         while (message := channel.receive(None)) is not None:
-            if given is not None:
-                # Who asks the next thing has received the last one.
-                self._coordinator.forget_snapshot(given)
-            given = message.snapshot if isinstance(message, FetchCenter) else None
             try:
-                self._answer_driver(channel, message)
+                answer = self._coordinator.drive(message)
             except RefusedError as error:
                 channel.send(Refused(str(error)))
-
-    def _answer_driver(self, channel: Channel, message: Message) -> None:
-        if isinstance(message, Poll):
-            channel.send(self._coordinator.update(message.seen))
-        if isinstance(message, Command):
-            self._coordinator.command(message.stop, message.learning_rate)
-            channel.send(Done())
-        if isinstance(message, FetchCenter):
-            center, version = self._coordinator.fetch_center(message.snapshot, message.seat)
-            channel.send(Center(version), center)
+            else:
+                channel.send(answer.message, answer.vector)

@@ -1,16 +1,17 @@
-"""What the server knows beside the center: seats, attempts, sequences, versions, rounds, events.
+"""The books of a run: seats, attempts, sequences, versions, epochs and events.
 
-Pure bookkeeping: no arithmetic on weights, no sockets, no threads; the time comes in as an
-argument (Unix seconds). The caller serializes the calls.
+Part of the server's mind (`distkeras_grid.parameter_server.mind`): no arithmetic on weights, no
+sockets, threads or clock. Times come in as arguments [s since 1970].
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
-from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.errors import FencedError, GridError, RefusedError
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import (
@@ -22,10 +23,25 @@ from distkeras_grid.parameter_server.messages import (
     Update,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
-from distkeras_grid.rules import CommitInfo
+from distkeras_grid.records import (
+    EpochEnded,
+    LateRecord,
+    WindowRecord,
+    WorkerRecord,
+    event_of,
+    json_of,
+)
+from distkeras_grid.rules import CommitInfo, rule_of
+from distkeras_grid.spec import RunSpec
 
+_NUMBERS = (
+    "version",
+    "samples_folded",
+    "samples_dropped",
+    "stop",
+    "learning_rate",
+    "started",
+)
 #: A seat in one of these does not hold up the start.
 _AT_THE_GATE = ("ready", "running", "finished")
 
@@ -74,17 +90,17 @@ class _Seat:
     rows: int | None = None
     next_sequence: int = 0
     samples_folded: int = 0
-    base_version: int = 0
-    #: Attempt that was told to start.
+    samples_dropped: int = 0
+    #: Newest attempt that was told to start; only this one may resume.
     started: int = -1
 
 
 class ServerState:
-    """The server's mind.
+    """The books of one run.
 
     Parameters
     ----------
-    settings : ServerSettings
+    spec : RunSpec
         The run.
 
     Attributes
@@ -103,7 +119,7 @@ class ServerState:
         What the driver has not seen yet.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         self.version = 0
         self.samples_folded = 0
         self.samples_dropped = 0
@@ -111,12 +127,12 @@ class ServerState:
         self.learning_rate: float | None = None
         self.started = False
         self.events = EventLog()
-        self._settings = settings
-        rule = settings.build_rule()
-        scalar = 2 if settings.compression == "bfloat16" else 4
+        self._spec = spec
+        rule = rule_of(spec.rule)
+        scalar = 2 if spec.compression == "bfloat16" else 4
         self._separate = rule.traits.own_center
-        self._reply_bytes = scalar * settings.size if rule.traits.answers else 0
-        self._seats = [_Seat() for _ in range(settings.seats)]
+        self._reply_bytes = scalar * spec.size if rule.traits.answers else 0
+        self._seats = [_Seat() for _ in range(spec.workers)]
         self._epochs_ended = 0
         self._ended = False
 
@@ -134,7 +150,7 @@ class ServerState:
         """
         if number >= len(self._seats):
             raise RefusedError(
-                f"The run has seats 0 to {len(self._seats) - 1}, seat {number} came in."
+                f"The run has the workers 0 to {len(self._seats) - 1}. Received: worker {number}."
             )
         seat = self._seats[number]
         if attempt < seat.attempt:
@@ -166,10 +182,10 @@ class ServerState:
         seat.rows = rows
         total = sum(other.rows or 0 for other in self._seats)
         known = all(other.rows is not None for other in self._seats)
-        if total > self._settings.rows or (known and total != self._settings.rows):
+        if total > self._spec.rows or (known and total != self._spec.rows):
             seat.rows = None
             raise RefusedError(
-                f"The run was announced with {self._settings.rows} rows, its workers have {total}:"
+                f"The run was announced with {self._spec.rows} rows, its workers have {total}:"
                 " count the rows of the same data that the workers read."
             )
         seat.status = "ready"
@@ -200,7 +216,6 @@ class ServerState:
         seat = self._current(session)
         seat.status = "running"
         seat.started = session.attempt
-        seat.base_version = self.version
         return Start(
             next_sequence=seat.next_sequence,
             samples_folded=seat.samples_folded,
@@ -212,7 +227,7 @@ class ServerState:
         )
 
     def resume(self, session: Session) -> Resumed:
-        """Let a seat go on after a broken connection; what its window started from stays.
+        """Let a seat go on after a broken connection, where it was.
 
         Raises
         ------
@@ -224,10 +239,11 @@ class ServerState:
         seat = self._current(session)
         if seat.started != session.attempt:
             raise RefusedError(
-                f"Attempt {session.attempt} on seat {session.seat} cannot resume: it was not told"
-                " to start."
+                f"Worker {session.seat} cannot resume: it was not told to start. "
+                f"Received: attempt {session.attempt}; started: attempt {seat.started}."
             )
         seat.status = "running"
+        self._log_worker(session.seat, "resumed")
         return Resumed(seat.next_sequence, self.version, self.stop, self.learning_rate)
 
     def finish(self, session: Session, now: float) -> range:
@@ -249,7 +265,7 @@ class ServerState:
             return range(0)
         # What late workers still have is not waited for.
         self.stop = True
-        before = self._count_of(self._settings.snapshots_per_epoch)
+        before = self._count_of(self._spec.snapshots_per_epoch)
         self._ended = True
         return self._pass(before, now)
 
@@ -271,15 +287,15 @@ class ServerState:
             seat.status = "lost"
             self._log_worker(session.seat, "lost")
 
-    def time_out(self, number: int, error: RefusedError) -> None:
-        """Tell the driver that a synchronous round has failed for want of this seat."""
+    def blame(self, number: int, error: GridError) -> None:
+        """Tell the driver of an error that ends the run for want of this seat."""
         session = Session(number, self._seats[number].attempt, 0)
         self.log_failure(session, type(error).__name__, str(error))
 
     def needed(self, present: Iterable[int]) -> int:
         """Return how many commits close a synchronous round."""
         there = set(present)
-        return self._settings.quorum_of(len(there) + len(self.missing(there)))
+        return self._spec.quorum_of(len(there) + len(self.missing(there)))
 
     def missing(self, present: Iterable[int]) -> list[int]:
         """Return the seats whose commits a synchronous round does not have, and could."""
@@ -316,17 +332,28 @@ class ServerState:
         """
         seat = self._current(arrival.session)
         commit = arrival.commit
+        who = f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
+        if seat.status != "running":
+            raise RefusedError(f"{who}: the worker was not told to start. Received: a commit.")
         if commit.sequence < seat.next_sequence:
             return False
-        who = f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
         if commit.sequence > seat.next_sequence:
             raise RefusedError(
-                f"{who}: commit {seat.next_sequence} is due, {commit.sequence} came in."
+                f"{who}: commit {seat.next_sequence} is due. Received: commit {commit.sequence}."
             )
-        if commit.steps < 1 or commit.samples < 1:
+        if commit.version > self.version:
             raise RefusedError(
-                f"{who}: a window has at least one step and one sample,"
-                f" {commit.steps} and {commit.samples} came in."
+                f"{who}: the center is at version {self.version}. Received: a window that started "
+                f"from version {commit.version}."
+            )
+        # Every row is trained once an epoch, whatever the windows are.
+        most = (seat.rows or 0) * self._spec.epochs
+        left = most - seat.samples_folded - seat.samples_dropped
+        if not 1 <= commit.steps <= commit.samples <= left:
+            raise RefusedError(
+                f"{who}: a window has at least one step, one sample a step, and no more samples "
+                f"than the worker has left. Received: {commit.steps} steps, {commit.samples} "
+                f"samples of {left}."
             )
         if not math.isfinite(commit.loss):
             raise RefusedError(
@@ -341,11 +368,13 @@ class ServerState:
         return True
 
     def info(self, arrival: Arrival) -> CommitInfo:
-        """Return what the rule may know of an admitted commit."""
+        """Return what the rule may know of an admitted commit.
+
+        Its staleness follows from the version that it names: a connection that broke meanwhile, or
+        a reply that was lost, makes no old window a fresh one.
+        """
         commit = arrival.commit
-        staleness = self.version - self._seats[arrival.session.seat].base_version
-        if self._separate:
-            staleness = 0
+        staleness = 0 if self._separate else self.version - commit.version
         return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
     def fold(
@@ -370,7 +399,7 @@ class ServerState:
             Snapshots, from 1, that are due with them.
         """
         infos = [self.info(arrival) for arrival in arrivals]
-        before = self._count_of(self._settings.snapshots_per_epoch)
+        before = self._count_of(self._spec.snapshots_per_epoch)
         self.version += 1
         replies = []
         sizes = reply_bytes or [self._reply_bytes] * len(arrivals)
@@ -378,7 +407,6 @@ class ServerState:
             seat = self._seats[info.seat]
             seat.next_sequence += 1
             seat.samples_folded += info.samples
-            seat.base_version = self.version
             self.samples_folded += info.samples
             reply = self._reply(info.staleness)
             self._log_window(arrival, reply, size, now)
@@ -407,10 +435,10 @@ class ServerState:
             Snapshots, from 1, that are due with it.
         """
         info = self.info(arrival)
-        before = self._count_of(self._settings.snapshots_per_epoch)
+        before = self._count_of(self._spec.snapshots_per_epoch)
         seat = self._seats[info.seat]
         seat.next_sequence += 1
-        seat.base_version = self.version
+        seat.samples_dropped += info.samples
         self.samples_dropped += info.samples
         commit = arrival.commit
         self.events.add(
@@ -427,10 +455,13 @@ class ServerState:
         )
         return self._reply(info.staleness), self._pass(before, now)
 
-    def repeat(self, session: Session) -> Exchanged:
+    def repeat(self) -> Exchanged:
         """Answer a commit that was folded before; nothing is counted again."""
-        self._seats[session.seat].base_version = self.version
         return self._reply(0)
+
+    def is_current(self, session: Session) -> bool:
+        """Whether no newer connection has the session's seat."""
+        return self._seats[session.seat].session == session.number
 
     def check(self, session: Session) -> None:
         """Let only the newest connection to a seat go on.
@@ -446,11 +477,7 @@ class ServerState:
     def over(self) -> bool:
         """Whether so many seats have finished that the others are not waited for."""
         finished = sum(seat.status == "finished" for seat in self._seats)
-        return finished >= self._settings.quorum_of(len(self._seats))
-
-    def running(self) -> list[int]:
-        """Return the seats that are at work."""
-        return [number for number, seat in enumerate(self._seats) if seat.status == "running"]
+        return finished >= self._spec.quorum_of(len(self._seats))
 
     def _reply(self, staleness: int) -> Exchanged:
         return Exchanged(self.version, staleness, self.stop, self.learning_rate)
@@ -460,15 +487,15 @@ class ServerState:
         while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
             self.events.add(EpochEnded(self._epochs_ended, self.version, self.samples_folded, now))
-        return range(before + 1, self._count_of(self._settings.snapshots_per_epoch) + 1)
+        return range(before + 1, self._count_of(self._spec.snapshots_per_epoch) + 1)
 
     def _count_of(self, parts: int) -> int:
         """Return how many parts the samples so far have passed, where an epoch has `parts`."""
-        settings = self._settings
+        spec = self._spec
         if self._ended:
-            return parts * settings.epochs
+            return parts * spec.epochs
         passed = self.samples_folded + self.samples_dropped
-        return min(passed * parts // settings.rows, parts * settings.epochs)
+        return min(passed * parts // spec.rows, parts * spec.epochs)
 
     # The driver
 
@@ -494,7 +521,7 @@ class ServerState:
         """
         if learning_rate is not None:
             if not (math.isfinite(learning_rate) and learning_rate > 0):
-                raise RefusedError(f"A learning rate is positive, {learning_rate!r} came in.")
+                raise RefusedError(f"A learning rate is positive. Received: {learning_rate!r}.")
             self.learning_rate = learning_rate
         if stop is not None:
             self.stop = stop
@@ -533,13 +560,37 @@ class ServerState:
     def _current(self, session: Session) -> _Seat:
         """Return the seat of the newest connection to it; every other one is fenced."""
         seat = self._seats[session.seat]
-        if session.number != seat.session:
+        if not self.is_current(session):
             raise self.fenced(session.seat, session.attempt)
         return seat
 
     def fenced(self, number: int, attempt: int) -> FencedError:
         """Return the error for an attempt, or an old connection of one, that lost its seat."""
         return FencedError(
-            f"Seat {number} was taken over by a newer connection, of attempt"
-            f" {self._seats[number].attempt}; this one, of attempt {attempt}, has to end."
+            f"Worker {number} has a newer connection, of attempt {self._seats[number].attempt}. "
+            f"This one, of attempt {attempt}, has to end."
         )
+
+    # State
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what changes, as a plain tree."""
+        return {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "seats": [asdict(seat) for seat in self._seats],
+            "epochs_ended": self._epochs_ended,
+            "ended": self._ended,
+            "events": [json_of(event) for event in self.events.events],
+            "forgotten": self.events.forgotten,
+        }
+
+    @classmethod
+    def from_state(cls, spec: RunSpec, state: Mapping[str, Any]) -> Self:
+        """Build the books that `to_state` described."""
+        books = cls(spec)
+        for name in _NUMBERS:
+            setattr(books, name, state[name])
+        books._seats = [_Seat(**seat) for seat in state["seats"]]
+        books._epochs_ended, books._ended = state["epochs_ended"], state["ended"]
+        books.events = EventLog([event_of(event) for event in state["events"]], state["forgotten"])
+        return books

@@ -1,4 +1,4 @@
-"""A training run in simulated time.
+"""A training run in simulated time: the server's own mind under a queue of events.
 
 Each window is computed for real, when its commit is sent: how many bytes that has may depend on
 what was trained. Only the clock is simulated.
@@ -18,16 +18,34 @@ import numpy as np
 
 from distkeras_grid.errors import ClusterError, ConfigurationError, RefusedError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.messages import Start
-from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.messages import (
+    Exchanged,
+    Finish,
+    Message,
+    Ready,
+    Start,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.mind import (
+    Action,
+    Dismiss,
+    Join,
+    Lost,
+    Received,
+    Seat,
+    Send,
+    ServerMind,
+    Tick,
+)
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.simulation.saved_state import read, write
-from distkeras_grid.simulation.server import Answer, SimulatedServer
+from distkeras_grid.simulation.steps import RoundSteps
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
 from distkeras_grid.spec import (
@@ -120,10 +138,11 @@ class Simulation:
                 f"{'no' if stepper else 'a'} stepper. Received: {stepper!r}."
             )
         self._cluster, self._plan, self._evaluate = cluster, plan, evaluate
-        self._settings = _settings(plan, learners[0], seats)
-        self.needed = self._settings.quorum_of(cluster.workers)
-        self._wire = SimulatedWire(plan.compression, self._settings.size, plan.rule)
-        self._server = SimulatedServer(self._settings, learners[0].weights(), self._wire, stepper)
+        self._spec = _spec(plan, learners[0], seats)
+        self.needed = self._spec.quorum_of(cluster.workers)
+        self._wire = SimulatedWire(plan.compression, self._spec.size, plan.rule)
+        self._mind = ServerMind(self._spec, learners[0].weights())
+        self._steps = RoundSteps(stepper, self._wire) if stepper else None
         self._workers = [
             SimulatedWorker(number, cluster, plan, learner, rows)
             for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
@@ -145,17 +164,17 @@ class Simulation:
     @property
     def center(self) -> Vector:
         """A copy of the center as it is now."""
-        return self._server.center.vector.copy()
+        return self._mind.center.vector.copy()
 
     @property
     def version(self) -> int:
         """Folds so far: one for each asynchronous commit, one for each synchronous round."""
-        return self._server.state.version
+        return self._mind.books.version
 
     @property
     def samples(self) -> int:
         """Rows folded into the center so far."""
-        return self._server.state.samples_folded
+        return self._mind.books.samples_folded
 
     @property
     def workers(self) -> Sequence[SimulatedWorker]:
@@ -205,7 +224,9 @@ class Simulation:
             path,
             {
                 "identity": self._identity_text(),
-                "server": self._server.to_tree(),
+                "server": self._mind.to_state(),
+                "wire": self._wire.to_tree(),
+                "steps": None if self._steps is None else self._steps.to_state(),
                 "workers": [worker.to_tree() for worker in self._workers],
                 "links": [self._up.free_at, self._down.free_at],
                 "queue": self._queue.to_json(),
@@ -234,7 +255,10 @@ class Simulation:
                 f"{str(path)!r} holds another run: {tree['identity']}. "
                 f"This one is {self._identity_text()}."
             )
-        self._server.restore(tree["server"])
+        self._mind = ServerMind.from_state(self._spec, tree["server"])
+        self._wire.restore(tree["wire"])
+        if self._steps is not None:
+            self._steps.restore(tree["steps"])
         for worker, saved in zip(self._workers, tree["workers"], strict=True):
             worker.restore(saved)
         self._up.free_at, self._down.free_at = tree["links"]
@@ -258,23 +282,36 @@ class Simulation:
             act.get(event.kind, self._begin)(worker, worker.session)
 
     def _join(self, event: Event, worker: SimulatedWorker) -> None:
-        session = self._server.state.join(event.worker, event.attempt)
-        worker.join(session)
-        self._tell(self._server.ready(session, len(worker.rows), np.empty_like(worker.before)))
+        first, *rest = self._mind.handle(Join(event.worker, event.attempt), self.now)
+        if isinstance(first, Seat):
+            worker.join(first.session)
+            self._do(rest)
+            ready = Ready(len(worker.rows), 0.0)
+            self._hear(first.session, ready, np.empty_like(worker.before))
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
-        if worker.session is None:
+        session = worker.session
+        if session is None:
             return
         back = self.now + self._cluster.outages[event.attempt].seconds
-        self._queue.add(back, "join", event.worker, worker.session.attempt + 1)
-        self._server.lose(worker.session)
+        self._queue.add(back, "join", event.worker, session.attempt + 1)
         worker.lose()
         self.lost += 1
+        self._do(self._mind.handle(Lost(session), self.now))
 
     def _check_round(self) -> None:
-        opened, seconds = self._server.round_opened, self._plan.round_timeout
-        if opened is not None and opened + seconds <= self.now:
-            raise self._server.time_out(seconds)
+        self._do(self._mind.handle(Tick(), self.now))
+
+    def _hear(
+        self, session: Session, message: Message, vector: Vector | None = None, bytes_up: int = 0
+    ) -> None:
+        """Let the server receive a message, and do what it answers."""
+        before = self._mind.deadline
+        size = size_of(vector) if vector is not None and isinstance(message, WindowCommit) else None
+        event = Received(session, message, vector, bytes_up, size)
+        self._do(self._mind.handle(event, self.now))
+        if self._mind.deadline not in (before, math.inf):
+            self._later(self._mind.deadline, "overdue", session)
 
     def _begin(self, worker: SimulatedWorker, session: Session) -> None:
         seconds = worker.begin(self.now)
@@ -290,51 +327,59 @@ class Simulation:
 
     def _arrive(self, worker: SimulatedWorker, session: Session) -> None:
         arrival, payload = worker.deliver()
-        before = self._server.round_opened
         try:
-            answers = self._server.exchange(arrival, payload, self.now)
+            self._hear(session, arrival.commit, payload, arrival.bytes_up)
         except RefusedError as refusal:
             worker.refuse(refusal)
-            return
-        self._tell(answers)
-        opened = self._server.round_opened
-        if opened is not None and opened != before:
-            self._later(opened + self._plan.round_timeout, "overdue", session)
 
     def _finish(self, worker: SimulatedWorker, session: Session) -> None:
-        answers = self._server.finish(session, self.now)
         worker.session = None
         self._finished.add(session.seat)
-        self._tell(answers)
+        self._hear(session, Finish())
 
     def _later(self, at: float, kind: str, session: Session) -> None:
         self._queue.add(at, kind, session.seat, session.attempt)
 
-    def _tell(self, answers: Sequence[Answer]) -> None:
+    def _do(self, actions: Sequence[Action]) -> None:
         """Give answers to their workers, who go on once these have reached them."""
-        for answer in answers:
-            worker = self._workers[answer.session.seat]
-            if isinstance(answer.message, Start):
-                worker.start(answer.message, answer.vector)
-                at = self._down.pass_through(answer.size, self.now)
+        if self._steps is not None:
+            self._steps.make(actions, self._mind, self.now)
+        for action in actions:
+            worker = self._workers[action.to.seat] if isinstance(action, Send | Dismiss) else None
+            if worker is None or worker.session is None or isinstance(action, Seat):
+                continue
+            if isinstance(action, Dismiss):
+                raise action.error
+            if isinstance(action.message, Start) and action.vector is not None:
+                center = self._wire.greet(worker.session.seat, action.vector)
+                worker.start(action.message, center)
+                at = self._down.pass_through(action.size, self.now)
+            elif isinstance(action.message, Exchanged):
+                at = self._reply(worker, action.message, action)
             else:
-                before = worker.version
-                worker.take(answer.message, answer.vector)
-                if self._plan.rule.traits.steps_on_workers:
-                    at = self._steps(before, answer.message.version)
-                else:
-                    at = self._down.pass_through(answer.size, self.now)
-            self._later(at, "reply", answer.session)
+                continue
+            self._later(at, "reply", action.to)
 
-    def _steps(self, before: int, version: int) -> float:
-        """Return when a worker has the steps since a version, asked for one after the other."""
-        asking, size = 2 * self._cluster.latency, self._server.step_bytes(before, version)
-        at = self._down.pass_through(size, self.now + asking)
-        return at + (version - before - 1) * asking
+    def _reply(self, worker: SimulatedWorker, message: Exchanged, sent: Send) -> float:
+        """Give a worker its reply; return when it has arrived."""
+        before = worker.version
+        if self._steps is not None:
+            worker.take(message, self._mind.center.vector)
+            return self._fetch(
+                self._steps.bytes_of(before, message.version), message.version - before
+            )
+        reply = worker.before if sent.vector is None else sent.vector
+        worker.take(message, self._wire.receive(sent.to.seat, reply, sent.size))
+        return self._down.pass_through(sent.size, self.now)
+
+    def _fetch(self, size: int, steps: int) -> float:
+        """Return when a worker has so many steps, asked for one after the other."""
+        asking = 2 * self._cluster.latency
+        return self._down.pass_through(size, self.now + asking) + (steps - 1) * asking
 
     def _record(self) -> None:
         """Take the server's news into the history."""
-        for event in self._server.state.events.after(self._seen, sys.maxsize):
+        for event in self._mind.books.events.after(self._seen, sys.maxsize):
             self._seen += 1
             if isinstance(event, EpochEnded):
                 found = self._evaluate(self.center) if self._evaluate else None
@@ -342,7 +387,7 @@ class Simulation:
             else:
                 self.history.add(event)
         # What was seen is forgotten now, and not saved.
-        self._server.state.events.after(self._seen, 0)
+        self._mind.books.events.after(self._seen, 0)
 
     def _identity(self) -> dict[str, Any]:
         """Return what two runs must share for one to go on where the other was saved."""
@@ -350,12 +395,12 @@ class Simulation:
         window = plan.pop("window")
         return {
             **plan,
-            "rule": self._settings.spec.rule.to_json(),
+            "rule": self._spec.rule.to_json(),
             "communication_window": window or self._plan.epoch_window,
-            "rows": self._settings.rows,
-            "trainable_size": self._settings.trainable_size,
-            "statistics_size": self._settings.spec.layout.statistics_size,
-            "slots_size": self._settings.spec.layout.slots_size,
+            "rows": self._spec.rows,
+            "trainable_size": self._spec.layout.trainable_size,
+            "statistics_size": self._spec.layout.statistics_size,
+            "slots_size": self._spec.layout.slots_size,
             "num_workers": self._cluster.workers,
             "cluster": self._cluster.to_json(),
         }
@@ -364,9 +409,9 @@ class Simulation:
         return json.dumps(self._identity(), sort_keys=True)
 
 
-def _settings(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> ServerSettings:
+def _spec(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> RunSpec:
     layout = learner.layout
-    spec = RunSpec(
+    return RunSpec(
         algorithm=AlgorithmSpec(rule=spec_of(plan.rule), quorum=plan.quorum),
         layout=LayoutSpec(
             trainable_size=layout.trainable_size,
@@ -387,8 +432,4 @@ def _settings(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> Server
         limits=LimitsSpec(
             round_timeout=None if math.isinf(plan.round_timeout) else plan.round_timeout
         ),
-    )
-    # Nobody listens; the names stand for themselves.
-    return ServerSettings(
-        run="simulated", spec=spec, bind_host="simulated", advertised_host="simulated"
     )

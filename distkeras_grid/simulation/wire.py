@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.parameter_server.compression import (
     Bfloat16,
     Compression,
+    from_changes,
     sparse_bytes,
-    to_changes,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ class SimulatedWire:
     def __init__(self, compression: Compression | None, size: int, rule: Rule) -> None:
         self._bfloat16 = Bfloat16(size) if compression == "bfloat16" else None
         self._sparse = compression is not None and self._bfloat16 is None
-        self._answers = rule.traits.answers
         self._tells_changes = self._sparse and rule.traits.reply_has_vector
         # What seats know of the center, where replies tell only what has changed.
         self._known: dict[str, Vector] = {}
@@ -54,21 +53,19 @@ class SimulatedWire:
             return 2 * vector.size
         return sparse_bytes(vector) if self._sparse else 4 * vector.size
 
-    def greet(self, seat: int, center: Vector) -> int:
-        """Send a seat the center at its start, whole; return the bytes."""
+    def greet(self, seat: int, center: Vector) -> Vector:
+        """Return the center that a seat starts from; it travels whole."""
         if self._tells_changes:
             self._known[str(seat)] = center.copy()
-        return 4 * center.size
+        return center
 
-    def reply(self, seat: int, vector: Vector) -> int:
-        """Send a seat the reply to a commit; return the bytes, none where a rule has no reply."""
-        if not self._answers:
-            return 0
-        if not self._tells_changes:
-            return self.send(vector)
-        changes = vector.copy()
-        to_changes(changes, self._known[str(seat)])
-        return sparse_bytes(changes)
+    def receive(self, seat: int, vector: Vector, size: int) -> Vector:
+        """Return what a seat makes of a reply that travelled by so many bytes."""
+        if self._tells_changes and size:
+            from_changes(vector, self._known[str(seat)])
+        elif self._bfloat16 is not None and size:
+            self.send(vector)
+        return vector
 
     def to_tree(self) -> dict[str, Any]:
         """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""

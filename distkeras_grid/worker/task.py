@@ -13,6 +13,7 @@ from distkeras_grid.errors import (
     FencedError,
     GridError,
     RemoteProtocolError,
+    RoundTimeoutError,
     ServerUnreachableError,
 )
 from distkeras_grid.feeding.batches import seat_windows, steps_before
@@ -47,8 +48,9 @@ SUMMARY_SCHEMA = (
 # start_timeout ends, Spark's four attempts included.
 CONNECT_SECONDS = 30.0
 
-# What another attempt may not meet: a broken connection, or a newer attempt on the seat.
-MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError)
+# What another attempt may not meet: a broken connection, a newer attempt on the seat, a round that
+# another worker has failed (of which the server tells the driver).
+MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError, RoundTimeoutError)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.compression import from_changes, sparse_bytes
-from distkeras_grid.parameter_server.coordinator import Coordinator
+from distkeras_grid.parameter_server.compression import from_changes
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.state import Arrival
+from distkeras_grid.parameter_server.mind import Join, Received, ServerMind
+from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -23,7 +23,7 @@ from distkeras_grid.rules import (
     propose_vector,
 )
 from distkeras_grid.weights import sections_of_sizes
-from tests.specs import make_settings
+from tests.specs import make_spec
 
 PARAMETERS = {
     "adagrad": {"rate": 0.25},
@@ -181,7 +181,7 @@ def sparse_vector(seed):
 
 def played(rule, compression):
     """Two seats in turn; what each reply leads to, and its bytes."""
-    settings = make_settings(
+    spec = make_spec(
         rule=rule,
         seats=2,
         trainable_size=290,
@@ -189,21 +189,22 @@ def played(rule, compression):
         rows=12,
         compression=compression,
     )
-    coordinator = Coordinator(settings, np.random.default_rng(9).normal(size=300).astype("f"))
-    sessions = [coordinator.join(seat, 0) for seat in (0, 1)]
+    mind = ServerMind(spec, np.random.default_rng(9).normal(size=300).astype("f"))
+    sessions = [Session(seat, 0, 1) for seat in (0, 1)]
     known = [np.empty(300, np.float32) for _ in sessions]
+    for session in sessions:
+        mind.handle(Join(session.seat, 0), 0.0)
     for session, vector in zip(sessions, known, strict=True):
-        coordinator.ready(session, Ready(6, 0.0), vector)
+        mind.handle(Received(session, Ready(6, 0.0), vector), 0.0)
     found = []
     for number in range(12):
         seat, sequence = number % 2, number // 2
         vector = sparse_vector(number)
         commit = WindowCommit(sequence, number, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
-        coordinator.exchange(Arrival(sessions[seat], commit, 0), vector)
-        size = sparse_bytes(vector)
+        (sent,) = mind.handle(Received(sessions[seat], commit, vector), 0.0)
         if compression:
             from_changes(vector, known[seat])
-        found.append((vector, size))
+        found.append((vector, sent.size))
     return found
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.parameter_server.messages import WindowCommit
-from distkeras_grid.parameter_server.state import Arrival
+from distkeras_grid.parameter_server.messages import Ready, WindowCommit
+from distkeras_grid.parameter_server.mind import Join, Received, ServerMind
+from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.rules import (
     AveragingRule,
     DeepGradientCompression,
@@ -16,11 +17,9 @@ from distkeras_grid.rules import (
     build_rule,
 )
 from distkeras_grid.simulation.cluster import Outage
-from distkeras_grid.simulation.server import SimulatedServer
-from distkeras_grid.simulation.wire import SimulatedWire
 from tests.contracts.test_rules import built
 from tests.invariants.quadratics import build, descend, held, trained
-from tests.specs import make_settings
+from tests.specs import make_spec
 
 RULES_BUILT = built()
 SENDING_CHANGES = [rule for rule in RULES_BUILT if rule.values[0].traits.compressible]
@@ -123,22 +122,26 @@ def test_R2_an_elastic_worker_comes_back_from_the_center():
 
 @pytest.mark.parametrize("rule", RULES_BUILT)
 def test_R3_a_repeated_commit_changes_nothing(rule):
-    settings = make_settings(rule=rule, trainable_size=6, rows=4)
-    server = SimulatedServer(settings, np.ones(6), SimulatedWire(None, 6, rule))
-    session = server.state.join(0, 0)
-    server.ready(session, 4, np.empty(6))
-    arrivals = [
-        Arrival(session, WindowCommit(sequence, 10**9, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0), 100)
-        for sequence in range(2)
-    ]
-    server.exchange(arrivals[0], ROWS[0][0].astype(float), 1.0)
-    center, version = server.center.vector.copy(), server.state.version
-    (again,) = server.exchange(arrivals[0], ROWS[0][0].astype(float), 2.0)
-    assert (server.center.vector == center).all()
-    assert (server.state.version, server.state.samples_folded) == (version, 2)
+    spec = make_spec(rule=rule, trainable_size=6, rows=4)
+    mind = ServerMind(spec, np.ones(6))
+    session = Session(0, 0, 1)
+    mind.handle(Join(0, 0), 0.0)
+    mind.handle(Received(session, Ready(4, 0.0), np.empty(6)), 0.0)
+
+    def send(sequence, now):
+        version = mind.books.version
+        commit = WindowCommit(sequence, version, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0)
+        vector = ROWS[0][sequence].astype(float)
+        return mind.handle(Received(session, commit, vector), now)
+
+    send(0, 1.0)
+    center, version = mind.center.vector.copy(), mind.books.version
+    (again,) = send(0, 2.0)
+    assert (mind.center.vector == center).all()
+    assert (mind.books.version, mind.books.samples_folded) == (version, 2)
     assert again.message.version == version
-    server.exchange(arrivals[1], ROWS[0][1].astype(float), 3.0)
-    assert server.state.version == version + 1
+    send(1, 3.0)
+    assert mind.books.version == version + 1
 
 
 def test_R4_another_run_is_not_loaded(tmp_path):

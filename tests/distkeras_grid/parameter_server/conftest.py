@@ -23,8 +23,8 @@ SIZE = 8
 def make_commit(sequence: int = 0, **changes) -> WindowCommit:
     defaults = {
         "sequence": sequence,
-        # Of the latest version, whatever that is.
-        "version": 10**9,
+        # Not of the future, whoever else has folded meanwhile.
+        "version": sequence,
         "epoch": 1,
         "window": sequence,
         "steps": 1,

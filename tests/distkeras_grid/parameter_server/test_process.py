@@ -33,7 +33,9 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
         for sequence in range(windows):
             after[:] = train(before)
             propose_vector(rule, settings.sections, before, after, steps, payload)
-            answers.append(client.exchange(tools.commit(sequence), payload, reply))
+            version = answers[-1].version if answers else 0
+            commit = tools.commit(sequence, version=version)
+            answers.append(client.exchange(commit, payload, reply))
             adopt_vector(rule, settings.sections, after, reply, before)
         client.finish()
     return answers, before

@@ -18,6 +18,7 @@ from distkeras_grid.errors import (
     GridError,
     ParameterServerError,
     RefusedError,
+    RoundTimeoutError,
     ServerUnreachableError,
     StartTimeoutError,
 )
@@ -160,7 +161,7 @@ def test_a_replayed_nonce_is_refused(serve):
     [
         ({"run": "other"}, AuthenticationError, "run 'test', not to 'other'"),
         ({"size": 9}, RefusedError, "have 8 numbers, the model here has 9"),
-        ({"seat": 1}, RefusedError, "seats 0 to 0"),
+        ({"seat": 1}, RefusedError, "workers 0 to 0"),
     ],
 )
 def test_a_stranger_with_the_key_is_told_why(serve, changes, error, match):
@@ -453,7 +454,7 @@ def test_who_has_finished_leaves_the_rounds(serve, tools):
         target=lambda: results.append(tools.exchange(clients[0], tools.commit(0), 7))
     )
     thread.start()
-    tools.wait_until(lambda: len(bench.service._coordinator._round) == 1)
+    tools.wait_until(lambda: len(bench.service._coordinator._mind._round) == 1)
     clients[1].finish()
     thread.join(5)
     assert results[0][1] == 7
@@ -471,7 +472,7 @@ def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
         )
     )
     thread.start()
-    tools.wait_until(lambda: len(bench.service._coordinator._round) == 1)
+    tools.wait_until(lambda: len(bench.service._coordinator._mind._round) == 1)
     newer = bench.worker(0, attempt=1)
     thread.join(5)
     assert isinstance(commits[0], FencedError)
@@ -488,7 +489,7 @@ def test_a_round_that_takes_too_long_is_an_error_for_all(serve, tools, monkeypat
     monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
     bench = serve(seats=2, rule=AVERAGING, round_timeout=0.05)
     clients = both_started(bench, tools)
-    with pytest.raises(RefusedError, match="no commit from worker 1"):
+    with pytest.raises(RoundTimeoutError, match="worker 1"):
         tools.exchange(clients[0], tools.commit(0))
     (failure,) = failures(bench)
     assert failure.worker == 1
@@ -509,7 +510,7 @@ def test_snapshots_are_the_center_when_they_are_due_and_given_once(
     driver = bench.driver()
     for snapshot, value in enumerate(expected, 1):
         np.testing.assert_array_equal(driver.center(snapshot), value)
-    with pytest.raises(RefusedError, match=r"no snapshot 1: .* fetched before"):
+    with pytest.raises(RefusedError):
         driver.center(1)
     np.testing.assert_array_equal(driver.center(), 8)
 

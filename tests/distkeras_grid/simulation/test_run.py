@@ -10,7 +10,7 @@ from distkeras_grid.errors import (
     ClusterError,
     ConfigurationError,
     NonFiniteLossError,
-    RefusedError,
+    RoundTimeoutError,
 )
 from distkeras_grid.rules import (
     AveragingRule,
@@ -360,7 +360,7 @@ def test_the_center_takes_its_time_to_who_was_late():
 
 def test_a_round_that_takes_too_long_ends_the_run():
     found = build(AveragingRule(), plan={"round_timeout": 2.0}, outages=[Outage(1, 2.5, 9.0)])
-    with pytest.raises(RefusedError, match="after 2 s of simulated time: no commit from worker 1"):
+    with pytest.raises(RoundTimeoutError, match="after 2 s: no commit from worker 1"):
         found.run()
     assert found.now == 5.0, "the third round was open since 3 s"
 
@@ -374,7 +374,7 @@ def test_a_round_that_was_open_when_the_run_was_saved_has_its_time_out(tmp_path)
     saved.save(tmp_path / "saved")
     loaded = build(AveragingRule(), **slow)
     loaded.load(tmp_path / "saved")
-    with pytest.raises(RefusedError, match="no commit from worker 1"):
+    with pytest.raises(RoundTimeoutError, match="no commit from worker 1"):
         loaded.run()
     assert loaded.now == 4.0
 

@@ -1,0 +1,606 @@
+"""The server's mind: what it does about everything that can happen to it.
+
+`ServerMind.handle(event, now)` takes one event and returns actions. It has no lock, socket, thread
+or clock: the coordinator locks and executes, the simulation does so in simulated time. It owns the
+books of the run (`state`), the center and its rule (`center`), the gate at the start, synchronous
+rounds, snapshots (`snapshots`), and the steps of workers that make them (`replay`).
+
+An error that concerns only whoever sent the event is raised: a `RefusedError` changes nothing and
+the conversation goes on, any other `ParameterServerError` ends it. What concerns others are
+actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from distkeras_grid.errors import (
+    ParameterServerError,
+    ProtocolError,
+    RefusedError,
+    RoundTimeoutError,
+)
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.compression import sparse_bytes, to_changes
+from distkeras_grid.parameter_server.messages import (
+    Center as CenterMessage,
+)
+from distkeras_grid.parameter_server.messages import (
+    Command,
+    Done,
+    Exchanged,
+    Fail,
+    FetchCenter,
+    FetchState,
+    FetchStep,
+    Finish,
+    HandOver,
+    Message,
+    Poll,
+    Ready,
+    Resume,
+    StatePart,
+    Step,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
+from distkeras_grid.parameter_server.snapshots import Snapshots
+from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
+from distkeras_grid.rules import AsynchronousRule, rule_of
+from distkeras_grid.rules.magnitudes import Size, size_of
+from distkeras_grid.spec import RunSpec
+from distkeras_grid.weights import Vector
+
+#: The driver, as a sender and as an addressee; it has no seat.
+DRIVER = Session(seat=-1, attempt=0, number=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """An authenticated connection asks for a seat.
+
+    Parameters
+    ----------
+    seat, attempt : int
+        The seat, and the attempt of the worker's task.
+    """
+
+    seat: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Received:
+    """A message has come in whole.
+
+    Parameters
+    ----------
+    sender : Session
+        Who sent it.
+    message : Message
+        What it says.
+    vector : ndarray, optional
+        The sender's buffer, shape ``(size,)``, ``float32``: it holds what came with the message,
+        and what goes back with the answer.
+    bytes_up : int, default 0
+        Bytes of the frame.
+    size : Size, optional
+        How large the numbers are of a vector that came with it; whoever holds the lock shall not
+        have to look.
+    """
+
+    sender: Session
+    message: Message
+    vector: Vector | None = None
+    bytes_up: int = 0
+    size: Size | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers of the vector are finite."""
+        return self.size is not Size.NOT_FINITE
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A connection has ended, whyever."""
+
+    sender: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; due when `ServerMind.deadline` is over."""
+
+
+Event: TypeAlias = Join | Received | Lost | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Whoever asked to join has the seat from now on."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Send:
+    """Send a message.
+
+    Parameters
+    ----------
+    to : Session
+        The addressee.
+    message : Message
+        What to say.
+    vector : ndarray, optional
+        What travels with it; unchanged until the addressee sends the next message.
+    size : int, default 0
+        Bytes by which the vector travels.
+    """
+
+    to: Session
+    message: Message
+    vector: Vector | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """End what a session waits for with an error; a refusal leaves the conversation going on."""
+
+    to: Session
+    error: ParameterServerError
+
+
+Action: TypeAlias = Seat | Send | Dismiss
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Who waits for an answer, and for a commit what it said."""
+
+    session: Session
+    vector: Vector
+    arrival: Arrival | None = None
+    size: Size | None = None
+
+
+class ServerMind:
+    """What the parameter server knows and decides.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+    center : ndarray
+        The initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
+
+    Attributes
+    ----------
+    books : ServerState
+        Seats, sequences, versions, events.
+    center : Center
+        The center, and what the rule remembers.
+    """
+
+    def __init__(self, spec: RunSpec, center: Vector) -> None:
+        self._spec = spec
+        self._rule = rule_of(spec.rule)
+        self.center = Center(self._rule, center, spec.layout.sections, spec.workers)
+        self.books = ServerState(spec)
+        self._snapshots = Snapshots(spec.snapshots_per_epoch)
+        self._replay = Replay() if self._rule.traits.steps_on_workers else None
+        self._gate: list[_Waiting] = []
+        self._round: dict[int, _Waiting] = {}
+        self._round_opened: float | None = None
+        self._sparse = spec.compression == "dgc"
+        # What seats know of the center, where replies tell only what has changed.
+        self._known: dict[int, Vector] = {}
+        self._broken: ParameterServerError | None = None
+        self._handlers: Mapping[type[Message], Callable[[Received, float], list[Action]]] = {
+            Ready: self._ready,
+            Resume: self._resume,
+            WindowCommit: self._commit,
+            FetchStep: self._fetch_step,
+            FetchState: self._fetch_state,
+            HandOver: self._hand_over,
+            Finish: self._finish,
+            Fail: self._fail,
+            Poll: self._poll,
+            Command: self._command,
+            FetchCenter: self._fetch_center,
+        }
+
+    @property
+    def deadline(self) -> float:
+        """When a `Tick` is due [s since 1970]; infinity while nothing has one."""
+        if self._round_opened is None:
+            return math.inf
+        return self._round_opened + self._spec.round_timeout
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take an event in.
+
+        Parameters
+        ----------
+        event : Join, Received, Lost or Tick
+            What has happened.
+        now : float
+            When [s since 1970]; never less than before.
+
+        Returns
+        -------
+        list of Seat, Send and Dismiss
+            What to do about it, in this order.
+
+        Raises
+        ------
+        RefusedError
+            If the sender's message is refused; nothing has changed.
+        ParameterServerError
+            If the sender's conversation ends.
+        """
+        if isinstance(event, Received):
+            return self._handlers[type(event.message)](event, now)
+        if isinstance(event, Join):
+            return self._join(event)
+        if isinstance(event, Lost):
+            return self._lose(event.sender)
+        return self._fail_round() if now >= self.deadline else []
+
+    def presence(self, session: Session) -> tuple[int, int]:
+        """Return how many workers have come to where a session waits, and how many must."""
+        if session.seat in self._round:
+            return len(self._round), self.books.needed(self._round)
+        return self.books.present, self._spec.workers
+
+    # Seats
+
+    def _join(self, event: Join) -> list[Action]:
+        session = self.books.join(event.seat, event.attempt)
+        return [Seat(session), *self._drop(session.seat)]
+
+    def _ready(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        session, message = event.sender, _said(event, Ready)
+        try:
+            self.books.ready(session, message.rows, message.window_seconds)
+        except RefusedError as error:
+            self.books.log_failure(session, type(error).__name__, str(error))
+            raise
+        self._gate.append(_Waiting(session, _vector(event)))
+        return self._open_gate()
+
+    def _resume(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        session = event.sender
+        resumed = self.books.resume(session)
+        if session.seat in self._known:
+            # What it knows was told by replies that may be lost: the next one tells all.
+            self._known[session.seat].fill(0)
+        return [Send(session, resumed)]
+
+    def _open_gate(self) -> list[Action]:
+        going = [entry for entry in self._gate if self.books.may_start(entry.session)]
+        self._gate = [entry for entry in self._gate if entry not in going]
+        actions: list[Action] = []
+        for entry in going:
+            seat, vector = entry.session.seat, entry.vector
+            self.center.greet(seat, vector)
+            if self._tells_changes:
+                self._known[seat] = vector.copy()
+            start = self.books.start(entry.session)
+            if self._replay is not None:
+                self._replay.leave(seat)
+                version, parts = self._replay.begin(seat)
+                start = replace(start, version=version, state_parts=parts)
+            actions.append(Send(entry.session, start, vector, 4 * self._spec.size))
+        return actions
+
+    def _finish(self, event: Received, now: float) -> list[Action]:
+        due = self.books.finish(event.sender, now)
+        self._snap(due)
+        if self._replay is not None:
+            self._replay.leave(event.sender.seat)
+        if self.books.over:
+            # Who was asked for a snapshot's weights may never tell them.
+            self._snapshots.arrive(self.books.version, self.center.vector)
+        return [Send(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
+
+    def _fail(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        message = _said(event, Fail)
+        self.books.fail(event.sender, message.error, message.message)
+        return [Send(event.sender, Done())]
+
+    def _lose(self, session: Session) -> list[Action]:
+        self.books.lose(session)
+        if self._replay is not None and self.books.is_current(session):
+            self._replay.lose(session.seat)
+        return self._drop(session.seat, session)
+
+    def _drop(self, seat: int, only: Session | None = None) -> list[Action]:
+        """Forget what a seat's older connections, or the one of `only`, wait for."""
+        dropped = [
+            entry
+            for entry in (*self._gate, *self._round.values())
+            if entry.session.seat == seat and only in (None, entry.session)
+        ]
+        self._gate = [entry for entry in self._gate if entry not in dropped]
+        for entry in dropped:
+            if self._round.get(seat) is entry:
+                del self._round[seat]
+        if not self._round:
+            self._round_opened = None
+        return [
+            Dismiss(entry.session, self.books.fenced(seat, entry.session.attempt))
+            for entry in dropped
+        ]
+
+    # Commits
+
+    def _commit(self, event: Received, now: float) -> list[Action]:
+        if self._broken is not None:
+            raise self._broken
+        arrival = Arrival(event.sender, _said(event, WindowCommit), event.bytes_up)
+        entry = _Waiting(event.sender, _vector(event), arrival, event.size)
+        if not self.books.admit(arrival, event.finite):
+            return [self._repeat(entry, self.books.repeat())]
+        if isinstance(self._rule, AsynchronousRule):
+            return self._fold([entry], now)
+        if self.books.is_late(arrival):
+            answer, due = self.books.drop(arrival, now)
+            action = self._repeat(entry, answer)
+            self._snap(due)
+            return [action]
+        if self._round_opened is None:
+            self._round_opened = now
+        self._round[event.sender.seat] = entry
+        return self._close_round(now)
+
+    def _close_round(self, now: float) -> list[Action]:
+        """Fold the round if it has all that it needs."""
+        if not self._round or len(self._round) < self.books.needed(self._round):
+            return []
+        entries = [self._round[seat] for seat in sorted(self._round)]
+        self._round.clear()
+        self._round_opened = None
+        return self._fold(entries, now)
+
+    def _fold(self, entries: list[_Waiting], now: float) -> list[Action]:
+        """Fold one commit or a whole round; the answers go to all who sent it."""
+        arrivals = [entry.arrival for entry in entries if entry.arrival is not None]
+        try:
+            self._move_center(entries, arrivals)
+        except ParameterServerError as error:
+            return self._not_folded(entries, error)
+        if self._replay is not None:
+            step = KeptStep(entries[0].vector.copy(), self.books.learning_rate)
+            self._replay.add(self.books.version, step)
+        sizes = [self._tell(entry) for entry in entries]
+        replies, due = self.books.fold(arrivals, now, sizes)
+        self._snap(due)
+        actions: list[Action] = []
+        for entry, reply, size in zip(entries, replies, sizes, strict=True):
+            # One of them is enough to tell the state.
+            wanted = not actions and self._asks_for_state()
+            answer = replace(self._dated(reply), state_wanted=wanted)
+            actions.append(Send(entry.session, answer, self._sent(entry), size))
+        return actions
+
+    def _move_center(self, entries: list[_Waiting], arrivals: list[Arrival]) -> None:
+        infos = [self.books.info(arrival) for arrival in arrivals]
+        vectors = [entry.vector for entry in entries]
+        if isinstance(self._rule, AsynchronousRule):
+            self.center.fold(vectors[0], infos[0], entries[0].size)
+        else:
+            sizes = [entry.size or size_of(entry.vector) for entry in entries]
+            self.center.combine(vectors, infos, sizes)
+
+    def _not_folded(self, entries: list[_Waiting], error: ParameterServerError) -> list[Action]:
+        """Say why nothing was folded; a rule that failed halfway ends the run."""
+        if not isinstance(error, RefusedError):
+            self._broken = error
+            last = entries[-1].session
+            self.books.log_failure(last, type(error).__name__, str(error))
+        return [Dismiss(entry.session, error) for entry in entries]
+
+    def _repeat(self, entry: _Waiting, reply: Exchanged) -> Action:
+        """Answer a commit that is not folded by the center as it is."""
+        self.center.repeat(entry.vector, entry.session.seat)
+        size = self._tell(entry)
+        return Send(entry.session, self._dated(reply), self._sent(entry), size)
+
+    def _tell(self, entry: _Waiting) -> int:
+        """Turn a reply into what its seat does not know; return the bytes by which it travels."""
+        if not self._rule.traits.reply_has_vector:
+            return 0
+        if self._tells_changes:
+            to_changes(entry.vector, self._known[entry.session.seat])
+            return sparse_bytes(entry.vector)
+        if self._sparse:
+            return sparse_bytes(entry.vector)
+        return self._plain_size
+
+    def _sent(self, entry: _Waiting) -> Vector | None:
+        return entry.vector if self._rule.traits.reply_has_vector else None
+
+    @property
+    def _tells_changes(self) -> bool:
+        return self._sparse and self._rule.traits.reply_has_vector
+
+    def _dated(self, reply: Exchanged) -> Exchanged:
+        version = 0 if self._replay is None else self._replay.version
+        return replace(reply, state_version=version)
+
+    def _fail_round(self) -> list[Action]:
+        missing = self.books.missing(self._round)
+        error = RoundTimeoutError(
+            f"A synchronous round was not complete after {self._spec.round_timeout:g} s: "
+            f"no commit from worker {', '.join(map(str, missing))}. Look at what happened to it, "
+            "allow more with round_timeout, or ask for fewer with quorum."
+        )
+        entries = list(self._round.values())
+        self._round.clear()
+        self._round_opened = None
+        for number in missing:
+            self.books.blame(number, error)
+        return [Dismiss(entry.session, error) for entry in entries]
+
+    # Snapshots and steps
+
+    def _snap(self, due: range) -> None:
+        version = self.books.version
+        if self._replay is None or self._replay.version == version:
+            self._snapshots.take(due, self.center.vector)
+        else:
+            self._snapshots.wait_for(due, version)
+
+    def _asks_for_state(self) -> bool:
+        """Whether one worker of the round is to tell where it is."""
+        if self._replay is None:
+            return False
+        self._replay.forget(self.books.version)
+        behind = self.books.version - self._replay.version
+        return behind >= KEPT_STEPS or self._snapshots.awaits
+
+    def _fetch_step(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        self.books.check(event.sender)
+        version = _said(event, FetchStep).version
+        step = self._replaying().step(event.sender.seat, version)
+        size = sparse_bytes(step.gradient) if self._sparse else self._plain_size
+        return [Send(event.sender, Step(step.learning_rate), step.gradient, size)]
+
+    def _fetch_state(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        self.books.check(event.sender)
+        part = _said(event, FetchState).part
+        found = self._replaying().promised(event.sender.seat, part)
+        return [Send(event.sender, StatePart(), found, found.nbytes)]
+
+    def _hand_over(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        session, message = event.sender, _said(event, HandOver)
+        self.books.check(session)
+        replay = self._replaying()
+        if message.version > self.books.version or (message.part == 0 and not event.finite):
+            raise RefusedError(
+                f"Worker {session.seat} hands over weights that must be finite and of version "
+                f"{self.books.version} at most. Received: version {message.version}, "
+                f"{'finite' if event.finite else 'not finite'}."
+            )
+        weights = replay.receive(
+            session.seat, message.version, message.part, message.parts, _vector(event)
+        )
+        if weights is not None:
+            self.center.replace(weights)
+            self._snapshots.arrive(message.version, self.center.vector)
+            replay.forget(self.books.version)
+        return [Send(session, Done())]
+
+    def _replaying(self) -> Replay:
+        if self._replay is None:
+            raise RefusedError(
+                f"Workers of the rule {self._rule.name!r} make no steps. Received: a request for "
+                "steps or for an optimizer's state."
+            )
+        return self._replay
+
+    @property
+    def _plain_size(self) -> int:
+        return self._spec.size * (2 if self._spec.compression == "bfloat16" else 4)
+
+    # The driver
+
+    def _poll(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        self._snapshots.forget_given(None)
+        missing = self._snapshots.first_epoch_missing
+        return [Send(DRIVER, self.books.update(_said(event, Poll).seen, missing))]
+
+    def _command(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        message = _said(event, Command)
+        self._snapshots.forget_given(None)
+        self.books.command(message.stop, message.learning_rate)
+        return [Send(DRIVER, Done()), *self._open_gate()]
+
+    def _fetch_center(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        message = _said(event, FetchCenter)
+        self._snapshots.forget_given(message.snapshot)
+        if not 0 <= message.seat < self._spec.workers:
+            raise RefusedError(
+                f"The run has the workers 0 to {self._spec.workers - 1}. Received: worker "
+                f"{message.seat}."
+            )
+        if message.snapshot is None:
+            center = self.center.of(message.seat).copy()
+        else:
+            center = self._snapshots.give(message.snapshot)
+        return [Send(DRIVER, CenterMessage(self.books.version), center, center.nbytes)]
+
+    # State
+
+    def to_state(self) -> dict[str, Any]:
+        """Return all that changes as a plain tree: JSON values, and copies of arrays."""
+        return {
+            "books": self.books.to_state(),
+            "center": self.center.to_state(),
+            "snapshots": self._snapshots.to_state(),
+            "replay": None if self._replay is None else self._replay.to_state(),
+            "gate": [_saved(entry) for entry in self._gate],
+            "round": [_saved(entry) for entry in self._round.values()],
+            "round_opened": self._round_opened,
+            "known": {str(seat): vector.copy() for seat, vector in self._known.items()},
+        }
+
+    @classmethod
+    def from_state(cls, spec: RunSpec, state: Mapping[str, Any]) -> Self:
+        """Build the mind that `to_state` described, for the same run."""
+        mind = cls(spec, np.zeros(spec.size, state["center"]["centers"][0].dtype))
+        mind.books = ServerState.from_state(spec, state["books"])
+        mind.center = Center.from_state(
+            mind._rule, spec.layout.sections, spec.workers, state["center"]
+        )
+        mind._snapshots = Snapshots.from_state(spec.snapshots_per_epoch, state["snapshots"])
+        if state["replay"] is not None:
+            mind._replay = Replay.from_state(state["replay"])
+        mind._gate = [_restored(entry) for entry in state["gate"]]
+        waiting = [_restored(entry) for entry in state["round"]]
+        mind._round = {entry.session.seat: entry for entry in waiting}
+        mind._round_opened = state["round_opened"]
+        mind._known = {int(seat): vector.copy() for seat, vector in state["known"].items()}
+        return mind
+
+
+_Said = TypeVar("_Said", bound=Message)
+
+
+def _said(event: Received, kind: type[_Said]) -> _Said:
+    """Return the message, which the table of handlers has chosen by its kind."""
+    if not isinstance(event.message, kind):
+        raise ProtocolError(f"{kind.__name__} is due. Received: {event.message!r}.")
+    return event.message
+
+
+def _vector(event: Received) -> Vector:
+    if event.vector is None:
+        raise ProtocolError(f"{event.message!r} needs a vector. Received: none.")
+    return event.vector
+
+
+def _saved(entry: _Waiting) -> dict[str, Any]:
+    arrival = entry.arrival
+    told = None if arrival is None else [msgspec.to_builtins(arrival.commit), arrival.bytes_up]
+    return {"session": asdict(entry.session), "vector": entry.vector.copy(), "arrival": told}
+
+
+def _restored(saved: Mapping[str, Any]) -> _Waiting:
+    session, vector = Session(**saved["session"]), saved["vector"].copy()
+    if saved["arrival"] is None:
+        return _Waiting(session, vector)
+    commit, bytes_up = saved["arrival"]
+    arrival = Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up)
+    # Looked at again: a size is no part of a saved state.
+    return _Waiting(session, vector, arrival)

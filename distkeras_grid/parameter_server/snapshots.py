@@ -1,0 +1,95 @@
+"""Copies of the center that are made while an epoch is folded, kept until the driver has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from distkeras_grid.errors import RefusedError
+from distkeras_grid.weights import Vector
+
+
+class Snapshots:
+    """The snapshots of a run, numbered from 1.
+
+    Where workers make the steps, the server learns the weights of a version later than the version
+    itself. A snapshot that is due then waits for them.
+
+    Parameters
+    ----------
+    per_epoch : int
+        Snapshots that are due while one epoch is folded; 0 for none.
+    """
+
+    def __init__(self, per_epoch: int) -> None:
+        self._per_epoch = per_epoch
+        self._made: dict[int, Vector] = {}
+        self._awaited: dict[int, int] = {}
+        self._given: int | None = None
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a snapshot waits for the weights of its version."""
+        return bool(self._awaited)
+
+    @property
+    def first_epoch_missing(self) -> float:
+        """The epoch whose snapshot is awaited first; infinity if none is."""
+        return min(self._awaited, default=math.inf) / max(1, self._per_epoch)
+
+    def take(self, due: Iterable[int], center: Vector) -> None:
+        """Copy the center for each snapshot that is due."""
+        for number in due:
+            self._made[number] = center.copy()
+
+    def wait_for(self, due: Iterable[int], version: int) -> None:
+        """Let the snapshots that are due wait for the weights of a version."""
+        self._awaited.update(dict.fromkeys(due, version))
+
+    def arrive(self, version: int, center: Vector) -> None:
+        """Make the awaited snapshots of versions up to the center's, which is `version`."""
+        due = [number for number, awaited in self._awaited.items() if awaited <= version]
+        for number in due:
+            del self._awaited[number]
+        self.take(due, center)
+
+    def give(self, number: int) -> Vector:
+        """Return a snapshot; it is kept until `forget_given`, for the answer may be lost.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such snapshot.
+        """
+        if number not in self._made:
+            raise RefusedError(
+                f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "
+                f"run makes none. Received: a request for it in a run of {self._per_epoch} "
+                "snapshots an epoch."
+            )
+        self._given = number
+        return self._made[number]
+
+    def forget_given(self, but: int | None) -> None:
+        """Drop the snapshot that was given last, unless it is asked for again."""
+        if self._given is not None and self._given != but:
+            self._made.pop(self._given, None)
+            self._given = None
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what changes, as a plain tree."""
+        return {
+            "made": {str(number): vector.copy() for number, vector in self._made.items()},
+            "awaited": {str(number): version for number, version in self._awaited.items()},
+            "given": self._given,
+        }
+
+    @classmethod
+    def from_state(cls, per_epoch: int, state: Mapping[str, Any]) -> Self:
+        """Build the snapshots that `to_state` described."""
+        snapshots = cls(per_epoch)
+        snapshots._made = {int(number): vector.copy() for number, vector in state["made"].items()}
+        snapshots._awaited = {int(number): at for number, at in state["awaited"].items()}
+        snapshots._given = state["given"]
+        return snapshots
