@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from distkeras_grid.errors import NonFiniteCenterError, RuleFailedError
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.coordinator import Coordinator
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.state import Arrival
+from distkeras_grid.parameter_server.mind import Dismiss, Join, Received, ServerMind
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -25,7 +24,7 @@ from distkeras_grid.rules import (
 )
 from distkeras_grid.rules.magnitudes import CHUNK, is_finite
 from distkeras_grid.weights import sections_of_sizes
-from tests.specs import make_settings
+from tests.specs import make_spec
 
 SIZES = (2 * CHUNK + 3, CHUNK + 1, 2)
 SECTIONS = sections_of_sizes(*SIZES)
@@ -226,9 +225,9 @@ def test_rounds_fold_wholly_into_a_finite_center_or_change_nothing(rule, rounds)
         assert is_finite(center.vector)
 
 
-def coordinator_of(rule, monkeypatch):
+def mind_of(rule, monkeypatch):
     monkeypatch.setitem(RULES, rule.name, type(rule))
-    told = make_settings(
+    told = make_spec(
         rule=rule,
         workers=2,
         rows=12,
@@ -236,48 +235,49 @@ def coordinator_of(rule, monkeypatch):
         statistics_size=SIZES[1],
         slots_size=SIZES[2],
     )
-    coordinator = Coordinator(told, constant(0))
-    sessions = [coordinator.join(seat, 0) for seat in (0, 1)]
+    mind = ServerMind(told, constant(0))
+    sessions = [mind.handle(Join(seat, 0), 0.0)[0].session for seat in (0, 1)]
     for session in sessions:
-        coordinator.ready(session, Ready(6, 0.0), constant(0))
-    return coordinator, sessions
+        mind.handle(Received(session, Ready(6, 0.0), constant(0)), 0.0)
+    return mind, sessions
 
 
-def arrival(session, sequence=0):
+def send(mind, session, value, sequence=0):
+    """Send a commit; return the errors with which whoever waits is dismissed."""
     commit = WindowCommit(sequence, 0, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
-    return Arrival(session, commit, 0)
+    actions = mind.handle(Received(session, commit, constant(value)), 0.0)
+    return [type(action.error) for action in actions if isinstance(action, Dismiss)]
 
 
-def failures(coordinator):
-    return [each.error for each in coordinator.update(0).events if getattr(each, "error", None)]
+def failures(mind):
+    return [each.error for each in mind.books.update(0).events if getattr(each, "error", None)]
 
 
 def test_the_driver_is_told_of_a_rule_that_fails(monkeypatch):
-    coordinator, sessions = coordinator_of(FailsLater(), monkeypatch)
+    mind, sessions = mind_of(FailsLater(), monkeypatch)
+    assert send(mind, sessions[0], 1) == [RuleFailedError]
+    assert failures(mind) == ["RuleFailedError"]
+    assert mind.books.samples_folded == 0
     with pytest.raises(RuleFailedError):
-        coordinator.exchange(arrival(sessions[0]), constant(1))
-    assert failures(coordinator) == ["RuleFailedError"]
-    assert coordinator.update(0).samples_folded == 0
+        send(mind, sessions[0], 1)
+    assert failures(mind) == ["RuleFailedError"], "told once"
 
 
 def test_all_of_a_round_are_told_of_a_rule_that_fails(monkeypatch):
-    coordinator, sessions = coordinator_of(FailingRound(), monkeypatch)
-    pending = [coordinator.exchange(arrival(session), constant(1)) for session in sessions]
-    for each in pending:
-        with pytest.raises(RuleFailedError):
-            coordinator.wait(each, 0)
-    assert failures(coordinator) == ["RuleFailedError"]
+    mind, sessions = mind_of(FailingRound(), monkeypatch)
+    assert send(mind, sessions[0], 1) == []
+    assert send(mind, sessions[1], 1) == [RuleFailedError] * 2
+    assert failures(mind) == ["RuleFailedError"]
 
 
 def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):
-    coordinator, sessions = coordinator_of(DownpourRule(), monkeypatch)
-    coordinator.exchange(arrival(sessions[0]), constant(HUGE))
-    with pytest.raises(NonFiniteCenterError):
-        coordinator.exchange(arrival(sessions[1]), constant(HUGE))
-    assert coordinator.update(0).samples_folded == 1
-    assert failures(coordinator) == []
-    coordinator.exchange(arrival(sessions[1]), constant(0))
-    assert coordinator.update(0).samples_folded == 2
+    mind, sessions = mind_of(DownpourRule(), monkeypatch)
+    assert send(mind, sessions[0], HUGE) == []
+    assert send(mind, sessions[1], HUGE) == [NonFiniteCenterError]
+    assert mind.books.samples_folded == 1
+    assert failures(mind) == []
+    assert send(mind, sessions[1], 0) == []
+    assert mind.books.samples_folded == 2
 
 
 def test_the_worker_reads_the_error_of_the_rule(serve, tools, monkeypatch):
