@@ -19,7 +19,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.allowance import Allowance
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.compression import WireName, from_changes
+from distkeras_grid.parameter_server.compression import Hearing, WireName
 from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
@@ -81,7 +81,7 @@ class WorkerClient:
         size: int,
         deadline: float,
         *,
-        told_changes: bool = False,
+        compression: WireName | None = None,
     ) -> None:
         self.seat = seat
         self.vector = empty_vector(size)
@@ -89,7 +89,7 @@ class WorkerClient:
         self._rows = 0
         self._running = False
         self._conversation: Conversation
-        self._told_changes = told_changes
+        self._hearing = Hearing(compression, self.vector)
         Allowance(deadline).connect(self._open)
 
     @classmethod
@@ -148,7 +148,7 @@ class WorkerClient:
                 compression=compression,
             )
 
-        return cls(join, seat, size, deadline, told_changes=compression == "dgc")
+        return cls(join, seat, size, deadline, compression=compression)
 
     def __enter__(self) -> Self:
         return self
@@ -325,9 +325,7 @@ class WorkerClient:
         if self._running:
             left = max(0.001, until - time.monotonic())
             self._conversation.ask(Resume(), Resumed, seconds=left)
-            if self._told_changes:
-                # What was lost with a reply is not known, so the server tells all again.
-                self.vector.fill(0)
+            self._hearing.forget()
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Ask, and whenever the connection breaks, again on a new one."""
@@ -344,9 +342,8 @@ class WorkerClient:
         connection = self._conversation.channel.connection
         connection.vector = reply
         answer = self._conversation.ask(commit, Exchanged, payload)
-        if self._told_changes and connection.payload_size:
-            # Only now: a reply that was cut short has changed nothing of what is known.
-            from_changes(reply, self.vector)
+        if connection.payload_size:
+            self._hearing.hear(reply)
         return answer
 
 

@@ -8,12 +8,13 @@ center itself stays float32.
 
 ``dgc`` sends of a vector the numbers that are not zero. Workers see to it that these are few
 (`distkeras_grid.rules.gradient_compression`); a reply that is the center is sent as what of it has
-changed since this seat was told last, bit for bit (`to_changes`, `from_changes`). Nothing is lost
-on the way, and a vector that would not become shorter travels as it is.
+changed since this seat was told last, bit for bit (`Telling` at the server, `Hearing` at the
+worker). Nothing is lost on the way, and a vector that would not become shorter travels as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
@@ -253,3 +254,106 @@ def from_changes(vector: Vector, known: Vector) -> None:
     bits, old = vector.view(np.uint32), known.view(np.uint32)
     np.bitwise_xor(bits, old, out=bits)
     np.copyto(old, bits)
+
+
+class Telling:
+    """The server's side of replies: what each seat knows of its center, and what is told of it.
+
+    Parameters
+    ----------
+    compression : str or None
+        How the vectors of exchanges travel.
+    size : int
+        Scalars in a vector.
+    replies : bool, default True
+        Whether a reply carries a vector.
+
+    Examples
+    --------
+    >>> telling, hearing = Telling("dgc", 9), Hearing("dgc", np.zeros(9, np.float32))
+    >>> telling.greet(0, np.zeros(9, np.float32))
+    >>> reply = np.zeros(9, np.float32)
+    >>> reply[2] = 5
+    >>> telling.tell(0, reply)
+    8
+    >>> hearing.hear(reply)
+    >>> reply[2]
+    np.float32(5.0)
+    """
+
+    def __init__(self, compression: WireName | None, size: int, *, replies: bool = True) -> None:
+        self._sparse = compression == "dgc"
+        self._changes = self._sparse and replies
+        self._replies = replies
+        self._plain = size * (2 if compression == "bfloat16" else 4)
+        self._known: dict[int, Vector] = {}
+
+    def greet(self, seat: int, center: Vector) -> None:
+        """Note that a seat starts, and is given the center whole."""
+        if self._changes:
+            self._known[seat] = center.copy()
+
+    def tell(self, seat: int, reply: Vector) -> int:
+        """Turn a reply into what of it travels; return the bytes, 0 where none does.
+
+        Parameters
+        ----------
+        seat : int
+            Whose reply it is; it was greeted.
+        reply : ndarray
+            Shape ``(size,)``, ``float32``; changes in place.
+        """
+        if not self._replies:
+            return 0
+        if self._changes:
+            to_changes(reply, self._known[seat])
+        return self.bytes_of(reply)
+
+    def bytes_of(self, vector: Vector) -> int:
+        """Return the bytes by which a vector travels."""
+        return sparse_bytes(vector) if self._sparse else self._plain
+
+    def forget(self, seat: int) -> None:
+        """Note that a seat may have lost a reply: the next one tells all."""
+        if seat in self._known:
+            self._known[seat].fill(0)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what changes, as a plain tree."""
+        return {str(seat): vector.copy() for seat, vector in self._known.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `to_state` returned."""
+        self._known = {int(seat): vector.copy() for seat, vector in state.items()}
+
+
+class Hearing:
+    """A worker's side of replies: what it knows, and what the server's changes make of it.
+
+    Parameters
+    ----------
+    compression : str or None
+        How the vectors of exchanges travel.
+    known : ndarray
+        The center as it was given at the start; kept, and changed in place.
+    """
+
+    def __init__(self, compression: WireName | None, known: Vector) -> None:
+        self._changes = compression == "dgc"
+        self._known = known
+
+    def hear(self, reply: Vector) -> None:
+        """Turn what was told into the whole reply.
+
+        Parameters
+        ----------
+        reply : ndarray
+            Complete: one that was cut short has changed nothing of what is known.
+        """
+        if self._changes:
+            from_changes(reply, self._known)
+
+    def forget(self) -> None:
+        """Note that a reply may be lost: the server tells all again."""
+        if self._changes:
+            self._known.fill(0)

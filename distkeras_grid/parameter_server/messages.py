@@ -30,6 +30,8 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Name of a metric or of an exception.
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+#: Vectors by which weights and optimizer state are handed over: models of one weight have many.
+MOST_PARTS = 64
 #: Longest text of a failure, characters.
 LONGEST_FAILURE = 4000
 #: By name; NaN and infinity are legal, for a metric may have no value.
@@ -262,7 +264,7 @@ class HandOver(Message, frozen=True):
     carries: ClassVar[Carries] = Carries.VECTOR
     version: Count
     part: Count
-    parts: Count
+    parts: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTS)]
 
 
 class FetchState(Message, frozen=True):

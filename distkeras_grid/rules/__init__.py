@@ -31,7 +31,12 @@ from distkeras_grid.rules.delta import (
 )
 from distkeras_grid.rules.elastic import ElasticMomentumRule, ElasticRoundRule, ElasticRule
 from distkeras_grid.rules.energy import EnergyMatchingRule
-from distkeras_grid.rules.gradient_compression import Accumulator, DeepGradientCompression
+from distkeras_grid.rules.gradient_compression import (
+    Accumulator,
+    DeepGradientCompression,
+    accumulators,
+    gradient_compression,
+)
 from distkeras_grid.rules.scaling import Scaling
 from distkeras_grid.rules.sequential import MemberRule, SequentialRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
@@ -68,10 +73,12 @@ __all__ = [
     "StatisticsSource",
     "SynchronousRule",
     "Traits",
+    "accumulators",
     "adopt_vector",
     "build_rule",
     "compression_of",
     "compression_spec",
+    "gradient_compression",
     "propose_vector",
     "rule_of",
     "spec_of",
@@ -174,6 +181,6 @@ def compression_spec(
     compression: Literal["bfloat16"] | DeepGradientCompression | None,
 ) -> CompressionSpec | None:
     """Return the name and the parameters of a compression, from which it is built again."""
-    if isinstance(compression, DeepGradientCompression):
-        return CompressionSpec(name="dgc", parameters=asdict(compression))
-    return None if compression is None else CompressionSpec(name=compression)
+    if (settings := gradient_compression(compression)) is not None:
+        return CompressionSpec(name="dgc", parameters=asdict(settings))
+    return None if compression is None else CompressionSpec(name="bfloat16")

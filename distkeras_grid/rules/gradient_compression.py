@@ -20,7 +20,9 @@ away, and nothing comes after that would correct them (two workers with momentum
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -242,3 +244,32 @@ class Accumulator:
             np.add(velocity, commit, out=velocity)
         np.add(self.residual, velocity, out=self.residual)
         return velocity
+
+
+def gradient_compression(compression: object) -> DeepGradientCompression | None:
+    """Return a compression if it is deep gradient compression, which has parameters.
+
+    Examples
+    --------
+    >>> gradient_compression("bfloat16") is None
+    True
+    """
+    return compression if isinstance(compression, DeepGradientCompression) else None
+
+
+def accumulators(
+    compression: object, layout: WeightLayout, workers: int
+) -> Callable[[], Accumulator] | None:
+    """Return what makes a worker's accumulator; None where a commit is sent whole.
+
+    Parameters
+    ----------
+    compression : "bfloat16" or DeepGradientCompression, optional
+        The run's.
+    layout : WeightLayout
+        Which part of the vector is which tensor.
+    workers : int
+        Workers of the run.
+    """
+    settings = gradient_compression(compression)
+    return None if settings is None else partial(Accumulator, settings, layout, workers)

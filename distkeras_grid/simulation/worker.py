@@ -14,7 +14,7 @@ from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, Session
-from distkeras_grid.rules import Accumulator, DeepGradientCompression
+from distkeras_grid.rules import accumulators
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.plan import Plan, SeatRows
 from distkeras_grid.worker import mind as minds
@@ -177,18 +177,14 @@ class SimulatedWorker:
         return wanted
 
     def _new_mind(self) -> WorkerMind:
-        plan, rows, accumulator = self._plan, len(self.rows), None
-        if isinstance(plan.compression, DeepGradientCompression):
-            accumulator = partial(
-                Accumulator, plan.compression, self._learner.layout, self._cluster.workers
-            )
+        plan, rows = self._plan, len(self.rows)
         return WorkerMind(
             self._number,
             plan.rule,
             self._learner.layout,
             partial(plan.windows, rows, self._number),
             steps_before=partial(plan.steps_before, rows),
-            accumulator=accumulator,
+            accumulator=accumulators(plan.compression, self._learner.layout, self._cluster.workers),
             slots_travel=plan.optimizer_state == "average",
             # A stepper makes them for all.
             makes_steps=False,

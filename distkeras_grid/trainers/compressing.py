@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.local_steps import check_plain_sgd
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import DeepGradientCompression
+from distkeras_grid.rules import gradient_compression
 from distkeras_grid.rules.gradient_compression import is_compressed, number_sent
 
 if TYPE_CHECKING:
@@ -61,12 +61,13 @@ def check_momentum(
     ConfigurationError
         If momentum correction is asked for, and commits are not single gradients of plain SGD.
     """
-    if not isinstance(compression, DeepGradientCompression) or not compression.momentum:
+    deep = gradient_compression(compression)
+    if deep is None or not deep.momentum:
         return
     single = rule.traits.steps_on_workers or window.batches == 1
     if not (rule.traits.adds_commits and single):
         raise ConfigurationError(
-            f"DeepGradientCompression(momentum={compression.momentum:g}) corrects the momentum of "
+            f"DeepGradientCompression(momentum={deep.momentum:g}) corrects the momentum of "
             "single gradients: take SynchronousSGD, or ADAG, DOWNPOUR or DynSGD with "
             "communication_window=1; or momentum=0, which fits every trainer that sends changes. "
             f"Received: the rule {rule.name!r} with an exchange {window}."
@@ -88,9 +89,10 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
     >>> vector_bytes(DeepGradientCompression(warm_up_epochs=0), layout, workers=4)
     1120
     """
-    if not isinstance(compression, DeepGradientCompression):
+    deep = gradient_compression(compression)
+    if deep is None:
         return (2 if compression else 4) * layout.size
-    sparsity = compression.sparsity_of(1)
+    sparsity = deep.sparsity_of(1)
     kernels = [v.size for v in layout.trainable if is_compressed(v)]
     sent = sum(number_sent(size, sparsity) for size in kernels)
     dense = layout.size - sum(kernels)
@@ -99,15 +101,13 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
 
 def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
     """Return how many vectors the server keeps beside the center: the rule's, and what is known."""
-    tells_changes = (
-        isinstance(compression, DeepGradientCompression) and rule.traits.reply_has_vector
-    )
+    tells_changes = gradient_compression(compression) is not None and rule.traits.reply_has_vector
     return rule.vectors_for(workers) + (workers if tells_changes else 0)
 
 
 def worker_vectors(compression: Compression | None) -> int:
     """Return how many vectors a worker keeps for it: residual, velocity and what these cost."""
-    return 4 if isinstance(compression, DeepGradientCompression) else 0
+    return 0 if gradient_compression(compression) is None else 4
 
 
 def describe_compression(compression: Compression | None) -> Any:
@@ -120,9 +120,8 @@ def describe_compression(compression: Compression | None) -> Any:
     >>> describe_compression(DeepGradientCompression())["sparsity"]
     0.999
     """
-    if isinstance(compression, DeepGradientCompression):
-        return {"name": "dgc", **asdict(compression)}
-    return compression
+    deep = gradient_compression(compression)
+    return compression if deep is None else {"name": "dgc", **asdict(deep)}
 
 
 def compression_notes(compression: Compression | None, epochs: int) -> list[str]:
@@ -133,9 +132,10 @@ def compression_notes(compression: Compression | None, epochs: int) -> list[str]
     >>> print(*compression_notes(DeepGradientCompression(), epochs=3))
     compression holds back 75% of each change in epoch 1 and 98.4375% in epoch 3, for later
     """
-    if not isinstance(compression, DeepGradientCompression):
+    deep = gradient_compression(compression)
+    if deep is None:
         return []
-    first, last = (f"{100 * compression.sparsity_of(epoch):g}%" for epoch in (1, epochs))
+    first, last = (f"{100 * deep.sparsity_of(epoch):g}%" for epoch in (1, epochs))
     then = "" if epochs == 1 else f" and {last} in epoch {epochs}"
-    corrected = f"; momentum {compression.momentum:g}" if compression.momentum else ""
+    corrected = f"; momentum {deep.momentum:g}" if deep.momentum else ""
     return [f"compression holds back {first} of each change in epoch 1{then}, for later{corrected}"]

@@ -21,13 +21,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.rules import (
-    Accumulator,
-    DeepGradientCompression,
-    Rule,
-    compression_of,
-    rule_of,
-)
+from distkeras_grid.rules import Rule, accumulators, compression_of, rule_of
 from distkeras_grid.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -189,10 +183,8 @@ def seat_mind(plan: WorkerPlan, layout: WeightLayout, rows: int, seat: int) -> W
     """Return the mind of a seat's worker."""
     from distkeras_grid.worker.mind import WorkerMind
 
-    spec, schedule, accumulator = plan.spec, plan.spec.schedule, None
+    spec, schedule = plan.spec, plan.spec.schedule
     compression = compression_of(spec.exchange.compression)
-    if isinstance(compression, DeepGradientCompression):
-        accumulator = partial(Accumulator, compression, layout, spec.workers)
     return WorkerMind(
         seat,
         plan.rule,
@@ -205,7 +197,7 @@ def seat_mind(plan: WorkerPlan, layout: WeightLayout, rows: int, seat: int) -> W
             window=schedule.window,
             epochs_per_window=schedule.epochs_per_window,
         ),
-        accumulator=accumulator,
+        accumulator=accumulators(compression, layout, spec.workers),
         slots_travel=spec.algorithm.optimizer_state == "average",
     )
 

@@ -6,6 +6,8 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server.compression import (
     Bfloat16,
+    Hearing,
+    Telling,
     check_compression,
     from_changes,
     sparse_bytes,
@@ -146,3 +148,43 @@ def test_unknown_names_are_refused():
         ConfigurationError, match="one of 'bfloat16', 'dgc', or None, 'gzip' came in"
     ):
         check_compression("gzip")
+
+
+@pytest.mark.parametrize("compression", [None, "bfloat16", "dgc"])
+def test_what_is_told_is_heard_and_a_lost_reply_is_told_again(compression):
+    """Both ends forget after a broken connection, and the next reply is whole, bit for bit."""
+    start, rng = np.float32([1, 2, 3, 4, 5, 6]), np.random.default_rng(0)
+    telling, hearing = Telling(compression, 6), Hearing(compression, start.copy())
+    telling.greet(1, start)
+    sizes, center = [], start.copy()
+    for number in range(4):
+        center[number] += rng.normal()
+        told = center.copy()
+        sizes.append(telling.tell(1, told))
+        if number == 2:
+            # Lost on its way.
+            telling.forget(1)
+            hearing.forget()
+            continue
+        hearing.hear(told)
+        assert told.tobytes() == center.tobytes()
+    expected = {None: [24] * 4, "bfloat16": [12] * 4, "dgc": [8, 8, 8, 24]}
+    assert sizes == expected[compression]
+
+
+def test_a_restored_telling_goes_on():
+    telling, again = Telling("dgc", 6), Telling("dgc", 6)
+    telling.greet(0, np.ones(6, np.float32))
+    again.restore(telling.to_state())
+    first, second = np.ones((2, 6), np.float32)
+    first[2] = second[2] = 7
+    assert telling.tell(0, first) == again.tell(0, second) == 8
+    np.testing.assert_array_equal(first, second)
+
+
+def test_rules_without_replies_tell_nothing():
+    telling = Telling("dgc", 6, replies=False)
+    telling.greet(0, np.ones(6, np.float32))
+    assert telling.tell(0, np.ones(6, np.float32)) == 0
+    assert telling.to_state() == {}
+    assert telling.bytes_of(np.zeros(6, np.float32)) == 8

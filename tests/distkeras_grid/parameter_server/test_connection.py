@@ -268,6 +268,24 @@ def test_a_commit_out_of_range_is_refused(wrong):
         read(messages.WindowCommit, COMMITTED | wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"parts": 2**40}, {"parts": 0}, {"part": -1}, {"version": 2**60}]
+)
+def test_a_state_of_endless_parts_is_refused(wrong):
+    told = {"version": 1, "part": 0, "parts": 3}
+    assert read(messages.HandOver, told).parts == 3
+    with pytest.raises(RemoteProtocolError):
+        read(messages.HandOver, told | wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"attempt": 2**62}, {"seat": -1}, {"run": None}])
+def test_a_hello_out_of_range_is_refused(wrong):
+    told = {"run": "a", "seat": 0, "attempt": 3, "size": 8, "nonce": "0" * 64}
+    assert read(messages.WorkerHello, told).attempt == 3
+    with pytest.raises(RemoteProtocolError):
+        read(messages.WorkerHello, told | wrong)
+
+
 def test_a_loss_or_metric_that_is_not_finite_arrives_as_it_is():
     """The server refuses such a loss by name, and a metric may have no value."""
     told = read(messages.WindowCommit, COMMITTED | {"loss": np.nan, "metrics": {"auc": np.inf}})
