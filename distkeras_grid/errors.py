@@ -43,7 +43,7 @@ executors to the driver.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 
@@ -60,7 +60,11 @@ class UnknownArgumentError(ConfigurationError):
 
     @classmethod
     def among(
-        cls, owner: str, unknown: Iterable[str], known: Iterable[str]
+        cls,
+        owner: str,
+        unknown: Iterable[str],
+        known: Iterable[str],
+        elsewhere: Mapping[str, Iterable[str]] | None = None,
     ) -> UnknownArgumentError:
         """Build the error, with the known name that is nearest to each unknown one.
 
@@ -70,6 +74,8 @@ class UnknownArgumentError(ConfigurationError):
             What was given the arguments, such as ``"ADAG"``.
         unknown, known : iterable of str
             The names that came in and are not known, and all that are.
+        elsewhere : mapping of str to iterable of str, optional
+            By what else takes arguments, the names that it knows.
 
         Examples
         --------
@@ -77,11 +83,17 @@ class UnknownArgumentError(ConfigurationError):
         "ADAG has no argument 'batchsize' (did you mean 'batch_size'?). Known: batch_size, loss."
         """
         names = sorted(known)
-        parts = []
-        for name in unknown:
-            near = difflib.get_close_matches(name, names, n=1)
-            parts.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        parts = [f"{name!r}{_hint(name, names, elsewhere or {})}" for name in unknown]
         return cls(f"{owner} has no argument {', '.join(parts)}. Known: {', '.join(names)}.")
+
+
+def _hint(name: str, known: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> str:
+    """Return what was probably meant, in brackets; nothing where nothing is near."""
+    places = [(known, ""), *((names, f" of {owner}") for owner, names in elsewhere.items())]
+    for names, place in places:
+        if near := difflib.get_close_matches(name, list(names), n=1):
+            return f" (did you mean {near[0]!r}{place}?)"
+    return ""
 
 
 class DataError(GridError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,13 @@ class Cluster:
     late: Mapping[int, float] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
     seed: int = 0
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        """Refuse unknown arguments in the words of the trainers."""
+        known = [item.name for item in fields(cls)]
+        if unknown := [name for name in named if name not in known]:
+            raise UnknownArgumentError.among(cls.__name__, unknown, known)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         # Lists come in from users; a frozen value holds tuples.

@@ -83,7 +83,9 @@ def caught(subject: str, check: Callable[[], str]) -> Finding:
         return Finding(subject, Level.BAD, str(error), type(error))
 
 
-def check_slots(slots: int, workers: int | None, *, together: bool = True) -> Finding:
+def check_slots(
+    slots: int, workers: int | None, *, together: bool = True, fixed: bool = False
+) -> Finding:
     """Look for a task slot for each worker.
 
     Parameters
@@ -94,6 +96,8 @@ def check_slots(slots: int, workers: int | None, *, together: bool = True) -> Fi
         Workers that are wanted; by default as many as there are slots.
     together : bool, default True
         Whether work cannot begin before all of them run. Else further slots may come later.
+    fixed : bool, default False
+        Whether no further slots can come, as with a local master.
     """
     if workers is None:
         return Finding("slots", Level.OK, f"{slots} task slots: num_workers is {slots} by default")
@@ -101,7 +105,7 @@ def check_slots(slots: int, workers: int | None, *, together: bool = True) -> Fi
         return Finding("slots", Level.OK, f"{slots} task slots for {workers} workers")
     return Finding(
         "slots",
-        Level.BAD if together else Level.WARN,
+        Level.BAD if together or fixed else Level.WARN,
         f"{workers} workers run at the same time, but Spark has {slots} task slots: lower "
         "num_workers, or raise spark.executor.instances x spark.executor.cores / spark.task.cpus "
         "(local mode: local[N,4]).",

@@ -4,15 +4,88 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, cast, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from distkeras_grid.engine.registry import backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.compression import Compression, check_compression
 from distkeras_grid.rules import OptimizerState, StatisticsSource
 from distkeras_grid.rules.parameters import check_positive
+
+if TYPE_CHECKING:
+    from distkeras_grid.trainers.base import Trainer
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A trainer's common arguments, checked, as plain values.
+
+    Parameters
+    ----------
+    workers : int or None
+        None for as many as there are slots.
+    batch_size, epochs : int
+        Rows in a batch, passes over the data.
+    learning_rate : float or None
+        Rate of an optimizer given by name.
+    custom_objects : mapping of str to object
+        The user's own classes and functions.
+    port : int
+        Port of the parameter server; 0 for any.
+    start_timeout, round_timeout : float
+        Limits [s].
+    compression : "bfloat16", DeepGradientCompression or None
+        How exchanges are compressed.
+    quorum : float
+        Share of the workers that a round waits for.
+    optimizer_state, statistics : str
+        Policies.
+    """
+
+    workers: int | None
+    batch_size: int
+    epochs: int
+    learning_rate: float | None
+    custom_objects: Mapping[str, Any]
+    port: int
+    start_timeout: float
+    round_timeout: float
+    compression: Compression | None
+    quorum: float
+    optimizer_state: OptimizerState
+    statistics: StatisticsSource
+
+
+def settled(trainer: Trainer) -> Settled:
+    """Check a trainer's common arguments, and return them as plain values.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Holds the arguments as they were given.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the first argument that is out of its range.
+    """
+    workers, rate = trainer.workers_asked, trainer.learning_rate
+    return Settled(
+        workers=None if workers is None else checked_whole("num_workers", workers, least=1),
+        batch_size=checked_whole("batch_size", trainer.batch_size, least=1),
+        epochs=checked_whole("num_epoch", trainer.num_epoch, least=1),
+        learning_rate=None if rate is None else checked_positive("learning_rate", rate),
+        custom_objects=dict(trainer.custom_objects or {}),
+        port=checked_whole("master_port", trainer.master_port, least=0, most=65535),
+        start_timeout=checked_positive("start_timeout", trainer.start_timeout),
+        round_timeout=checked_positive("round_timeout", trainer.round_timeout),
+        compression=check_compression(trainer.compression),
+        quorum=checked_quorum(trainer.quorum),
+        optimizer_state=checked_optimizer_state(trainer.optimizer_state),
+        statistics=checked_statistics(trainer.statistics),
+    )
 
 
 def check_backend() -> None:
@@ -36,6 +109,7 @@ def checked_whole(name: str, value: Any, *, least: int, most: float = math.inf) 
 
     Examples
     --------
+    >>> import numpy as np
     >>> checked_whole("seed", np.int64(7), least=0)
     7
     """
@@ -135,6 +209,7 @@ def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> checked_class_weight({np.int64(0): 1, 1.0: np.float32(2.5)})
     {0: 1.0, 1: 2.5}
     """
@@ -158,17 +233,3 @@ def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
                 f"Received {weight!r} for class {number!r}."
             )
     return {int(number): float(weight) for number, weight in class_weight.items()}
-
-
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with NumPy's numbers as Python's, for JSON.
-
-    Examples
-    --------
-    >>> plain({"alpha": np.float32(0.5), "rho": None})
-    {'alpha': 0.5, 'rho': None}
-    """
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in values.items()
-    }

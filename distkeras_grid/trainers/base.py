@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,16 +10,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from distkeras_grid.engine.jit import check_jit
+from distkeras_grid.engine.names import check_names
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
-from distkeras_grid.trainers.arguments import (
-    checked_optimizer_state,
-    checked_positive,
-    checked_statistics,
-    checked_whole,
-)
+from distkeras_grid.trainers.arguments import settled
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
 from distkeras_grid.trainers.run_status import run_progress
 
@@ -191,39 +187,44 @@ class Trainer(ABC):
         progress: bool = True,
         **unknown: Any,
     ) -> None:
-        self._refuse_unknown("", unknown, type(self).__init__)
+        self._refuse_unknown("", unknown)
         self.keras_model = keras_model
         self.worker_optimizer = worker_optimizer
         self.loss = loss
         self.metrics = metrics
         self.loss_weights = loss_weights
-        self.num_workers = (
-            None if num_workers is None else checked_whole("num_workers", num_workers, least=1)
-        )
-        self.batch_size = checked_whole("batch_size", batch_size, least=1)
+        self.num_workers = num_workers
+        self.batch_size = batch_size
         self.features_col = features_col
         self.label_col = label_col
-        self.num_epoch = checked_whole("num_epoch", num_epoch, least=1)
+        self.num_epoch = num_epoch
         self.communication_window = communication_window
-        self.learning_rate = (
-            None if learning_rate is None else checked_positive("learning_rate", learning_rate)
-        )
-        self.custom_objects = dict(custom_objects or {})
+        self.learning_rate = learning_rate
+        self.custom_objects = custom_objects
         self.jit = jit
         self.master_host = master_host
-        self.master_port = checked_whole("master_port", master_port, least=0, most=65535)
-        self.start_timeout = checked_positive("start_timeout", start_timeout)
-        self.round_timeout = checked_positive("round_timeout", round_timeout)
+        self.master_port = master_port
+        self.start_timeout = start_timeout
+        self.round_timeout = round_timeout
         self.allow_plaintext = allow_plaintext
         self.gpu_sharing = gpu_sharing
-        self.compression = check_compression(compression)
-        self.optimizer_state = checked_optimizer_state(optimizer_state)
-        self.statistics = checked_statistics(statistics)
+        self.compression = compression
+        self.optimizer_state = optimizer_state
+        self.statistics = statistics
         self.progress = progress
         self.history = History()
         self.run: dict[str, Any] = {}
         self.model: keras.Model | None = None
         self._check()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Show all arguments with their defaults, also those that a constructor passes on."""
+        super().__init_subclass__(**keywords)
+        cls.__signature__ = all_arguments(cls)  # type: ignore[attr-defined]
+
+    def get_params(self) -> dict[str, Any]:
+        """Return all arguments by their names, as they were given."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @abstractmethod
     def build_rule(self, workers: int, optimizer: str) -> Rule:
@@ -240,7 +241,7 @@ class Trainer(ABC):
     def train(
         self,
         data: DataFrame | str,
-        *,
+        *positional: Any,
         shuffle: bool = True,
         validation_data: DataFrame | str | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -254,7 +255,8 @@ class Trainer(ABC):
         Parameters
         ----------
         data : DataFrame or str
-            Training rows, or the path of a Parquet data set.
+            Training rows, or the path of a Parquet data set. Labels are a column of it: a second
+            positional argument is refused.
         shuffle : bool, default True
             Mix all rows from the first batch on, anew each epoch. False keeps the data's order.
         validation_data : DataFrame or str, optional
@@ -279,7 +281,15 @@ class Trainer(ABC):
         GridError
             Before work starts where that can be known; see `distkeras_grid.errors`.
         """
-        self._refuse_unknown(".train()", unknown, type(self).train)
+        self._refuse_unknown(".train()", unknown)
+        if positional:
+            raise ConfigurationError(
+                f"{type(self).__name__}.train() takes one data set: a DataFrame or a path, with "
+                "features and labels as columns (features_col, label_col of the trainer). "
+                f"Received {1 + len(positional)} positional arguments; all others go by keyword. "
+                "Arrays go to simulate((features, labels), cluster), or into "
+                "spark.createDataFrame()."
+            )
         from distkeras_grid.trainers.preparation import prepare
         from distkeras_grid.trainers.request import TrainRequest
 
@@ -348,7 +358,14 @@ class Trainer(ABC):
         GridError
             As `train` does, and what ends a run.
         """
-        self._refuse_unknown(".simulate()", unknown, type(self).simulate)
+        self._refuse_unknown(".simulate()", unknown)
+        from distkeras_grid.simulation.cluster import Cluster
+
+        if not isinstance(cluster, Cluster):
+            raise ConfigurationError(
+                f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
+                f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
+            )
         from distkeras_grid.trainers.simulated import simulate
 
         return simulate(
@@ -439,7 +456,8 @@ class Trainer(ABC):
     def choose_window(self, seat_rows: int, workers: int) -> WindowChoice:
         """Return the communication window, for the rows of the largest of `workers` seats."""
         default = self.window_by_default(workers)
-        return choose_window(self.communication_window, default, seat_rows, self.batch_size)
+        batch_size = settled(self).batch_size
+        return choose_window(self.communication_window, default, seat_rows, batch_size)
 
     def window_by_default(self, workers: int) -> int:  # noqa: ARG002
         """Return the window for this many workers, where the user gives none."""
@@ -450,9 +468,15 @@ class Trainer(ABC):
         """The rate that the worker optimizer is given, None for its own."""
         return self.learning_rate
 
+    @property
+    def workers_asked(self) -> Any:
+        """The number of workers that the user, or the trainer itself, asks for; None for any."""
+        return self.num_workers
+
     def arguments(self) -> dict[str, Any]:
-        """Return the trainer's own extras, as JSON values, for ``run.json``."""
-        return {}
+        """Return the trainer's own extras, as they were given, for ``run.json``."""
+        common = inspect.signature(Trainer).parameters
+        return {name: value for name, value in self.get_params().items() if name not in common}
 
     def _check(self) -> None:
         if not hasattr(self.keras_model, "get_config") or not hasattr(self.keras_model, "fit"):
@@ -460,23 +484,47 @@ class Trainer(ABC):
                 f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
             )
         # Refused at once, not after the data were read.
-        self.choose_window(self.batch_size, workers=1)
-        self.build_rule(self.num_workers or 1, "")
+        arguments = settled(self)
+        self.choose_window(arguments.batch_size, workers=1)
+        self.build_rule(arguments.workers or 1, "")
         check_jit(self.jit)
+        check_names(
+            self.keras_model,
+            optimizer=self.worker_optimizer,
+            loss=self.loss,
+            metrics=self.metrics,
+            custom_objects=arguments.custom_objects,
+        )
 
-    @classmethod
-    def _refuse_unknown(cls, call: str, unknown: Mapping[str, Any], function: Any) -> None:
+    def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:
         if not unknown:
             return
-        known = _keywords(function)
+        kind = type(self)
+        constructor = set(inspect.signature(kind).parameters)
         if not call:
-            known |= _keywords(Trainer.__init__)
-        raise UnknownArgumentError.among(f"{cls.__name__}{call}", unknown, known)
+            raise UnknownArgumentError.among(kind.__name__, unknown, constructor)
+        method = {".train()": kind.train, ".simulate()": kind.simulate}[call]
+        owner = f"{kind.__name__}(...)"
+        raise UnknownArgumentError.among(
+            f"{kind.__name__}{call}", unknown, named_arguments(method), {owner: constructor}
+        )
 
 
-def _keywords(function: Any) -> set[str]:
-    import inspect
-
+def named_arguments(function: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function that have a name and can be given."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
-    return {p.name for p in parameters if p.kind in named} - {"self"}
+    return {p.name: p for p in parameters if p.kind in named and p.name != "self"}
+
+
+def all_arguments(kind: type[Any]) -> inspect.Signature:
+    """Return the arguments of a class, with those that its constructors hand on to their bases."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in reversed(kind.__mro__):
+        if "__init__" in vars(base) and base is not object:
+            found |= named_arguments(vars(base)["__init__"])
+    # Those that may be positional come first; dicts keep the order of the common ones.
+    return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))
+
+
+Trainer.__signature__ = all_arguments(Trainer)  # type: ignore[attr-defined]

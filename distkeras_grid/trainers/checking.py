@@ -24,7 +24,8 @@ from distkeras_grid.engine.local_steps import (
 )
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
-from distkeras_grid.rules import Rule, build_rule
+from distkeras_grid.rules import Rule, spec_of
+from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import ServerPlace, place_server
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
@@ -38,7 +39,7 @@ from distkeras_grid.spark.session import (
     local_cores,
     settled_slots,
 )
-from distkeras_grid.trainers.arguments import check_backend, plain
+from distkeras_grid.trainers.arguments import check_backend, settled
 from distkeras_grid.trainers.compressing import (
     check_compressible,
     check_momentum,
@@ -97,8 +98,10 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
         The first thing that does not fit, with what came in and what to do.
     """
     check_backend()
+    arguments = settled(trainer)
     trainer.check_request(request)
     spark = active_session()
+    _check_local_slots(spark, trainer)
     check_one_output(request.class_weight, outputs_of(trainer.keras_model))
     frame, columns, held_out = _resolve(spark, trainer, request)
     model, compile_settings = compiled_copy(trainer)
@@ -111,10 +114,10 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
     rule = rule_of(trainer, workers, model)
     rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
     window = trainer.choose_window(largest_seat(rows, workers), workers)
-    check_momentum(trainer.compression, rule, window, model.optimizer)
+    check_momentum(arguments.compression, rule, window, model.optimizer)
     validation = _collect_validation(held_out, model, summary)
     layout = weight_layout(model, slots=trainer.slots_travel)
-    held = server_vectors(trainer.compression, rule, workers)
+    held = server_vectors(arguments.compression, rule, workers)
     size = _model_size(trainer, model, columns, window, server_vectors=held)
     if trainer.slots_travel:
         size = size.with_longer_vectors(layout.size, workers)
@@ -149,8 +152,9 @@ def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
     # Refused here if it has no weights yet; Keras would only warn and save it.
     weight_layout(trainer.keras_model)
     archive = model_to_bytes(trainer.keras_model)
-    model = model_from_bytes(archive, trainer.custom_objects)
-    compile_model(model, settings, trainer.custom_objects)
+    objects = settled(trainer).custom_objects
+    model = model_from_bytes(archive, objects)
+    compile_model(model, settings, objects)
     # Decided by each worker for itself; here for what it refuses.
     decide_jit(model, trainer.jit)
     return model, settings
@@ -159,7 +163,7 @@ def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
 def rule_of(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
     """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
     rule = trainer.build_rule(workers, optimizer_kind(model.optimizer))
-    return build_rule(rule.name, plain(rule.parameters()))
+    return build_from(spec_of(rule))
 
 
 def check_rule(trainer: Trainer, model: keras.Model) -> None:
@@ -170,7 +174,8 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
     ConfigurationError
         Names the optimizer or the argument.
     """
-    rule = trainer.build_rule(trainer.num_workers or 1, optimizer_kind(model.optimizer))
+    workers = settled(trainer).workers or 1
+    rule = trainer.build_rule(workers, optimizer_kind(model.optimizer))
     if rule.traits.plain_sgd:
         check_plain_sgd(model.optimizer, type(trainer).__name__)
     if rule.traits.steps_on_workers:
@@ -181,7 +186,7 @@ def check_rule(trainer: Trainer, model: keras.Model) -> None:
         check_average(rule, model, type(trainer).__name__)
     if trainer.statistics == "recalibrate":
         check_recalibration(rule, model, type(trainer).__name__)
-    check_compressible(trainer.compression, rule, type(trainer).__name__)
+    check_compressible(settled(trainer).compression, rule, type(trainer).__name__)
 
 
 def _resolve(
@@ -202,16 +207,24 @@ def _resolve(
 def _check_executors(spark: SparkSession, trainer: Trainer) -> ServerPlace:
     """Return where the server will listen, once executors have been there."""
     check_plaintext(spark, allowed=trainer.allow_plaintext)
-    place = place_server(spark, trainer.master_host, trainer.master_port)
+    place = place_server(spark, trainer.master_host, settled(trainer).port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
     check_executors(spark, place=None if on_this_host else place)
     return place
 
 
+def _check_local_slots(spark: SparkSession, trainer: Trainer) -> None:
+    """Refuse more workers than a local master has slots, which never become more."""
+    slots = local_cores(str(spark.sparkContext.master))
+    if slots is not None:
+        settle([check_slots(slots, settled(trainer).workers, fixed=True)])
+
+
 def _settle_workers(spark: SparkSession, trainer: Trainer) -> tuple[int, list[str]]:
     """Return the number of workers, and what is to be said of slots, scheduling and GPUs."""
-    slots = settled_slots(spark, trainer.num_workers)
-    workers = trainer.num_workers or slots
+    wanted = settled(trainer).workers
+    slots = settled_slots(spark, wanted)
+    workers = wanted or slots
     setting = spark.sparkContext.getConf().get
     warnings = settle(
         [
@@ -275,9 +288,11 @@ def _model_size(
     weights = int(model.count_params())
     size = ModelSize(
         weights=weights,
-        block_bytes=(window.batches or BLOCK_STEPS) * trainer.batch_size * columns.row_bytes,
+        block_bytes=(window.batches or BLOCK_STEPS)
+        * settled(trainer).batch_size
+        * columns.row_bytes,
         server_vectors=server_vectors,
-        worker_vectors=worker_vectors(trainer.compression),
+        worker_vectors=worker_vectors(settled(trainer).compression),
     )
     optimizer = model.optimizer
     if not optimizer.built:

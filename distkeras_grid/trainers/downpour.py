@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AccumulatedGradientRule, AdagradRule, DownpourRule, Rule
@@ -79,11 +79,6 @@ class DOWNPOUR(Trainer):
     def window_by_default(self, workers: int) -> int:  # noqa: ARG002
         """Return 5, but 1 for gradients: Adagrad is a rule for single ones."""
         return 1 if self.server_optimizer else self.default_window
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        names = ("commit_scale", "server_optimizer", "server_learning_rate")
-        return {name: getattr(self, name) for name in names}
 
 
 class ADAG(Trainer):

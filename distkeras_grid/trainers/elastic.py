@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import ElasticMomentumRule, ElasticRoundRule, ElasticRule, Rule
@@ -55,10 +55,6 @@ class AEASGD(Trainer):
         """The optimizer's rate; with `rho`, `learning_rate` belongs to alpha."""
         return self.learning_rate if self.rho is None else None
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {"alpha": self.alpha, "rho": self.rho}
-
 
 class EAMSGD(AEASGD):
     """Asynchronous elastic averaging of workers with Nesterov's momentum.
@@ -94,10 +90,6 @@ class EAMSGD(AEASGD):
         """Return the rule with the force for this many workers."""
         force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
         return ElasticMomentumRule(force, self.momentum)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {**super().arguments(), "momentum": self.momentum}
 
 
 class EASGD(AEASGD):

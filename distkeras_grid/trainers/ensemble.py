@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
 
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import (
@@ -13,6 +13,7 @@ from distkeras_grid.engine.keras_model import (
 )
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import MemberRule, Rule
+from distkeras_grid.trainers.arguments import settled
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
@@ -116,19 +117,15 @@ class EnsembleTrainer(Trainer):
 
         from distkeras_grid.engine.combination import combine_models
 
-        archive = model_to_bytes(model)
-        self.models = [model_from_bytes(archive, self.custom_objects) for _ in centers]
+        archive, objects = model_to_bytes(model), settled(self).custom_objects
+        self.models = [model_from_bytes(archive, objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)
         together = combine_models(self.models, self.combine)
         together.compile(
             **keras.saving.deserialize_keras_object(
-                model.get_compile_config(), custom_objects=self.custom_objects
+                model.get_compile_config(), custom_objects=objects
             )
         )
         compile_model(together)
         return together
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {"data": self.data, "initial": self.initial, "combine": self.combine}

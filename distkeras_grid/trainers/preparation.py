@@ -19,7 +19,7 @@ from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettin
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal, largest_seat
-from distkeras_grid.trainers.arguments import checked_class_weight, checked_whole
+from distkeras_grid.trainers.arguments import checked_class_weight, checked_whole, settled
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.checking import Checked, check
@@ -195,13 +195,13 @@ def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Pr
 def _lay_out(
     trainer: Trainer, request: TrainRequest, checked: Checked, began: float
 ) -> PreparedRun:
-    history = History()
+    history, arguments = History(), settled(trainer)
     observer = EpochObserver(
         checked.model,
         history,
         request.callbacks,
         checked.validation,
-        trainer.num_epoch,
+        arguments.epochs,
         checked.layout,
     )
     spec = run_spec(trainer, request, checked, shows_center=observer.needs_center)
@@ -223,7 +223,7 @@ def _lay_out(
         ),
         model=checked.model,
         archive=model_to_bytes(checked.model),
-        custom_objects=trainer.custom_objects,
+        custom_objects=arguments.custom_objects,
         center=get_flat_weights(checked.model, checked.layout),
         observer=observer,
         network=_network(trainer, checked),
@@ -232,7 +232,7 @@ def _lay_out(
         notes=[
             *([trainer.introduction] if trainer.introduction else []),
             *announce_run(spec, checked.rule, checked.window),
-            *compression_notes(trainer.compression, trainer.num_epoch),
+            *compression_notes(arguments.compression, arguments.epochs),
             *checked.warnings,
         ],
         began=began,
@@ -254,14 +254,14 @@ def _settings(checked: Checked, spec: RunSpec) -> ServerSettings:
 
 def _network(trainer: Trainer, checked: Checked) -> partial[NetworkNeed]:
     """Return what the run asks of the network, but for the time of a window."""
-    rows, workers = checked.rows, checked.workers
+    rows, workers, arguments = checked.rows, checked.workers, settled(trainer)
     seat = largest_seat(rows, workers)
     return partial(
         NetworkNeed,
-        vector_bytes=vector_bytes(trainer.compression, checked.layout, workers),
+        vector_bytes=vector_bytes(arguments.compression, checked.layout, workers),
         # Seats without rows exchange nothing.
         workers=min(workers, rows),
-        window=checked.window.longest(seat, trainer.batch_size, trainer.num_epoch),
+        window=checked.window.longest(seat, arguments.batch_size, arguments.epochs),
         available=link_speed(checked.place.bind_host),
         empty_reply=not checked.rule.traits.answers,
     )

@@ -34,11 +34,12 @@ from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
 from distkeras_grid.spark.seats import DataSummary, largest_seat
 from distkeras_grid.spark.session import active_session
+from distkeras_grid.spec import plain
 from distkeras_grid.trainers.arguments import (
     check_backend,
     checked_class_weight,
     checked_whole,
-    plain,
+    settled,
 )
 from distkeras_grid.trainers.checking import check_rule, compiled_copy, rule_of
 from distkeras_grid.trainers.compressing import (
@@ -138,6 +139,7 @@ def simulate(
 ) -> SimulatedRun:
     """Run a trainer in simulated time; `Trainer.simulate` has the meanings."""
     check_backend()
+    arguments = settled(trainer)
     seed = checked_whole("seed", seed, least=0)
     _check_workers(trainer, cluster)
     class_weight = checked_class_weight(class_weight)
@@ -168,16 +170,16 @@ def simulate(
         params={
             "trainer": type(trainer).__name__,
             "arguments": plain(trainer.arguments()),
-            "num_epoch": trainer.num_epoch,
+            "num_epoch": arguments.epochs,
             "compile": settings.to_json(),
-            "compression": describe_compression(trainer.compression),
-            **policies(trainer.optimizer_state, trainer.statistics, plan.rule, cluster.workers),
+            "compression": describe_compression(arguments.compression),
+            **policies(arguments.optimizer_state, arguments.statistics, plan.rule, cluster.workers),
         },
         stepper=KerasStepper(engine) if plan.rule.traits.steps_on_workers else None,
     )
     said = [
         *([trainer.introduction] if trainer.introduction else []),
-        *compression_notes(trainer.compression, trainer.num_epoch),
+        *compression_notes(arguments.compression, arguments.epochs),
         *choices(window, plan.quorum, simulation.needed, cluster.workers),
     ]
     _watch(trainer, simulation, plan.rule, said)
@@ -191,10 +193,10 @@ def simulate(
 
 
 def _check_workers(trainer: Trainer, cluster: Cluster) -> None:
-    if trainer.num_workers not in (None, cluster.workers):
+    if trainer.workers_asked not in (None, cluster.workers):
         raise ConfigurationError(
             f"The cluster has {cluster.workers} workers and the trainer num_workers="
-            f"{trainer.num_workers}: leave num_workers out, or give both the same number."
+            f"{trainer.workers_asked}: leave num_workers out, or give both the same number."
         )
 
 
@@ -205,17 +207,18 @@ def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: i
             f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "
             "train(), or simulate another trainer."
         )
-    check_momentum(trainer.compression, rule, window, model.optimizer)
+    arguments = settled(trainer)
+    check_momentum(arguments.compression, rule, window, model.optimizer)
     return Plan(
         rule=rule,
-        batch_size=trainer.batch_size,
+        batch_size=arguments.batch_size,
         window=window.batches,
-        epochs=trainer.num_epoch,
-        epochs_per_window=trainer.num_epoch if window.once else 1,
-        quorum=trainer.quorum,
-        round_timeout=trainer.round_timeout,
-        compression=trainer.compression,
-        optimizer_state=trainer.optimizer_state,
+        epochs=arguments.epochs,
+        epochs_per_window=arguments.epochs if window.once else 1,
+        quorum=arguments.quorum,
+        round_timeout=arguments.round_timeout,
+        compression=arguments.compression,
+        optimizer_state=arguments.optimizer_state,
     )
 
 
@@ -229,7 +232,7 @@ def _engine(
     return load_engine(
         model_to_bytes(model),
         settings.to_json(),
-        custom_objects=trainer.custom_objects,
+        custom_objects=settled(trainer).custom_objects,
         scaling=tuple(field.scaling for field in fields),
         block_shape=None if plan.window is None else (plan.window, plan.batch_size),
         jit=trainer.jit,

@@ -37,8 +37,12 @@ class SingleTrainer(Trainer):
                 "SingleTrainer trains with one worker; every other trainer takes more. "
                 f"Received: num_workers={workers!r}."
             )
-        common["num_workers"] = 1
         super().__init__(keras_model, *positional, **common)
+
+    @property
+    def workers_asked(self) -> int:
+        """One worker."""
+        return 1
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule: the center is the worker's own variable."""

@@ -14,6 +14,7 @@ from distkeras_grid.spec import (
     RunSpec,
     ScheduleSpec,
 )
+from distkeras_grid.trainers.arguments import settled
 
 if TYPE_CHECKING:
     from distkeras_grid.trainers.base import Trainer
@@ -37,15 +38,16 @@ def run_spec(
     shows_center : bool
         Whether the driver looks at the center at each epoch's end.
     """
+    arguments = settled(trainer)
     conf = checked.spark.sparkContext.getConf()
     return RunSpec(
         algorithm=AlgorithmSpec(
             rule=spec_of(checked.rule),
             trainer=type(trainer).__name__,
             arguments=trainer.arguments(),
-            quorum=trainer.quorum,
-            optimizer_state=trainer.optimizer_state,
-            statistics=trainer.statistics,
+            quorum=arguments.quorum,
+            optimizer_state=arguments.optimizer_state,
+            statistics=arguments.statistics,
             own_start=trainer.own_start,
             jit=trainer.jit,
             compile=checked.compile_settings.to_json(),
@@ -58,16 +60,16 @@ def run_spec(
         schedule=ScheduleSpec(
             rows=checked.rows,
             workers=checked.workers,
-            batch_size=trainer.batch_size,
+            batch_size=arguments.batch_size,
             window=checked.window.batches,
-            epochs=trainer.num_epoch,
-            epochs_per_window=trainer.num_epoch if checked.window.once else 1,
+            epochs=arguments.epochs,
+            epochs_per_window=arguments.epochs if checked.window.once else 1,
             shuffle=request.shuffle,
             seed=request.seed,
             bootstrap=trainer.seats_hold == "bootstrap",
             snapshots_per_epoch=1 if shows_center else 0,
         ),
-        exchange=ExchangeSpec(compression=compression_spec(trainer.compression)),
+        exchange=ExchangeSpec(compression=compression_spec(arguments.compression)),
         data=DataSpec(
             source=request.data if isinstance(request.data, str) else "DataFrame",
             features=tuple(
@@ -79,8 +81,8 @@ def run_spec(
             share=trainer.seats_hold,
         ),
         limits=LimitsSpec(
-            start_timeout=trainer.start_timeout,
-            round_timeout=trainer.round_timeout,
+            start_timeout=arguments.start_timeout,
+            round_timeout=arguments.round_timeout,
             threads=int(conf.get("spark.task.cpus", "1") or 1),
             gpu_sharing=trainer.gpu_sharing,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from distkeras_grid.rules import DistanceRule, DynamicRateRule, EnergyMatchingRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
@@ -70,10 +70,6 @@ class StalenessADAG(ADAG):
         """Return the rule."""
         return DistanceRule(self.gamma)
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {"gamma": self.gamma}
-
 
 class GEM(Trainer):
     """Gradient energy matching: all workers together move as momentum SGD would.
@@ -119,8 +115,3 @@ class GEM(Trainer):
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""
         return EnergyMatchingRule(**self.arguments())
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        names = ("momentum", "kappa", "largest_scale", "exclude_own_commit")
-        return {name: getattr(self, name) for name in names}

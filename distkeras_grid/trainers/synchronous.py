@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from distkeras_grid.rules import AveragingRule, MeanGradientRule, Rule
-from distkeras_grid.trainers.arguments import checked_quorum
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
@@ -24,12 +23,8 @@ class _QuorumTrainer(Trainer):
         quorum: float = 1.0,
         **common: Unpack[CommonArguments],
     ) -> None:
-        self.quorum = checked_quorum(quorum)
+        self.quorum = quorum
         super().__init__(keras_model, *positional, **common)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the extras."""
-        return {"quorum": self.quorum}
 
 
 class AveragingTrainer(_QuorumTrainer):
