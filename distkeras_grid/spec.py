@@ -241,7 +241,7 @@ class DataSpec(Value, frozen=True):
     Parameters
     ----------
     source : str, default ""
-        Path of the data set, or the digest of the DataFrame's plan.
+        Path of the data set, or the digest of the DataFrame's plan, ``"plan 0123456789abcdef"``.
     features : tuple of mapping, default ()
         The feature columns in the order of the model's inputs: ``name``, and the metadata that
         `Field.to_metadata` returns.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from distkeras_grid.engine.jit import check_jit
 from distkeras_grid.engine.names import check_names
+from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.progress import SILENT
@@ -308,6 +309,7 @@ class Trainer(ABC):
             self.history, self.run, self.model = prepared.history, prepared.description, None
             model = prepared.execute(progress)
             self.model = self.assemble(model, prepared.centers)
+            remember_objects(self.model, self.custom_objects)
         return self.model
 
     def simulate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections import defaultdict
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,12 @@ SAVES_BELOW = 0.9
 
 
 def describe_run(
-    run: str, spec: RunSpec, rule: Rule, request: TrainRequest, master: str
+    run: str,
+    spec: RunSpec,
+    rule: Rule,
+    request: TrainRequest,
+    master: str,
+    custom_objects: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Return what a run is, as JSON values.
 
@@ -41,6 +47,8 @@ def describe_run(
         What ``train`` was asked for.
     master : str
         Spark's.
+    custom_objects : iterable of str, default ()
+        Names of the user's own classes and functions.
     """
     return {
         "run": run,
@@ -48,6 +56,7 @@ def describe_run(
         "spec": spec.to_json(),
         **policies(spec.algorithm.optimizer_state, spec.algorithm.statistics, rule, spec.workers),
         "callbacks": [described_callback(callback) for callback in request.callbacks],
+        "custom_objects": sorted(custom_objects),
         "versions": {
             "python": platform.python_version(),
             **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),

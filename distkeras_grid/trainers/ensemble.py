@@ -11,6 +11,7 @@ from distkeras_grid.engine.keras_model import (
     model_to_bytes,
     set_flat_weights,
 )
+from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import MemberRule, Rule
 from distkeras_grid.trainers.arguments import settled
@@ -121,6 +122,7 @@ class EnsembleTrainer(Trainer):
         self.models = [model_from_bytes(archive, objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)
+            remember_objects(member, objects)
         together = combine_models(self.models, self.combine)
         together.compile(
             **keras.saving.deserialize_keras_object(

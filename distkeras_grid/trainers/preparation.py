@@ -207,7 +207,12 @@ def _lay_out(
     spec = run_spec(trainer, request, checked, shows_center=observer.needs_center)
     settings = _settings(checked, spec)
     description = describe_run(
-        settings.run, spec, checked.rule, request, str(checked.spark.sparkContext.master)
+        settings.run,
+        spec,
+        checked.rule,
+        request,
+        str(checked.spark.sparkContext.master),
+        arguments.custom_objects,
     )
     history.params.update(description)
     return PreparedRun(

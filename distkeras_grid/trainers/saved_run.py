@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
-from distkeras_grid.errors import StorageError
+from distkeras_grid.engine.own_objects import remember_objects
+from distkeras_grid.errors import ConfigurationError, StorageError
 from distkeras_grid.history import History
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import active_session
@@ -127,11 +128,26 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     ------
     PathNotFoundError
         If a file of the run is not there.
+    ConfigurationError
+        If the model needs custom objects that are not given; names them.
     """
     storage = Storage(active_session())
     run = json.loads(storage.read_text(f"{uri}/{RUN}"))
     history = History.from_jsonl_text(storage.read_text(f"{uri}/{HISTORY}"))
-    model = model_from_bytes(storage.read_bytes(f"{uri}/{MODEL}"), custom_objects)
+    archive = storage.read_bytes(f"{uri}/{MODEL}")
+    missing = sorted(set(run.get("custom_objects", ())) - set(custom_objects or {}))
+    try:
+        model = model_from_bytes(archive, custom_objects)
+    except ConfigurationError as error:
+        if not missing:
+            raise
+        listed = ", ".join(f"{name!r}: {name}" for name in missing)
+        raise ConfigurationError(
+            f"The model of {uri!r} was trained with custom objects, whose code is not saved with "
+            f"it: load(uri, custom_objects={{{listed}}}). "
+            f"Received: custom_objects={sorted(custom_objects or {})}."
+        ) from error
+    remember_objects(model, custom_objects)
     return SavedRun(model, history, run)
 
 

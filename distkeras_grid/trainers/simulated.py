@@ -15,6 +15,7 @@ from distkeras_grid.engine.keras_model import (
 )
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
+from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import (
@@ -188,6 +189,7 @@ def simulate(
         skip_steps(model.optimizer, simulation.history.most_steps())
     if trainer.statistics == "recalibrate":
         _recalibrate(model, engine, plan, seats)
+    remember_objects(model, arguments.custom_objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
 

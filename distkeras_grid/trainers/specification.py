@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.rules import compression_spec, spec_of
 from distkeras_grid.spec import (
@@ -20,6 +22,24 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.checking import Checked
     from distkeras_grid.trainers.request import TrainRequest
+
+
+def source_of(data: Any) -> str:
+    """Return where data come from: the path, or the digest of a DataFrame's plan.
+
+    Two DataFrames of one plan over the same files have one digest, also in two sessions.
+
+    Parameters
+    ----------
+    data : str or DataFrame
+        What ``train`` was given.
+    """
+    if isinstance(data, str):
+        return data
+    plan = str(data._jdf.queryExecution().executedPlan().toString())
+    # Spark numbers columns and steps anew in each session.
+    told = re.sub(r"#\d+L?|plan_id=\d+", "", plan)
+    return f"plan {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 def run_spec(
@@ -71,7 +91,7 @@ def run_spec(
         ),
         exchange=ExchangeSpec(compression=compression_spec(arguments.compression)),
         data=DataSpec(
-            source=request.data if isinstance(request.data, str) else "DataFrame",
+            source=source_of(request.data),
             features=tuple(
                 {"name": field.name, **field.to_metadata()} for field in checked.columns.features
             ),
@@ -79,6 +99,9 @@ def run_spec(
             sample_weight=checked.columns.weight,
             class_weight=None if request.class_weight is None else dict(request.class_weight),
             share=trainer.seats_hold,
+            validation=None
+            if request.validation_data is None
+            else source_of(request.validation_data),
         ),
         limits=LimitsSpec(
             start_timeout=arguments.start_timeout,

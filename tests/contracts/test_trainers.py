@@ -156,11 +156,61 @@ def test_commits_of_whatever_is_adam_are_scaled(optimizer, scale):
     assert rule_of(build("DOWNPOUR", net), WORKERS, net).parameters() == {"commit_scale": scale}
 
 
+# Of each argument a value of its own kind, and an object that is nobody else's.
+GIVEN = {
+    **{name: np.int32(1) for name in ("num_workers", "batch_size", "num_epoch", "master_port")},
+    **{name: np.float64(7.25) for name in ("start_timeout", "round_timeout")},
+    **{"worker_optimizer": "".join(["a", "dam"]), "loss": ["mse"], "metrics": ["mae"]},
+    **{"loss_weights": [1.0], "features_col": ["features"], "label_col": ["label"]},
+    **{"communication_window": np.int64(3), "learning_rate": np.float32(0.5)},
+    **{"custom_objects": {"mine": object()}, "master_host": "".join(["loc", "alhost"])},
+    **{"compression": "".join(["d", "gc"]), "optimizer_state": "".join(["res", "et"])},
+    **{"statistics": "".join(["recali", "brate"]), "quorum": np.float64(0.75)},
+    **{"momentum": np.float64(0.25), "gamma": np.float64(0.125), "alpha": np.float64(0.0625)},
+    **{"commit_scale": np.float64(0.5), "kappa": np.float64(1.5), "largest_scale": 3.5},
+    **{"data": "".join(["partiti", "on"]), "initial": "".join(["giv", "en"])},
+    **{"combine": "".join(["vo", "te"])},
+}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_keeps_the_very_objects_that_it_was_given(name, model):
+    """As scikit-learn asks of estimators: the constructor checks, and stores what came."""
+    parameters = inspect.signature(getattr(distkeras_grid, name)).parameters
+    given = {each: GIVEN[each] for each in parameters if each in GIVEN}
+    trainer = build(name, model, **given)
+    for each, value in given.items():
+        assert getattr(trainer, each) is value, each
+    assert trainer.get_params().keys() == parameters.keys()
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_arguments_that_are_not_given_are_kept_as_their_defaults(name, model):
+    parameters = inspect.signature(getattr(distkeras_grid, name)).parameters
+    trainer = build(name, model)
+    for each, parameter in parameters.items():
+        if parameter.default is not inspect.Parameter.empty:
+            assert getattr(trainer, each) is parameter.default, each
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_shows_all_its_arguments(name):
+    from distkeras_grid.trainers.base import CommonArguments
+
+    kind = getattr(distkeras_grid, name)
+    shown = set(inspect.signature(kind).parameters)
+    assert shown == {"keras_model", *CommonArguments.__annotations__, *extras_of(kind)}
+
+
 @pytest.mark.parametrize("name", TRAINERS)
 def test_numbers_of_numpy_are_numbers(name, model):
+    from distkeras_grid.trainers.arguments import settled
+
     counts = ("batch_size", "num_epoch", "num_workers", "master_port")
-    trainer = build(name, model, **{count: np.int32(1) for count in counts})
-    assert [type(getattr(trainer, count)) for count in counts] == [int] * 4
+    found = settled(build(name, model, **{count: np.int32(1) for count in counts}))
+    assert [type(n) for n in (found.batch_size, found.epochs, found.workers, found.port)] == [
+        int
+    ] * 4
     momentum = {"EAMSGD": "momentum", "GEM": "momentum", "StalenessADAG": "gamma"}.get(name)
     if momentum:
         build(name, model, **{momentum: np.float32(0.5)})
@@ -179,6 +229,60 @@ def test_values_out_of_range_are_refused_at_once(wrong, model):
     (name,) = wrong
     with pytest.raises(ConfigurationError, match=f"{name} must be"):
         build("ADAG", model, **wrong)
+
+
+def test_an_argument_of_the_constructor_that_train_is_given_is_told(model):
+    with pytest.raises(UnknownArgumentError, match="'num_epoch' of ADAG"):
+        build("ADAG", model).train("tiles", epochs=3)
+    with pytest.raises(UnknownArgumentError, match="'batch_size' of ADAG"):
+        build("ADAG", model).train("tiles", batch_size=3)
+    with pytest.raises(UnknownArgumentError, match="'shuffle'"):
+        build("ADAG", model).train("tiles", shufle=False)
+
+
+def test_features_and_labels_apart_are_refused(model):
+    x, y = np.zeros((4, 3)), np.zeros((4, 2))
+    with pytest.raises(ConfigurationError, match="label_col"):
+        build("ADAG", model).train(x, y)
+    with pytest.raises(ConfigurationError, match="Cluster"):
+        build("ADAG", model).simulate(x, y)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"loss": "sparse_categorical_crosentropy"},
+        {"loss": ["mse", "msee"]},
+        {"metrics": ["acuracy"]},
+        {"metrics": {"out": ["mae", "meanabsoluteerror"]}},
+        {"worker_optimizer": "adm"},
+    ],
+)
+def test_a_misspelt_name_is_refused_at_once(wrong, model):
+    with pytest.raises(ConfigurationError, match="Received: '"):
+        build("ADAG", model, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"loss": "msee"}, {"loss": "mse", "metrics": ["acuracy"]}])
+def test_a_misspelt_name_in_the_models_own_compile_is_refused_at_once(wrong):
+    import keras
+
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    net.compile("sgd", **wrong)
+    with pytest.raises(ConfigurationError, match="Received: '"):
+        build("ADAG", net)
+
+
+def test_names_of_the_users_own_and_objects_are_taken(model):
+    import keras
+
+    own = {"mine": keras.losses.mean_squared_error}
+    build("ADAG", model, loss="mine", custom_objects=own)
+    build("ADAG", model, loss=keras.losses.mean_squared_error, metrics=["accuracy", "acc", None])
+    build(
+        "ADAG", model, loss=keras.losses.MeanSquaredError(), metrics=[["mae"], keras.metrics.AUC()]
+    )
+    build("ADAG", model, worker_optimizer=keras.optimizers.Adam())
 
 
 @pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])

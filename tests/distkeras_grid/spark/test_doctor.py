@@ -63,6 +63,9 @@ def test_workers_without_a_slot():
     assert (few.level, few.error) == (Level.BAD, NotEnoughSlotsError)
     assert "spark.executor.instances" in few.text
     assert check_slots(2, 3, together=False).level is Level.WARN
+    fixed = check_slots(2, 3, together=False, fixed=True)
+    assert (fixed.level, fixed.error) == (Level.BAD, NotEnoughSlotsError)
+    assert check_slots(3, 3, together=False, fixed=True).level is Level.OK
 
 
 def test_speculation_is_bad_and_dynamic_allocation_a_warning():

@@ -13,7 +13,6 @@ from distkeras_grid.trainers.arguments import (
     check_backend,
     checked_class_weight,
     checked_whole,
-    plain,
 )
 
 
@@ -49,11 +48,6 @@ def test_class_weights_of_numpy_and_pandas_become_plain():
     found = checked_class_weight({np.int64(0): np.float32(0.5), 1.0: 2})
     assert json.dumps(found) == '{"0": 0.5, "1": 2.0}'
     assert checked_class_weight(None) is None
-
-
-def test_numbers_of_numpy_become_plain():
-    values = {"alpha": np.float32(0.5), "rho": None, "commit_scale": "auto"}
-    assert json.dumps(plain(values)) == '{"alpha": 0.5, "rho": null, "commit_scale": "auto"}'
 
 
 @pytest.mark.tensorflow
