@@ -9,7 +9,7 @@ import pickle
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
@@ -240,6 +240,7 @@ def test_the_longest_window(change, steps):
     assert make_spec(**change).steps_per_window() == steps
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         ScheduleSpec,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ClusterError, StartTimeoutError, TrainingError
@@ -192,6 +192,7 @@ EVENTS = st.lists(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(EVENTS, st.lists(st.floats(0, 80), min_size=12, max_size=12), st.booleans())
 def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, steps, together):
     spec = watched()._spec
