@@ -107,7 +107,8 @@ def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
     objects = {"Net": net_class}
     trainer = trained("ADAG", model, frame, num_workers=2, num_epoch=3, custom_objects=objects)
     assert trainer.history.samples == 3 * ROWS
-    predicted = ModelPredictor(trainer.model, custom_objects=objects).predict(frame).collect()
+    # What the trainer was given stays with the model.
+    predicted = ModelPredictor(trainer.model).predict(frame).collect()
     x = np.array([row.features for row in predicted], np.float32)
     found = np.array([row.prediction for row in predicted])
     np.testing.assert_allclose(found, trainer.model.predict(x, verbose=0), atol=1e-6)

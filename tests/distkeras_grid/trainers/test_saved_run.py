@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import OutputExistsError, StorageError
+from distkeras_grid.engine.own_objects import objects_of
+from distkeras_grid.errors import ConfigurationError, OutputExistsError, StorageError
 from distkeras_grid.history import History
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.trainers import saved_run
@@ -131,3 +132,18 @@ def test_a_model_that_cannot_be_packed_names_the_temporary_files(spark, folder, 
     monkeypatch.setattr(saved_run, "model_to_bytes", full)
     with pytest.raises(StorageError, match=r"cannot pack the model in .*No space left.*TMPDIR"):
         save(str(folder), *run_of(1))
+
+
+def test_a_saved_run_names_the_custom_objects_that_its_model_needs(spark, folder):
+    import keras
+
+    class Own(keras.layers.Layer):
+        def call(self, x):
+            return x
+
+    net = keras.Sequential([keras.Input((1,)), Own()])
+    save(str(folder), net, History(), {"custom_objects": ["Own"]})
+    with pytest.raises(ConfigurationError, match="'Own': Own"):
+        load(str(folder))
+    loaded = load(str(folder), {"Own": Own}).model
+    assert objects_of(loaded) == {"Own": Own}
