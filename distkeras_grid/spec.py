@@ -36,7 +36,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as plain JSON values."""
-        described: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        described: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_plain_number)
         return described
 
     @classmethod
@@ -340,7 +340,7 @@ class RunSpec(Value, frozen=True):
 
     def to_text(self) -> str:
         """Return the value as text: JSON, keys in the order of the fields."""
-        return msgspec.json.encode(self).decode()
+        return msgspec.json.encode(self, enc_hook=_plain_number).decode()
 
     @classmethod
     def from_text(cls, text: str | bytes) -> Self:
@@ -478,6 +478,16 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in values.items()
     }
+
+
+def _plain_number(value: Any) -> Any:
+    """Return a number of NumPy, inside a description of Keras, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise ConfigurationError(
+        "A run is described by numbers, texts, lists and mappings. "
+        f"Received: {type(value).__name__}, {value!r}."
+    )
 
 
 def _store(value: Value, name: str, content: Any) -> None:

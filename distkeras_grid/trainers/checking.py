@@ -142,12 +142,13 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
 
 def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
     """Return a copy of the user's model, compiled as the trainer says; the original stays."""
+    rate = trainer.optimizer_rate
     settings = CompileSettings(
         optimizer=trainer.worker_optimizer,
         loss=trainer.loss,
         metrics=trainer.metrics,
         loss_weights=trainer.loss_weights,
-        learning_rate=trainer.optimizer_rate,
+        learning_rate=None if rate is None else float(rate),
     )
     # Refused here if it has no weights yet; Keras would only warn and save it.
     weight_layout(trainer.keras_model)

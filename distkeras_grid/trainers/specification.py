@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.rules import compression_spec, spec_of
@@ -15,6 +16,7 @@ from distkeras_grid.spec import (
     LimitsSpec,
     RunSpec,
     ScheduleSpec,
+    plain,
 )
 from distkeras_grid.trainers.arguments import settled
 
@@ -22,6 +24,21 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.base import Trainer
     from distkeras_grid.trainers.checking import Checked
     from distkeras_grid.trainers.request import TrainRequest
+
+
+def described_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trainer's own arguments as JSON values; what is no such value by its ``repr``.
+
+    Examples
+    --------
+    >>> described_arguments({"alpha": 0.5, "layers": (1, 2), "how": int})
+    {'alpha': 0.5, 'layers': (1, 2), 'how': "<class 'int'>"}
+    """
+    values = (bool, int, float, str, list, tuple, dict, type(None))
+    return {
+        name: value if isinstance(value, values) else repr(value)
+        for name, value in plain(arguments).items()
+    }
 
 
 def source_of(data: Any) -> str:
@@ -64,11 +81,11 @@ def run_spec(
         algorithm=AlgorithmSpec(
             rule=spec_of(checked.rule),
             trainer=type(trainer).__name__,
-            arguments=trainer.arguments(),
+            arguments=described_arguments(trainer.arguments()),
             quorum=arguments.quorum,
             optimizer_state=arguments.optimizer_state,
             statistics=arguments.statistics,
-            own_start=trainer.own_start,
+            own_start=bool(trainer.own_start),
             jit=trainer.jit,
             compile=checked.compile_settings.to_json(),
         ),
@@ -84,7 +101,7 @@ def run_spec(
             window=checked.window.batches,
             epochs=arguments.epochs,
             epochs_per_window=arguments.epochs if checked.window.once else 1,
-            shuffle=request.shuffle,
+            shuffle=bool(request.shuffle),
             seed=request.seed,
             bootstrap=trainer.seats_hold == "bootstrap",
             snapshots_per_epoch=1 if shows_center else 0,
@@ -107,6 +124,6 @@ def run_spec(
             start_timeout=arguments.start_timeout,
             round_timeout=arguments.round_timeout,
             threads=int(conf.get("spark.task.cpus", "1") or 1),
-            gpu_sharing=trainer.gpu_sharing,
+            gpu_sharing=bool(trainer.gpu_sharing),
         ),
     )

@@ -209,6 +209,13 @@ def test_numbers_of_numpy_become_plain():
     assert RuleSpec.from_json(json.loads(json.dumps(rule.to_json()))) == rule
 
 
+def test_numbers_of_numpy_inside_a_description_travel():
+    spec = make_spec(compile={"optimizer": {"config": {"learning_rate": np.float32(0.5)}}})
+    assert RunSpec.from_text(spec.to_text()) == RunSpec.from_json(spec.to_json()) == spec
+    with pytest.raises(ConfigurationError):
+        make_spec(compile={"loss": object()}).to_json()
+
+
 def test_sections_and_their_fields_are_changed_together(everything):
     changed = everything.change(limits=LimitsSpec(), start_timeout=3.0, rows=5)
     assert changed.limits == LimitsSpec(start_timeout=3.0)
