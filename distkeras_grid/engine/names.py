@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,9 @@ def check_names(
     ConfigurationError
         Names the argument, what was given and what is near.
     """
+    if "keras" not in sys.modules:
+        # The command line checks arguments before there is a model, by `known_names`.
+        return
     import keras
 
     own = _compiled_with(model)
