@@ -224,8 +224,8 @@ def test_arguments_may_be_numbers_of_numpy(frame, tmp_path):
     )
     trainer.save((tmp_path / "run").as_uri())
     written = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert written["arguments"] == {"alpha": 0.5, "rho": None}
-    assert written["seed"] == 3
+    assert written["spec"]["algorithm"]["arguments"] == {"alpha": 0.5, "rho": None}
+    assert written["spec"]["schedule"]["seed"] == 3
 
 
 def test_weights_that_become_infinite_end_the_run_as_a_loss_that_is_not_finite_does(frame):
