@@ -42,7 +42,11 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run ``spark-submit`` against the master and return what it wrote and ended with."""
         return subprocess.run(
-            [str(spark_home() / "bin" / "spark-submit"), "--master", self.url, *SETTINGS, *command],
+            [
+                *(str(spark_home() / "bin" / "spark-submit"), "--master", self.url, *SETTINGS),
+                *("--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}"),
+                *command,
+            ],
             check=False,
             capture_output=True,
             text=True,
@@ -59,7 +63,6 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = (
     *("--driver-memory", "512m", "--executor-memory", "512m", "--executor-cores", "1"),
     *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
-    *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
 )
 
 
@@ -112,7 +115,7 @@ def _process(command: tuple[str, ...], log: Path, work: Path) -> Iterator[None]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(work / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
         "SPARK_HOME": str(spark_home()),
     }
     with log.open("ab") as out:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.class_archive import java_options
 from tests.cluster import JAVA_OPTIONS, Cluster, standalone_cluster
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 #: What shares a sandbox or a cluster stays in one process. The longest come first, so that no
 #: process ends long before the other.
 GROUPS = ("hadoop", "cluster", "notebook", "spark", "tensorflow")
+WITH_JAVA = GROUPS[:4]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,6 +44,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         rank = GROUPS.index(kinds[0]) if kinds else len(GROUPS)
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the JVMs of this session start quickly, where there will be any."""
+    needs = any(item.get_closest_marker(name) for item in session.items for name in WITH_JAVA)
+    if needs and not session.config.option.collectonly:
+        options = os.environ["SPARK_SUBMIT_OPTS"]
+        if options == JAVA_OPTIONS:
+            folder = Path(__file__).parent.parent / "build" / "tests"
+            os.environ["SPARK_SUBMIT_OPTS"] = java_options(folder, options)
 
 
 @pytest.fixture(scope="session")
