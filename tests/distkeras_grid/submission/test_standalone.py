@@ -62,7 +62,9 @@ def test_executors_have_the_shipped_python_and_the_exit_code_comes_through(
     assert done.returncode == 17, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("SEEN "))
     seen = json.loads(line.removeprefix("SEEN "))
-    assert Path(seen["driver"][0]).parent == Path(sys.executable).parent
+    # The command's own, also where the environment was reached through a link.
+    here = Path(sys.executable).parent.resolve()
+    assert Path(seen["driver"][0]).parent.resolve() == here
     for python, psutil, project in seen["executors"]:
         assert python.endswith("/environment/bin/python")
         assert "/environment/lib/" in psutil
