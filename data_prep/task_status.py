@@ -21,7 +21,7 @@ class TaskStatus:
     phase : str
         What the tasks do.
     tracker : pyspark.StatusTracker
-        Of the session.
+        Tracker of the session.
     """
 
     phase: str

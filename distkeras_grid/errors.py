@@ -36,8 +36,8 @@
         ├── NonFiniteLossError              the loss became NaN or infinite
         └── WorkerFailedError               a worker failed; carries its own message
 
-Messages end with what came in and what to do. All survive pickling, for they travel from
-executors to the driver.
+Messages say what is wrong, then what was received, then what to do. All survive pickling, for they
+travel from executors to the driver.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class UnknownArgumentError(ConfigurationError):
         owner : str
             What was given the arguments, such as ``"ADAG"``.
         unknown, known : iterable of str
-            The names that came in and are not known, and all that are.
+            The names that are not known, and all names that are.
         elsewhere : mapping of str to iterable of str, optional
             By what else takes arguments, the names that it knows.
 

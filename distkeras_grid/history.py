@@ -184,7 +184,7 @@ class History:
         Parameters
         ----------
         version : int, optional
-            Of the center up to which windows count; default all.
+            Version of the center up to which windows count; default all.
         """
         steps = Counter[int]()
         for record in self.records:
@@ -256,7 +256,7 @@ class History:
             If no epoch has the metric, or `x` is neither.
         """
         if x not in ("seconds", "samples"):
-            raise ConfigurationError(f"x must be 'seconds' or 'samples', got {x!r}")
+            raise ConfigurationError(f"x must be 'seconds' or 'samples'. Received: {x!r}.")
         if metric not in self.history:
             known = ", ".join(self.history) or "none: no epoch has ended"
             raise ConfigurationError(f"no epoch has the metric {metric!r}; recorded are {known}")

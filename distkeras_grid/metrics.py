@@ -59,8 +59,8 @@ def predicted_classes(predictions: npt.ArrayLike) -> Classes:
     values = np.asarray(predictions)
     if values.dtype.kind not in "biuf" or values.ndim not in (1, 2) or values.shape[1:] == (0,):
         raise DataError(
-            "predictions must be numbers of shape (n,) or (n, k), "
-            f"got {values.dtype} of shape {values.shape}"
+            "predictions must be numbers of shape (n,) or (n, k). "
+            f"Received: {values.dtype} of shape {values.shape}."
         )
     if values.ndim == 1:
         whole = _is_whole(values)
@@ -98,13 +98,15 @@ def true_classes(labels: npt.ArrayLike) -> Classes:
     """
     values = np.asarray(labels)
     if values.dtype.kind not in "biuf":
-        raise LabelError(f"labels must be numbers, got {values.dtype}; index their names first")
+        raise LabelError(
+            f"labels must be numbers. Received: {values.dtype}. Index their names first."
+        )
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 1:
         return _whole_labels(values)
     if values.ndim != 2:
-        raise LabelError(f"labels must have shape (n,) or (n, k), got {values.shape}")
+        raise LabelError(f"labels must have shape (n,) or (n, k). Received: {values.shape}.")
     one_hot = ((values == 0) | (values == 1)).all(axis=1) & (values.sum(axis=1) == 1)
     if not one_hot.all():
         wrong = values[~one_hot][0]
@@ -201,7 +203,7 @@ def confusion_from_counts(
         If a class lies outside `classes`.
     """
     if classes is not None and classes < 1:
-        raise ConfigurationError(f"classes must be at least 1, got {classes}")
+        raise ConfigurationError(f"classes must be at least 1. Received: {classes}.")
     lost = sum(n for _, predicted, n in counts if predicted == NO_CLASS)
     if lost:
         raise DataError(
@@ -211,7 +213,7 @@ def confusion_from_counts(
     size = classes if classes is not None else max(named, default=0) + 1
     outside = sorted({number for number in named if not 0 <= number < size})
     if outside:
-        raise LabelError(f"classes must lie in 0..{size - 1}, got {outside[:5]}")
+        raise LabelError(f"classes must lie in 0..{size - 1}. Received: {outside[:5]}.")
     matrix = np.zeros((size, size), np.int64)
     for true, predicted, n in counts:
         matrix[true, predicted] += n

@@ -87,7 +87,7 @@ def write_page(folder: str | Path, title: str, sections: Sequence[Section]) -> P
     Returns
     -------
     pathlib.Path
-        Of the page.
+        Path of the page.
 
     Raises
     ------

@@ -46,7 +46,7 @@ class WindowRecord(Record, frozen=True, tag="window"):
     folded_at : float
         When the server folded it [s since 1970, the server's clock].
     version : int
-        Of the center after the fold.
+        Version of the center after the fold.
     """
 
     worker: int
@@ -80,7 +80,7 @@ class LateRecord(Record, frozen=True, tag="late"):
     staleness : int
         Rounds that had closed since the worker last heard from the server.
     version : int
-        Of the center when it came.
+        Version of the center when the commit arrived.
     at : float
         When it came [s since 1970, the server's clock].
     """
@@ -124,7 +124,7 @@ class EpochRecord(Record, frozen=True, tag="epoch"):
     epoch : int
         From 1.
     version : int
-        Of the center at the commit that ended the epoch.
+        Version of the center at the commit that ended the epoch.
     samples : int
         Rows folded since training began.
     at : float
@@ -268,7 +268,7 @@ def parse_line(line: str, number: int) -> dict[str, Any]:
     line : str
         A JSON object.
     number : int
-        Of the line, from 1, for the error.
+        Number of the line, from 1, for the error.
 
     Raises
     ------

@@ -200,7 +200,7 @@ def check_trainer(name: str, arguments: Mapping[str, Any]) -> None:
     Parameters
     ----------
     name : str
-        Of the trainer.
+        Name of the trainer.
     arguments : mapping of str to object
         All but the model.
 

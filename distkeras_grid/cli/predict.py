@@ -117,7 +117,7 @@ def recorded_features(storage: Storage, model: str) -> list[str] | None:
     Parameters
     ----------
     storage : Storage
-        Of the session.
+        Storage of the session.
     model : str
         Path of the file.
     """

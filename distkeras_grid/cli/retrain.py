@@ -111,7 +111,7 @@ def check(flags: argparse.Namespace) -> None:
     if flags.overwrite:
         raise ConfigurationError("retrain adds runs and replaces none; leave --overwrite out")
     if flags.keep is not None and flags.keep < 1:
-        raise ConfigurationError(f"--keep takes a number from 1, got {flags.keep}")
+        raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 
 
 def read_manifest(storage: Storage, data: str) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) 
     flags : argparse.Namespace
         What `build_parser` parses.
     arguments : mapping of str to object
-        Of the trainer.
+        Arguments of the trainer.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def check_space(storage: Storage, output: str, model: keras.Model) -> None:
     Parameters
     ----------
     storage : Storage
-        Of the session.
+        Storage of the session.
     output : str
         Where it will be saved.
     model : keras.Model

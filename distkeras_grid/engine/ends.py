@@ -22,7 +22,7 @@ def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -
     Parameters
     ----------
     model : keras.Model
-        Of as many inputs, or outputs, as there are values.
+        A model with as many inputs, or outputs, as there are values.
     end : {"input", "output"}
         Which end.
     values : sequence of array or tensor

@@ -70,7 +70,7 @@ def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: in
     visible : int
         GPUs that TensorFlow sees.
     workers : int
-        Of the run.
+        Number of workers in the run.
 
     Raises
     ------

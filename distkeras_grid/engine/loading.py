@@ -55,7 +55,8 @@ def load_engine(
     Returns
     -------
     ModelEngine
-        Of the backend on which Keras runs; in the state of the archive, whether kept or not.
+        The engine of the backend on which Keras runs, in the state of the archive, whether it was
+        kept or not.
 
     Raises
     ------

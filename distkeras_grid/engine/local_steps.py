@@ -75,7 +75,7 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
     Parameters
     ----------
     rule : Rule
-        Of the run.
+        Rule of the run.
     optimizer : keras.optimizers.Optimizer
         The worker's.
     who : str
@@ -114,7 +114,7 @@ def check_average(rule: Rule, model: Any, who: str) -> None:
     Parameters
     ----------
     rule : Rule
-        Of the run.
+        Rule of the run.
     model : keras.Model
         Compiled; its optimizer is built.
     who : str
@@ -367,7 +367,7 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Ow
     kind : LocalSteps
         Which steps.
     momentum : float
-        Of the look-ahead.
+        Momentum of the look-ahead.
     reset : bool
         Whether the model's own optimizer begins each window as new.
     """

@@ -79,7 +79,7 @@ def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
     model : keras.Model
         Built and compiled; trained in place.
     **options
-        Of the engine's class, see `Backend`.
+        Options of the engine's class, see `Backend`.
 
     Raises
     ------

@@ -66,7 +66,7 @@ class TensorFlowEngine:
     local_steps : LocalSteps, default LocalSteps.OPTIMIZER
         What the optimizer does in a window, and what `run` returns of it.
     momentum : float, default 0.0
-        Of the look-ahead.
+        Momentum of the look-ahead.
     optimizer_state : {"keep", "reset", "average"}, default "keep"
         Whether the model's own optimizer goes on from window to window, begins each as new, or
         takes its state from the vector, which has a section for it.

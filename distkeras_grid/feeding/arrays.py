@@ -117,7 +117,7 @@ def as_model_sees(values: NDArray[Any], field: Field, dtype: str = "float32") ->
     field : Field
         With the scaling.
     dtype : str, default "float32"
-        Of the model's input.
+        Type of the model's input.
 
     Returns
     -------

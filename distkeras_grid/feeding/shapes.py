@@ -20,7 +20,7 @@ class Port:
         As Keras names it: of an input its own name, of an output that of its layer; of both the
         key, where the model was built with a dict.
     shape : tuple of (int or None)
-        Of one row.
+        Shape of one row.
     dtype : str
         As the model has it.
     """

@@ -130,7 +130,7 @@ class NonceMemory:
             If it is.
         """
         if len(nonce) != _NONCE_DIGITS or not set(nonce) <= set("0123456789abcdef"):
-            raise AuthenticationError("A nonce is 32 bytes in hexadecimal; another came in.")
+            raise AuthenticationError("A nonce is 32 bytes in hexadecimal. Received: another.")
         if nonce in self._seen:
             raise AuthenticationError(
                 "This nonce was used before: the hello is a replay. Connect afresh."

@@ -138,7 +138,7 @@ class Conversation:
             if isinstance(answer, expected):
                 return answer
             if not isinstance(answer, Waiting):
-                raise RemoteProtocolError(f"{expected.__name__} was due, {answer!r} came in.")
+                raise RemoteProtocolError(f"{expected.__name__} was due. Received: {answer!r}.")
 
     def ask_until(
         self, message: Message, expected: type[_Answer], deadline: float

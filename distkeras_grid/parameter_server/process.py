@@ -63,8 +63,8 @@ class ServerProcess:
     def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
         if center.shape != (settings.size,) or center.dtype != "float32":
             raise ConfigurationError(
-                f"The center must be float32 of shape ({settings.size},),"
-                f" {center.dtype} of shape {center.shape} came in."
+                f"The center must be float32 of shape ({settings.size},). "
+                f"Received: {center.dtype} of shape {center.shape}."
             )
         settings.build_rule()
         self._settings = settings

@@ -389,7 +389,7 @@ class ServerState:
         now : float
             Unix seconds.
         reply_bytes : sequence of int, default ()
-            Of the vector of each reply, where they differ.
+            Size of each reply's vector, where they differ.
 
         Returns
         -------

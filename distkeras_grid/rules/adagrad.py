@@ -32,7 +32,7 @@ class AdagradRule(AsynchronousRule):
     rate : float
         The server's learning rate.
     initial : float
-        Of ``G``; Keras starts at 0.1, the paper at 0.
+        First value of ``G``; Keras starts at 0.1, the paper at 0.
     epsilon : float
         1e-7 in Keras.
     """

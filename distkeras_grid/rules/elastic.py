@@ -30,7 +30,7 @@ class _Elastic(Rule):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
-            raise ConfigurationError(f"alpha must lie between 0 and 1, {self.alpha!r} came in.")
+            raise ConfigurationError(f"alpha must lie between 0 and 1. Received: {self.alpha!r}.")
 
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``x``."""

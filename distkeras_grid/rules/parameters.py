@@ -17,7 +17,7 @@ def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool
     name : str
         For the error.
     value : object
-        What came in.
+        What was received.
     below : float, default infinity
         The number must be smaller.
     zero : bool, default False
@@ -33,10 +33,10 @@ def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool
     >>> check_positive("momentum", 0, below=1, zero=True)
     >>> check_positive("kappa", "2")
     Traceback (most recent call last):
-    distkeras_grid.errors.ConfigurationError: kappa must be above 0 and finite, '2' came in.
+    distkeras_grid.errors.ConfigurationError: kappa must be above 0 and finite. Received: '2'.
     """
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not (0 <= value < below) or (value == 0 and not zero):
         least = "at least 0" if zero else "above 0"
         most = "finite" if below == math.inf else f"below {below:g}"
-        raise ConfigurationError(f"{name} must be {least} and {most}, {value!r} came in.")
+        raise ConfigurationError(f"{name} must be {least} and {most}. Received: {value!r}.")

@@ -31,7 +31,7 @@ class Outage:
     def __post_init__(self) -> None:
         if not (0 <= self.at < math.inf and self.seconds >= 0):
             raise ConfigurationError(
-                f"An outage begins at a finite time and lasts at least 0 s, {self!r} came in."
+                f"An outage begins at a finite time and lasts at least 0 s. Received: {self!r}."
             )
 
 
@@ -58,16 +58,16 @@ class Cluster:
     latency : float, default 0
         One way between a worker and the server [s].
     bandwidth : float, default infinity
-        Of each worker's link, each way [bytes/s].
+        Bandwidth of each worker's link, each way [bytes/s].
     server_bandwidth : float, default infinity
-        Of the server's link, each way [bytes/s]; messages take it one after the other.
+        Bandwidth of the server's link, each way [bytes/s]; messages take it one after the other.
     late : mapping of int to float, optional
         Seconds until a worker is there, for those that are not there at 0. As on a real cluster,
         nobody starts before all are there.
     outages : sequence of Outage, default ()
         Workers that are lost.
     seed : int, default 0
-        Of all that is drawn. Each worker draws its own numbers, the same ones whatever the trainer
+        Seed of all that is drawn. Each worker draws its own numbers, the same for every trainer
         is.
 
     Raises
@@ -151,14 +151,14 @@ class Cluster:
         for name, right in ranges.items():
             if not right:
                 raise ConfigurationError(
-                    f"Cluster.{name} is out of its range, {getattr(self, name)!r} came in."
+                    f"Cluster.{name} is out of its range. Received: {getattr(self, name)!r}."
                 )
 
     def _check_workers(self) -> None:
         if self.speeds and len(self.speeds) != self.workers:
             raise ConfigurationError(
-                f"speeds must have one number for each of {self.workers} workers,"
-                f" {len(self.speeds)} came in."
+                f"speeds must have one number for each of {self.workers} workers. "
+                f"Received: {len(self.speeds)}."
             )
         for worker in (*self.late, *(outage.worker for outage in self.outages)):
             if not 0 <= worker < self.workers:

@@ -72,9 +72,9 @@ class Link:
     Parameters
     ----------
     bandwidth : float
-        Of the link [bytes/s].
+        Bandwidth of the link [bytes/s].
     worker_bandwidth : float
-        Of the worker's link at the other end [bytes/s].
+        Bandwidth of the worker's link at the other end [bytes/s].
     latency : float
         On the way [s].
 

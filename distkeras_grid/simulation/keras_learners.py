@@ -145,7 +145,7 @@ def keras_learners(
     workers : int
         Number of workers.
     seed : int, optional
-        Of dropout and other random layers, which differ from worker to worker. None keeps the
+        Seed of dropout and other random layers, which differ from worker to worker. None keeps the
         model's own generators.
 
     Returns

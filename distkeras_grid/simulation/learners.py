@@ -95,7 +95,7 @@ class QuadraticLearner:
     ) -> None:
         if momentum and local_steps is LocalSteps.GRADIENT:
             raise ConfigurationError(
-                f"Gradients are summed over plain SGD, momentum={momentum!r} came in."
+                f"Gradients are summed over plain SGD. Received: momentum={momentum!r}."
             )
         self.layout = WeightLayout((Variable("x", (start.size,)),))
         self._start = start.copy()

@@ -65,7 +65,7 @@ class Plan:
     epochs_per_window : int, default 1
         See there.
     seed : int, default 0
-        Of the order of the rows.
+        Seed of the order of the rows.
     shuffle : bool, default True
         Whether each epoch has an order of its own.
     quorum : float, default 1

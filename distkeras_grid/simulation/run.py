@@ -129,8 +129,8 @@ class Simulation:
     ) -> None:
         if not len(learners) == len(seats) == cluster.workers:
             raise ConfigurationError(
-                f"The cluster has {cluster.workers} workers, {len(learners)} learners and "
-                f"{len(seats)} seats came in."
+                f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
+                f"learners and {len(seats)} seats."
             )
         if plan.rule.traits.steps_on_workers != (stepper is not None):
             raise ConfigurationError(

@@ -136,7 +136,7 @@ class Trainer(ABC):
     Attributes
     ----------
     history : History
-        Of the last run: a row per accepted window, a row per epoch.
+        History of the last run: a row per accepted window, a row per epoch.
     run : dict
         What the last run was: trainer, arguments, versions, figures.
     model : keras.Model or None
@@ -451,7 +451,7 @@ class Trainer(ABC):
         model : keras.Model
             The driver's, with the trained weights of the center.
         centers : sequence of ndarray
-            Of all workers, where each has its own; else empty.
+            Centers of all workers, where each has its own; else empty.
         """
         return model
 

@@ -38,7 +38,7 @@ class EpochObserver:
     validation : ValidationData, optional
         Evaluated at each epoch's end.
     epochs : int
-        Of the run.
+        Number of epochs in the run.
     layout : WeightLayout
         The sections of the center.
 

@@ -95,7 +95,7 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
     Raises
     ------
     GridError
-        The first thing that does not fit, with what came in and what to do.
+        The first thing that does not fit, with what was received and what to do.
     """
     check_backend()
     arguments = settled(trainer)

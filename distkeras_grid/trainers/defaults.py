@@ -56,7 +56,7 @@ class WindowChoice:
         batch_size : int
             Rows in a batch of one worker.
         epochs : int
-            Of the run.
+            Number of epochs in the run.
 
         Examples
         --------

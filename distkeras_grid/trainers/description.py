@@ -165,7 +165,7 @@ def choices(window: WindowChoice, quorum: float, needed: int, workers: int) -> l
     needed : int
         How many that is.
     workers : int
-        Of how many.
+        Number of workers in the run.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def compression_sentence(history: History, size: int) -> str:
     Parameters
     ----------
     history : History
-        Of a run that has ended.
+        History of a run that has ended.
     size : int
         Scalars in the vector; uncompressed they are four bytes each, up and down.
     """

@@ -66,7 +66,7 @@ class EAMSGD(AEASGD):
     keras_model : keras.Model
         The model.
     momentum : float, default 0.9
-        Of each worker; the authors use 0.99 with small rates.
+        Momentum of each worker; the authors use 0.99 with small rates.
     alpha, rho : float, optional
         As in `AEASGD`.
     **common

@@ -40,7 +40,7 @@ def inspect_training(
     Raises
     ------
     DataError
-        Names the column, what came in and what to do.
+        Names the column, what was received and what to do.
     ConfigurationError
         If `class_weight` names a class that neither data nor model have.
     """
@@ -65,12 +65,12 @@ def inspect_validation(
     model : keras.Model
         Compiled.
     training : DataSummary
-        Of the training data.
+        Summary of the training data.
 
     Raises
     ------
     DataError
-        Names the column, what came in and what to do.
+        Names the column, what was received and what to do.
     """
     try:
         summary = summarize(frame, columns)

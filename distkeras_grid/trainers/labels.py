@@ -83,7 +83,7 @@ def check_labels(
     Raises
     ------
     LabelError
-        Names the column, the range that came in and the one the model takes.
+        Names the column, the range that was received and the one that the model takes.
     """
     sizes = [port.size for port in outputs] or [None]
     losses = losses_of(loss, outputs)
@@ -109,7 +109,7 @@ def check_label(label: Label, span: tuple[float, float], loss: Any, outputs: int
     Raises
     ------
     LabelError
-        Names the column, the range that came in and the one the model takes.
+        Names the column, the range that was received and the one that the model takes.
     """
     name = loss_name(loss)
     low, high = span

@@ -181,7 +181,7 @@ def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Pr
     Raises
     ------
     GridError
-        The first thing that does not fit, with what came in and what to do.
+        The first thing that does not fit, with what was received and what to do.
     """
     began = time.time()
     request = replace(

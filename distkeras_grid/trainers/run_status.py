@@ -28,7 +28,7 @@ class RunStatus:
     active : int, default 0
         Workers that are ready, or at work.
     loss, staleness : float, optional
-        Of late; the staleness is a mean over commits.
+        Recent values; the staleness is a mean over commits.
     busy_with : str, default ""
         What the driver does beside the training, in words; the rate is not known meanwhile.
 
@@ -70,7 +70,7 @@ class RunStatus:
         Parameters
         ----------
         rate : float
-            Of late [samples/s]; 0 where not yet known.
+            Recent rate [samples/s]; 0 if it is not known yet.
         seconds : float
             In this phase so far [s].
         """

@@ -61,7 +61,7 @@ def save(
     model : keras.Model
         The trained model.
     history : History
-        Of its training.
+        History of its training.
     run : mapping of str to object
         What it was trained with, as JSON values.
     overwrite : bool, default False

@@ -82,7 +82,7 @@ class GEM(Trainer):
     keras_model : keras.Model
         The model.
     momentum : float, default 0.9
-        Of the proxy whose energy is matched.
+        Momentum of the proxy whose energy is matched.
     kappa : float, default 1.0
         Factor of that energy; the authors call 2 a good value, 4 diverges.
     largest_scale : float, default 5.0

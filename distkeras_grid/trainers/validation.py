@@ -39,7 +39,7 @@ class ValidationData:
         One for each input and output of the model, ``(rows, *shape)`` and ``(rows,)`` or
         ``(rows, k)``.
     fields : tuple of Field
-        Of the features, with the scaling that the model expects.
+        Fields of the features, with the scaling that the model expects.
     """
 
     def __init__(

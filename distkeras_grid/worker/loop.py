@@ -136,7 +136,7 @@ def sample_weights(
 ) -> NDArray[np.float32] | None:
     """Multiply sample weights by the weight of each label's class, which is named as in Keras.
 
-    Of several numbers the place of the largest is the class, a single one is the class itself.
+    With several numbers, the place of the largest is the class; a single one is the class itself.
     Classes are those of the only label; sample weights are of the row, whatever its labels.
 
     Examples

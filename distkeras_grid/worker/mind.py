@@ -228,7 +228,7 @@ class WorkerMind:
     rule : Rule
         The worker's side of the algorithm.
     layout : WeightLayout
-        Of the vectors.
+        Layout of the vectors.
     windows : callable
         Yields the seat's windows from the one of a sequence number on.
     steps_before : callable, optional
@@ -240,7 +240,7 @@ class WorkerMind:
     makes_steps : bool, optional
         Whether the worker makes the steps of the rounds; default what the rule says.
     dtype : dtype, default float32
-        Of the vectors.
+        Type of the vectors.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class WorkerMind:
     before, after, payload : ndarray
         Where the window starts, what it brought, what is sent; shape ``(layout.size,)``.
     version : int
-        Of the center that `before` holds.
+        Version of the center that `before` holds.
     samples : int
         Samples of the windows that this attempt has sent.
     """

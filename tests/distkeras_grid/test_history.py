@@ -131,7 +131,7 @@ def test_points_are_a_curve_over_time_or_samples(history):
 def test_points_of_an_unknown_metric_name_the_known_ones(history):
     with pytest.raises(ConfigurationError, match=r"'val_acuracy'.*loss, accuracy, val_loss"):
         history.points("val_acuracy")
-    with pytest.raises(ConfigurationError, match="got 'hours'"):
+    with pytest.raises(ConfigurationError, match="Received: 'hours'"):
         history.points("loss", x="hours")
 
 

@@ -71,8 +71,8 @@ def test_the_class_a_label_names(labels, classes):
         ([np.nan], "no whole numbers"),
         ([[0, 1], [1, 1]], "1 rows of labels are not one-hot"),
         ([[0.3, 0.7]], "not one-hot"),
-        (["cat"], "index their names"),
-        (np.zeros((2, 2, 2)), r"got \(2, 2, 2\)"),
+        (["cat"], "Index their names"),
+        (np.zeros((2, 2, 2)), r"Received: \(2, 2, 2\)"),
     ],
 )
 def test_labels_that_name_no_class_are_refused(labels, message):
@@ -102,11 +102,11 @@ def test_the_confusion_matrix_grows_to_the_largest_class():
 
 
 def test_the_confusion_matrix_refuses_what_it_cannot_place():
-    with pytest.raises(LabelError, match=r"0\.\.1, got \[2\]"):
+    with pytest.raises(LabelError, match=r"0\.\.1. Received: \[2\]"):
         confusion_matrix([0, 1], [2, 1], classes=2)
-    with pytest.raises(LabelError, match=r"got \[-1\]"):
+    with pytest.raises(LabelError, match=r"Received: \[-1\]"):
         confusion_matrix([-1], [0])
     with pytest.raises(DataError, match="1 predictions hold NaN"):
         confusion_matrix([0], [[np.nan, 0.0]])
-    with pytest.raises(ConfigurationError, match="at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match=r"at least 1\. Received: 0"):
         confusion_from_counts([], classes=0)

@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_leads_to_the_next_ones(tools):
 
 def test_a_center_of_another_size_is_refused(tools):
     for center in (np.zeros(7, np.float32), np.zeros(8)):
-        with pytest.raises(ConfigurationError, match="came in"):
+        with pytest.raises(ConfigurationError, match="Received: "):
             ServerProcess(tools.settings(), center, new_key())
 
 

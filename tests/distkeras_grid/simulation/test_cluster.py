@@ -37,7 +37,7 @@ def test_what_is_out_of_its_range_is_named(field, value):
 
 
 def test_speeds_are_one_for_each_worker():
-    with pytest.raises(ConfigurationError, match="one number for each of 3 workers, 2 came in"):
+    with pytest.raises(ConfigurationError, match=r"one number for each of 3 workers\. Received: 2"):
         Cluster(3, speeds=(1, 1))
 
 

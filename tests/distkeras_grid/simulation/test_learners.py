@@ -53,7 +53,7 @@ def test_gradients_are_summed_along_plain_sgd():
 
 
 def test_gradients_do_not_go_with_momentum():
-    with pytest.raises(ConfigurationError, match=r"momentum=0\.5 came in"):
+    with pytest.raises(ConfigurationError, match=r"Received: momentum=0\.5"):
         learner(LocalSteps.GRADIENT, momentum=0.5)
 
 
