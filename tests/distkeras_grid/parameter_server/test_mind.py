@@ -130,9 +130,14 @@ class MindMachine(RuleBasedStateMachine):
         found = [n for n, worker in enumerate(self.workers) if condition(worker)]
         return data.draw(st.sampled_from(found)) if found else None
 
-    @rule(number=NUMBERS, newer=st.booleans())
-    def another_connection(self, number, newer):
+    @rule(number=NUMBERS, newer=st.booleans(), again=st.sampled_from([True, True, True, False]))
+    def another_connection(self, number, newer, again):
+        """Mostly it goes on at once, so that the run gets on as well."""
         self.join(number, newer)
+        if again and self.workers[number].started == self.workers[number].attempt:
+            self.resume_one(number)
+        elif again:
+            self.ready(number)
 
     def join(self, number, newer):
         worker = self.workers[number]
@@ -178,7 +183,10 @@ class MindMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.any("joined"))
     @rule(data=st.data())
     def resume(self, data):
-        worker = self.workers[self.those(data, lambda worker: worker.status == "joined")]
+        self.resume_one(self.those(data, lambda worker: worker.status == "joined"))
+
+    def resume_one(self, number):
+        worker = self.workers[number]
         if worker.started != worker.attempt:
             with pytest.raises(RefusedError):
                 self.say(worker.session, Resume())
@@ -189,9 +197,16 @@ class MindMachine(RuleBasedStateMachine):
         worker.status = "running"
 
     @precondition(lambda self: self.any("running"))
-    @rule(data=st.data(), payload=VALUES, samples=st.integers(1, 9))
-    def commit(self, data, payload, samples):
-        number = self.those(data, idle)
+    @rule(
+        data=st.data(), sent=st.lists(st.tuples(VALUES, st.integers(1, 9)), min_size=1, max_size=5)
+    )
+    def commit(self, data, sent):
+        for payload, samples in sent:
+            number = self.those(data, idle)
+            if number is not None:
+                self.commit_one(number, payload, samples)
+
+    def commit_one(self, number, payload, samples):
         worker = self.workers[number]
         left = ROWS * EPOCHS - worker.folded - worker.dropped
         if left < 1:
@@ -467,7 +482,7 @@ def assert_same(one, other):
 
 
 LONG = settings(
-    max_examples=40,
+    max_examples=100,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

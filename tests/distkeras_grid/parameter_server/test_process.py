@@ -10,6 +10,7 @@ import threading
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
@@ -160,6 +161,8 @@ def test_a_server_that_stands_still_for_a_while_ends_no_run(tools):
         assert server.poll().version == 0
         timer.join()
         process.send_signal(signal.SIGSTOP)
+        # A thread that is answering stops a little later.
+        tools.wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
         clock = time.monotonic()
         with pytest.raises(ServerUnreachableError, match="still runs"):
             server.poll(1.0)
