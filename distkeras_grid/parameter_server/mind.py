@@ -28,7 +28,7 @@ from distkeras_grid.errors import (
     RoundTimeoutError,
 )
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.compression import sparse_bytes, to_changes
+from distkeras_grid.parameter_server.compression import Telling
 from distkeras_grid.parameter_server.messages import (
     Center as CenterMessage,
 )
@@ -201,9 +201,7 @@ class ServerMind:
         self._gate: list[_Waiting] = []
         self._round: dict[int, _Waiting] = {}
         self._round_opened: float | None = None
-        self._sparse = spec.compression == "dgc"
-        # What seats know of the center, where replies tell only what has changed.
-        self._known: dict[int, Vector] = {}
+        self._telling = self._new_telling()
         self._broken: ParameterServerError | None = None
         self._handlers: Mapping[type[Message], Callable[[Received, float], list[Action]]] = {
             Ready: self._ready,
@@ -281,9 +279,7 @@ class ServerMind:
     def _resume(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
         resumed = self.books.resume(session)
-        if session.seat in self._known:
-            # What it knows was told by replies that may be lost: the next one tells all.
-            self._known[session.seat].fill(0)
+        self._telling.forget(session.seat)
         return [Send(session, resumed)]
 
     def _open_gate(self) -> list[Action]:
@@ -293,8 +289,7 @@ class ServerMind:
         for entry in going:
             seat, vector = entry.session.seat, entry.vector
             self.center.greet(seat, vector)
-            if self._tells_changes:
-                self._known[seat] = vector.copy()
+            self._telling.greet(seat, vector)
             start = self.books.start(entry.session)
             if self._replay is not None:
                 self._replay.leave(seat)
@@ -418,21 +413,14 @@ class ServerMind:
 
     def _tell(self, entry: _Waiting) -> int:
         """Turn a reply into what its seat does not know; return the bytes by which it travels."""
-        if not self._rule.traits.reply_has_vector:
-            return 0
-        if self._tells_changes:
-            to_changes(entry.vector, self._known[entry.session.seat])
-            return sparse_bytes(entry.vector)
-        if self._sparse:
-            return sparse_bytes(entry.vector)
-        return self._plain_size
+        return self._telling.tell(entry.session.seat, entry.vector)
 
     def _sent(self, entry: _Waiting) -> Vector | None:
         return entry.vector if self._rule.traits.reply_has_vector else None
 
-    @property
-    def _tells_changes(self) -> bool:
-        return self._sparse and self._rule.traits.reply_has_vector
+    def _new_telling(self) -> Telling:
+        spec = self._spec
+        return Telling(spec.compression, spec.size, replies=self._rule.traits.reply_has_vector)
 
     def _dated(self, reply: Exchanged) -> Exchanged:
         version = 0 if self._replay is None else self._replay.version
@@ -473,7 +461,7 @@ class ServerMind:
         self.books.check(event.sender)
         version = _said(event, FetchStep).version
         step = self._replaying().step(event.sender.seat, version)
-        size = sparse_bytes(step.gradient) if self._sparse else self._plain_size
+        size = self._telling.bytes_of(step.gradient)
         return [Send(event.sender, Step(step.learning_rate), step.gradient, size)]
 
     def _fetch_state(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
@@ -508,10 +496,6 @@ class ServerMind:
                 "steps or for an optimizer's state."
             )
         return self._replay
-
-    @property
-    def _plain_size(self) -> int:
-        return self._spec.size * (2 if self._spec.compression == "bfloat16" else 4)
 
     # The driver
 
@@ -552,7 +536,7 @@ class ServerMind:
             "gate": [_saved(entry) for entry in self._gate],
             "round": [_saved(entry) for entry in self._round.values()],
             "round_opened": self._round_opened,
-            "known": {str(seat): vector.copy() for seat, vector in self._known.items()},
+            "known": self._telling.to_state(),
         }
 
     @classmethod
@@ -570,7 +554,7 @@ class ServerMind:
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}
         mind._round_opened = state["round_opened"]
-        mind._known = {int(seat): vector.copy() for seat, vector in state["known"].items()}
+        mind._telling.restore(state["known"])
         return mind
 
 
