@@ -51,5 +51,5 @@ def test_a_resource_manager_that_is_not_there_is_told_soon(tmp_path, capsys, mon
     assert status.main(["application_1_0001"]) == ExitCode.CLUSTER
     assert time.monotonic() - began < 150
     told = capsys.readouterr().err
-    assert "cannot reach YARN: ConnectException" in told
-    assert "that the ResourceManager runs" in told
+    assert "ConnectException" in told
+    assert "ResourceManager" in told
