@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from demo_progress import AfterSilence, doing
+from demo_progress import LINES, doing
 
 from distkeras_grid.cli.exit_codes import guarded
 
@@ -23,7 +23,7 @@ def run(folder: Path, epochs: int) -> None:
     """Tile, train and report into a folder that is made anew."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up messages help nobody
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # for `fit` too: workers have it
-    print("loading TensorFlow, Keras and Spark", flush=True)
+    LINES.note("loading TensorFlow, Keras and Spark")
     with doing("loading"):
         # Seconds on a fast machine, so they are not loaded before something can tell of it.
         from demo_report import new_folder, write_report
@@ -38,9 +38,8 @@ def run(folder: Path, epochs: int) -> None:
     spec = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 45))
     tiles = str(folder / "tiles")
     settings = TilingSettings(str(SAMPLES), tiles, spec, split="0.6:0.2:0.2", seed=1)
-    lines = AfterSilence()
-    with doing("tiling", to=lines):
-        manifest = tile_images(settings, spark=spark, say=lines.note)
+    with doing("tiling"):
+        manifest = tile_images(settings, spark=spark, say=LINES.note)
     comparison = compare(tiles, epochs)
     with doing("writing the report"):
         page = write_report(folder, SAMPLES, spec, manifest, comparison)

@@ -61,14 +61,18 @@ class AfterSilence(Lines):
             self.note(status.line())
 
 
-def doing(phase: str, *, to: AfterSilence | None = None) -> Reporter[Doing]:
+# One for all steps: a silence may begin in one step and go on in the next.
+LINES = AfterSilence()
+
+
+def doing(phase: str, *, to: AfterSilence = LINES) -> Reporter[Doing]:
     """Return a reporter that breaks each silence of its ``with`` block.
 
     Parameters
     ----------
     phase : str
         What is done.
-    to : AfterSilence, optional
-        Where others print, too; by default nobody else does.
+    to : AfterSilence
+        Where it is told.
     """
-    return Reporter(Doing(phase), to=to or AfterSilence(), tells_end=False)
+    return Reporter(Doing(phase), to=to, tells_end=False)

@@ -80,8 +80,8 @@ def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigurationError(
-                f"{what} cannot go by names, for {known}, of which {twice!r} is not the only one: "
-                f"give a list in this order. Received: {given!r}."
+                f"{what} cannot be given by names: {known}, and {twice!r} occurs twice. "
+                f"Give a list in this order. Received: {given!r}."
             )
         missing = [name for name in names if name not in given]
         unknown = [name for name in given if name not in names]

@@ -222,8 +222,8 @@ class WorkerClient:
                 not vector.flags.c_contiguous
             ):
                 raise ConfigurationError(
-                    f"Vectors here are contiguous float32 of shape {self.vector.shape},"
-                    f" {vector.dtype} of shape {vector.shape} came in."
+                    f"Vectors here are contiguous float32 of shape {self.vector.shape}. "
+                    f"Received: {vector.dtype} of shape {vector.shape}."
                 )
         return self._again(lambda: self._exchange(commit, payload, reply))
 

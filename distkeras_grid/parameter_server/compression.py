@@ -43,8 +43,8 @@ def check_wire(name: Any) -> WireName | None:
     """
     if name is not None and name not in COMPRESSIONS:
         raise ConfigurationError(
-            f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, or None, "
-            f"{name!r} came in."
+            f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, or None. "
+            f"Received: {name!r}."
         )
     return cast("WireName | None", name)
 
@@ -208,7 +208,7 @@ class Sparse:
         places, values = np.split(self._received, 2)
         if places[-1] >= self._size or not (places[1:] > places[:-1]).all():
             raise RemoteProtocolError(
-                f"A sparse vector names places in order, below {self._size}; others came in."
+                f"A sparse vector names places in order, below {self._size}. Received: others."
             )
         vector.fill(0)
         vector.view(np.uint32)[places] = values

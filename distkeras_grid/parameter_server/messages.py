@@ -164,7 +164,7 @@ class Resumed(Message, frozen=True):
     next_sequence : int
         Number of the seat's commit that is due.
     version : int
-        Of the center, which does not follow.
+        Version of the center, which does not follow.
     stop : bool
         The driver asks the worker to finish.
     learning_rate : float or None
@@ -186,7 +186,7 @@ class WindowCommit(Message, frozen=True):
     sequence : int
         Counts the seat's commits over all attempts; the first is `Start.next_sequence`.
     version : int
-        Of the center that the window started from.
+        Version of the center that the window started from.
     epoch, window : int
         Where in the seat's rows the window lies.
     steps, samples : int

@@ -81,7 +81,7 @@ class DeepGradientCompression:
         epochs: Any = self.warm_up_epochs
         if isinstance(epochs, bool) or not isinstance(epochs, Integral) or epochs < 0:
             raise ConfigurationError(
-                f"warm_up_epochs must be a whole number of at least 0, {epochs!r} came in."
+                f"warm_up_epochs must be a whole number of at least 0. Received: {epochs!r}."
             )
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm)
@@ -155,7 +155,7 @@ class Accumulator:
     layout : WeightLayout
         Which part of the vector is which tensor.
     workers : int
-        Of the run.
+        Number of workers in the run.
 
     Attributes
     ----------

@@ -416,7 +416,7 @@ class Trainer(ABC):
 
     @property
     def seats_hold(self) -> Literal["partition", "full", "bootstrap"]:
-        """What of the data each worker trains on: its share, all rows, or as many, drawn."""
+        """Which rows each worker trains on: its share, all, or as many drawn at random."""
         return "partition"
 
     @property

@@ -25,7 +25,7 @@ def check_compressible(compression: Compression | None, rule: Rule, who: str) ->
     compression : "bfloat16" or DeepGradientCompression, optional
         The trainer's.
     rule : Rule
-        Of the run.
+        Rule of the run.
     who : str
         The trainer, for the error.
 
@@ -36,8 +36,8 @@ def check_compressible(compression: Compression | None, rule: Rule, who: str) ->
     """
     if compression and not rule.traits.compressible:
         raise ConfigurationError(
-            f"{who} sends weights, of which compression would lose what counts: leave it out, or "
-            "take a trainer that sends changes (ADAG, DOWNPOUR, DynSGD, GEM) or gradients "
+            f"{who} sends weights, and compression would lose most of them. Leave compression "
+            "out, or take a trainer that sends changes (ADAG, DOWNPOUR, DynSGD, GEM) or gradients "
             f"(SynchronousSGD). Received: compression={compression!r}."
         )
 

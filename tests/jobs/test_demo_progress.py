@@ -46,5 +46,14 @@ def test_nothing_is_added_to_what_others_say(progress, monkeypatch, capsys):
     assert set(lines_after(progress, monkeypatch, capsys, said=True)) == {"cutting"}
 
 
+def test_a_silence_that_began_in_another_step_is_broken(progress, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SILENCE", 0.6)
+    lines = progress.AfterSilence()
+    for phase in ("starting", "tiling", "reading", "training"):
+        with progress.doing(phase, to=lines):
+            time.sleep(0.4)
+    assert capsys.readouterr().out.splitlines()
+
+
 def test_silences_end_before_five_seconds(progress):
     assert progress.SILENCE + 0.25 < 5

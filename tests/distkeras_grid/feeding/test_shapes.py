@@ -116,7 +116,7 @@ def test_one_column_suits_a_model_that_declares_nothing():
         (["a", "b"], PORTS[:1], "2 items for 1"),
         (["a", "b"], (), "2 items for 1; the model has one, which has no name"),
         ({"a": "b"}, (), "no place for 'a'"),
-        ({"age": "b"}, PORTS[1:] * 2, "cannot go by names, for .*'age' is not the only one"),
+        ({"age": "b"}, PORTS[1:] * 2, "cannot be given by names: .*'age' occurs twice"),
     ],
 )
 def test_what_does_not_match_is_named(given, ports, message):

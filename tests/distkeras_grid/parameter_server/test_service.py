@@ -227,7 +227,7 @@ def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
 )
 def test_vectors_of_another_kind_are_not_sent(serve, tools, payload):
     client = serve().started()
-    with pytest.raises(ConfigurationError, match="came in"):
+    with pytest.raises(ConfigurationError, match="Received: "):
         client.exchange(tools.commit(0), payload, np.zeros(8, np.float32))
 
 

@@ -31,7 +31,10 @@ def test_a_lower_sparsity_is_not_warmed_up_beyond_itself():
         ({"sparsity": 1.0}, "sparsity must be at least 0 and below 1. Received: 1.0"),
         ({"sparsity": float("nan")}, "sparsity"),
         ({"momentum": 1}, "momentum must be at least 0 and below 1. Received: 1"),
-        ({"warm_up_epochs": 1.5}, "warm_up_epochs must be a whole number of at least 0, 1.5"),
+        (
+            {"warm_up_epochs": 1.5},
+            "warm_up_epochs must be a whole number of at least 0. Received: 1.5",
+        ),
         ({"warm_up_epochs": -1}, "warm_up_epochs"),
         ({"clip_norm": 0}, "clip_norm must be above 0"),
     ],
