@@ -170,7 +170,9 @@ def check_before_spark(settings: TilingSettings) -> None:
         If an update says another way of cutting than the data set was made with.
     """
     early.check_input(settings.input, "--input")
-    early.check_output(settings.output, TILES, overwrite=settings.overwrite or settings.update)
+    early.check_output(
+        settings.output, TILES, settings.input, overwrite=settings.overwrite or settings.update
+    )
     if settings.update:
         content = early.json_at(f"{settings.output.rstrip('/')}/{MANIFEST}")
         if content is not None:

@@ -126,7 +126,7 @@ def ingest(flags: argparse.Namespace) -> None:
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})
     early.check_input(settings.input, "--input")
-    early.check_output(settings.output, IMAGES, overwrite=False)
+    early.check_output(settings.output, IMAGES, settings.input, overwrite=False)
     session = build_session("distkeras-grid ingest", master=flags.master)
     manifest = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=manifest["rows"])

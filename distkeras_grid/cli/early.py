@@ -39,6 +39,9 @@ class Files(Protocol):
     def exists(self, uri: str) -> bool:
         """Tell whether there is a file or a directory."""
 
+    def resolve(self, uri: str) -> str:
+        """Return the whole path."""
+
     def list_names(self, uri: str) -> list[str]:
         """Return the names in a directory; of a file, its own."""
 
@@ -49,6 +52,13 @@ class LocalFiles:
     def exists(self, uri: str) -> bool:
         """Tell whether there is a file or a directory."""
         return local_path(uri).exists()
+
+    def resolve(self, uri: str) -> str:
+        """Return the whole path; one of another file system as it is."""
+        scheme, separator, _ = uri.partition(":")
+        if separator and scheme != "file" and "/" not in scheme:
+            return uri
+        return f"file:{local_path(uri).absolute()}"
 
     def list_names(self, uri: str) -> list[str]:
         """Return the names in a directory; of a file, its own."""
@@ -68,6 +78,10 @@ class WebFiles:
         except PathNotFoundError:
             return False
         return True
+
+    def resolve(self, uri: str) -> str:
+        """Return the path as it is."""
+        return uri
 
     def list_names(self, uri: str) -> list[str]:
         """Return the names in a directory; of a file, its own."""
@@ -122,7 +136,7 @@ def check_input(uri: str | None, flag: str) -> None:
         raise PathNotFoundError(f"{flag} {uri!r} does not exist. Check scheme, host and path.")
 
 
-def check_output(uri: str, kind: OutputKind, *, overwrite: bool) -> None:
+def check_output(uri: str, kind: OutputKind, *inputs: str, overwrite: bool) -> None:
     """Refuse a folder that would not be replaced, as far as that can be told.
 
     Raises
@@ -133,7 +147,7 @@ def check_output(uri: str, kind: OutputKind, *, overwrite: bool) -> None:
 
     def look(files: Files) -> None:
         # Of the storage only what `Files` has is used.
-        Output(cast(Storage, files), uri, kind, overwrite=overwrite).check_existing()
+        Output(cast(Storage, files), uri, kind, overwrite=overwrite).check_existing(*inputs)
 
     _asked(uri, look)
 

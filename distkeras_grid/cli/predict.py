@@ -88,7 +88,7 @@ def predict(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.storage import Storage
 
     source = flags.model if flags.model.endswith(".keras") else f"{flags.model}/model.keras"
-    early.check_output(flags.output, PREDICTIONS, overwrite=flags.overwrite)
+    early.check_output(flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite)
     early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
     spark = build_session("distkeras-grid predict", master=flags.master)

@@ -232,10 +232,12 @@ def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) 
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     early.check_model(getattr(flags, "model", None))
-    early.check_trainer(flags.trainer, arguments)
-    early.check_output(flags.output, SAVED_RUN, overwrite=flags.overwrite)
+    inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
+    early.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite)
     early.check_input(flags.data, "--data")
     early.check_input(flags.validation_data, "--validation-data")
+    # Last: where names of losses are given, Keras is asked, too.
+    early.check_trainer(flags.trainer, arguments)
 
 
 def read_data(

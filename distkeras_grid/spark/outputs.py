@@ -89,12 +89,7 @@ class Output:
         StorageError
             If the file system refuses.
         """
-        for path in inputs:
-            if (self._real(path) + "/").startswith(self._real(self.uri).rstrip("/") + "/"):
-                raise ConfigurationError(
-                    f"The output {self.uri} is or contains the input {path}. Choose another."
-                )
-        self.check_existing()
+        self.check_existing(*inputs)
         probe = self._storage.hidden_beside(self.uri)
         try:
             self._storage.make_dirs(probe)
@@ -147,14 +142,26 @@ class Output:
                 f"{self.uri} is complete, but what it replaced cannot be deleted. Delete {aside}."
             )
 
-    def check_existing(self) -> None:
+    def check_existing(self, *inputs: str) -> None:
         """Refuse a folder that is there and must not be replaced.
+
+        Parameters
+        ----------
+        *inputs : str
+            Paths that the job reads.
 
         Raises
         ------
+        ConfigurationError
+            If the output is or contains an input.
         OutputExistsError
             Says why, and what to do.
         """
+        for path in inputs:
+            if (self._real(path) + "/").startswith(self._real(self.uri).rstrip("/") + "/"):
+                raise ConfigurationError(
+                    f"The output {self.uri} is or contains the input {path}. Choose another."
+                )
         storage, kind = self._storage, self._kind
         names = storage.list_names(self.uri) if storage.exists(self.uri) else []
         if not names:

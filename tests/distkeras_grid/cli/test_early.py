@@ -118,6 +118,9 @@ def test_an_output_that_may_be_written_passes(here):
     for uri in ("new", "empty", "file:" + str(here / "new"), "file://" + str(here / "new")):
         early.check_output(uri, KIND, overwrite=False)
     early.check_output("run", KIND, overwrite=True)
+    for uri in ("data", f"file:{here}"):
+        with pytest.raises(ConfigurationError):
+            early.check_output(uri, KIND, "data", overwrite=True)
     with pytest.raises(OutputExistsError):
         early.check_output(f"file://{here}/run", KIND, overwrite=False)
 
