@@ -84,8 +84,8 @@ def test_what_is_no_set_of_predictions_is_never_replaced(spark, data, model, tmp
     (tmp_path / "notes" / "mine.txt").write_text("precious")
     before = sorted(tmp_path.rglob("*"))
     for output, told in (
-        (tmp_path / "notes", "is no set of predictions"),
-        (tmp_path / "mine" / "data" / "split=test", "is no set of predictions"),
+        (tmp_path / "notes", "is not a set of predictions"),
+        (tmp_path / "mine" / "data" / "split=test", "is not a set of predictions"),
         (copied, "is or contains the input"),
         (tmp_path / "mine", "is or contains the input"),
     ):
@@ -133,7 +133,7 @@ def test_the_data_are_opened_once(data, model, tmp_path, monkeypatch):
         (["--features", "feature"], 3, "Did you mean 'features'?"),
         (["--features", "label"], 3, "takes (2,)"),
         (["--prediction", "label"], 3, "have a column 'label' already"),
-        (["--split", "validation"], 3, "has no split 'validation'; it has test, train"),
+        (["--split", "validation"], 3, "has no split 'validation'"),
         (["--model", "/no/such/run"], 4, "/no/such/run/model.keras"),
         (["--data", "/no/such/data"], 4, "/no/such/data"),
         (["--output", "/proc/version/predictions"], 4, "/proc/version"),

@@ -75,7 +75,7 @@ def test_flags_that_cannot_be_meant(flags, told, capsys):
 @pytest.mark.spark
 def test_data_that_do_not_tell_what_is_new(spark, tmp_path, capsys):
     (tmp_path / "_dataset.json").write_text(json.dumps({"sources": []}))
-    flags = ["--data", str(tmp_path), "--model", "m:f", "--output", str(tmp_path / "runs")]
+    flags = ["--data", str(tmp_path), "--model", "json:loads", "--output", str(tmp_path / "runs")]
     assert main(flags) == 2
     assert "tile --update" in capsys.readouterr().err
 
