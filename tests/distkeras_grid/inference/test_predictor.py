@@ -160,7 +160,7 @@ class TestOnSpark:
         df = images(spark)
         with pytest.raises(SchemaError, match=r"column 'number' already.*df\.drop"):
             ModelPredictor(model, "image", output_col="number").predict(df)
-        with pytest.raises(SchemaError, match=r"'imag' is not a column.*Did you mean 'image'"):
+        with pytest.raises(SchemaError, match=r"'imag' is not a column.*'image'"):
             ModelPredictor(model, "imag").predict(df)
         with pytest.raises(SchemaError, match=r"carries no metadata.*Field\("):
             ModelPredictor(model, "image").predict(df.withMetadata("image", {"other": 1}))
