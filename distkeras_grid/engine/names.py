@@ -46,12 +46,12 @@ def check_names(
     objects = dict(custom_objects or {})
     with keras.saving.custom_object_scope(objects):
         for name in _names(own.get("loss") if loss is None else loss):
-            _check("loss", name, keras.losses, objects)
+            _check("loss", name, keras.losses)
         for name in _names(own.get("metrics") if metrics is None else metrics):
             if name not in SPECIAL_METRICS:
-                _check("metric", name, keras.metrics, objects)
+                _check("metric", name, keras.metrics)
         for name in _names(optimizer):
-            _check("optimizer", name, keras.optimizers, objects)
+            _check("optimizer", name, keras.optimizers)
 
 
 def _compiled_with(model: Any) -> Mapping[str, Any]:
@@ -75,15 +75,15 @@ def _names(given: Any) -> Iterator[str]:
             yield from _names(item)
 
 
-def _check(kind: str, name: str, module: Any, objects: Mapping[str, Any]) -> None:
+def _check(kind: str, name: str, module: Any) -> None:
     get: Callable[[str], Any] = module.get
     try:
         get(name)
     except ValueError as error:
-        known = [each for each in dir(module) if not each.startswith("_")] + list(objects)
+        known = [each for each in dir(module) if not each.startswith("_")]
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigurationError(
-            f"Keras knows no {kind} of this name.{hint} Received: {name!r}. Name your own in "
-            "custom_objects."
+            f"Keras knows no {kind} of this name.{hint} Received: {name!r}. Give one of your own as "
+            "an object, and name it in custom_objects."
         ) from error

@@ -82,6 +82,7 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
 
     Examples
     --------
+    >>> from distkeras_grid.rules import DeepGradientCompression
     >>> from distkeras_grid.weights import Variable, WeightLayout
     >>> layout = WeightLayout((Variable("kernel", (100, 100)), Variable("bias", (100,))))
     >>> vector_bytes("bfloat16", layout, workers=4)
@@ -115,6 +116,7 @@ def describe_compression(compression: Compression | None) -> Any:
 
     Examples
     --------
+    >>> from distkeras_grid.rules import DeepGradientCompression
     >>> describe_compression("bfloat16")
     'bfloat16'
     >>> describe_compression(DeepGradientCompression())["sparsity"]
@@ -129,6 +131,7 @@ def compression_notes(compression: Compression | None, epochs: int) -> list[str]
 
     Examples
     --------
+    >>> from distkeras_grid.rules import DeepGradientCompression
     >>> print(*compression_notes(DeepGradientCompression(), epochs=3))
     compression holds back 75% of each change in epoch 1 and 98.4375% in epoch 3, for later
     """

@@ -273,11 +273,13 @@ def test_a_misspelt_name_in_the_models_own_compile_is_refused_at_once(wrong):
         build("ADAG", net)
 
 
-def test_names_of_the_users_own_and_objects_are_taken(model):
+def test_objects_and_names_that_only_compile_knows_are_taken(model):
     import keras
 
-    own = {"mine": keras.losses.mean_squared_error}
-    build("ADAG", model, loss="mine", custom_objects=own)
+    def mine(y, prediction):
+        return keras.losses.mean_squared_error(y, prediction)
+
+    build("ADAG", model, loss=mine, custom_objects={"mine": mine})
     build("ADAG", model, loss=keras.losses.mean_squared_error, metrics=["accuracy", "acc", None])
     build(
         "ADAG", model, loss=keras.losses.MeanSquaredError(), metrics=[["mae"], keras.metrics.AUC()]

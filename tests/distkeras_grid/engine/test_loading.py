@@ -158,7 +158,7 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), os.environ["OMP_NU
 
 
 def test_only_notices_are_held_back_while_tensorflow_is_imported(capfd, monkeypatch):
-    from distkeras_grid.engine.loading import _without_notices
+    from distkeras_grid.engine.process import _without_notices
 
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     with _without_notices():
