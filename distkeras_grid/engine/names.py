@@ -84,6 +84,6 @@ def _check(kind: str, name: str, module: Any) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigurationError(
-            f"Keras knows no {kind} of this name.{hint} Received: {name!r}. Give one of your own as "
-            "an object, and name it in custom_objects."
+            f"Keras knows no {kind} of this name.{hint} Received: {name!r}. Give one of your own "
+            "as an object, and name it in custom_objects."
         ) from error

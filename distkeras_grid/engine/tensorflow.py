@@ -193,7 +193,9 @@ class TensorFlowEngine:
     def state(self) -> State:
         """Return copies of optimizer state, counters and random generators; see `Engine`."""
         # Keras tells a scalar as a NumPy number, which is no array.
-        return {str(n): np.array(variable) for n, variable in enumerate(self._left_behind())}
+        return {
+            str(n): np.array(variable.numpy()) for n, variable in enumerate(self._left_behind())
+        }
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
