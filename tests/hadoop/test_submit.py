@@ -189,7 +189,7 @@ def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:
     (line,) = done.stdout.splitlines()
     assert "/bin/spark-submit --master yarn --deploy-mode cluster" in line
     assert f"--archives '{grid.hdfs}/user/root/.distkeras_grid/environments/environment-" in line
-    assert line.endswith("distkeras_grid.cli.evaluate:main --data '/a b'")
+    assert line.endswith("/run_verb.py evaluate --data '/a b'")
 
 
 def test_an_application_that_yarn_does_not_know(grid: Grid) -> None:
