@@ -86,7 +86,7 @@ def test_training_by_two_executors(cluster, trained):
     assert ran["master"] == cluster.url
     assert "Registering app train.py" in cluster.log.read_text()
     assert [worker["worker"] for worker in ran["workers"]] == [0, 1]
-    assert ran["samples"] == 2 * ran["rows"]
+    assert ran["samples"] == 2 * ran["spec"]["schedule"]["rows"]
     lines = [json.loads(line) for line in (trained / "history.jsonl").read_text().splitlines()]
     windows = [line for line in lines if line["kind"] == "window"]
     assert sum(window["samples"] for window in windows) == ran["samples"]
