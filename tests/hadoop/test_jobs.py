@@ -68,7 +68,7 @@ def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str
 def check_run(client: InsecureClient, path: str, master: str) -> None:
     ran = read_json(client, f"{path}/run.json")
     assert ran["master"] == master
-    assert ran["samples"] == 2 * ran["rows"] > 0
+    assert ran["samples"] == 2 * ran["spec"]["schedule"]["rows"] > 0
     assert [worker["worker"] for worker in ran["workers"]] == [0, 1]
 
 
