@@ -41,6 +41,8 @@ setup(
         # The checksum that HDFS keeps.
         "crc32c>=2.7",
         "hdfs>=2.7,<3",
+        # Codecs of TIFF: LZW, JPEG, JPEG 2000, JPEG XR, zstd.
+        "imagecodecs>=2025.3",
         "keras>=3.15,<4",
         "matplotlib>=3.9",
         "ml_dtypes>=0.5",
@@ -58,6 +60,7 @@ setup(
         "requests>=2.32",
         "rich>=13",
         "tensorboard>=2.20",
+        "tifffile>=2025.5",
     ],
     extras_require={
         "tensorflow": TENSORFLOW,

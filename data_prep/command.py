@@ -117,6 +117,18 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="1: make all gray, 3: make all colour, auto: keep what all have (auto)",
     )
+    add("--page", type=int, metavar="N", help="page to take from files that have several, from 0")
+    add(
+        "--channel",
+        metavar="N|NAME",
+        help="channel to take from files that have several: a number from 0, its name, or three "
+        "with commas, which become red, green and blue",
+    )
+    add(
+        "--z",
+        metavar="N|max|mean",
+        help="focal plane to take from files that have several, from 0, or one made of all",
+    )
     add(
         "--encoding",
         choices=CHOICES["encoding"],

@@ -247,7 +247,7 @@ def load_images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
 def cutting_of(settings: TilingSettings) -> Cutting:
     """Return how tiles are made and stored."""
     channels = None if settings.channels == "auto" else int(settings.channels)
-    return Cutting(settings.spec, settings.encoding, settings.quality, channels)
+    return Cutting(settings.spec, settings.encoding, settings.quality, channels, settings.choice)
 
 
 def common_format(found: dict[str, Inspected]) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from distkeras_grid.feeding.schema import Field
 VERSION = 1
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # What must stay as it is for as long as a data set is added to.
-LASTING = ("encoding", "quality", "channels", "split", "seed", "group")
+LASTING = ("encoding", "quality", "channels", "page", "channel", "z", "split", "seed", "group")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Entry:
         The folder ``shard=N`` with its tiles; None in a data set that was written at once.
     update : int, optional
         The update that tiled it, from 0.
+    notes : str, optional
+        What was done to the values while the file was read.
     length, modified : int, optional
         Bytes and milliseconds since 1970 of the file as it was read.
     """
@@ -56,6 +58,7 @@ class Entry:
     channels: int | None = None
     shard: int | None = None
     update: int | None = None
+    notes: str | None = None
     length: int | None = None
     modified: int | None = None
 
@@ -115,22 +118,26 @@ class DataSet:
         former = {**TileSpec.from_json(self.content["spec"]).to_json(), **self.content["settings"]}
         now = {**settings.spec.to_json(), **settings.to_json()}
         for name in (*settings.spec.to_json(), *LASTING):
-            if former[name] != now[name]:
+            # Data sets of earlier versions lack the settings that came later.
+            if former.get(name) != now[name]:
                 raise ConfigurationError(
-                    f"{settings.output} was made with {name} {former[name]!r}, and this update "
+                    f"{settings.output} was made with {name} {former.get(name)!r}, and this update "
                     f"says {now[name]!r}. Give the same, or tile into another output."
                 )
 
 
 def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
     """Return the entry of an image whose tiles are there."""
-    names = ("source", "sha256", "label", "split", "group", "width", "height", "channels", "tiles")
+    names = (
+        *("source", "sha256", "label", "split", "group"),
+        *("width", "height", "channels", "tiles", "notes"),
+    )
     return Entry(status=TILED, **{name: getattr(planned, name) for name in names}, **more)
 
 
 def planned_source(found: Inspected, path: str, tiles: int, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` are its label, split and group."""
-    names = ("uri", "sha256", "width", "height", "channels", "tile_bytes")
+    names = ("uri", "sha256", "width", "height", "channels", "tile_bytes", "notes")
     seen = {name: getattr(found, name) for name in names}
     return PlannedSource(source=path, tiles=tiles, **seen, **said)
 

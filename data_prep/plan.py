@@ -34,6 +34,8 @@ class PlannedSource:
     tiles : int
     tile_bytes : float
         Stored bytes of one tile, measured on a sample.
+    notes : str, optional
+        What was done to the values while the file was read.
     """
 
     source: str
@@ -47,6 +49,7 @@ class PlannedSource:
     channels: int
     tiles: int
     tile_bytes: float
+    notes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,9 @@ class Plan:
                 for name, tiles in by_class.items()
             )
             lines.append(f"  {split}: {shares}")
-        for source, reason in sorted(self.left_out.items()):
-            lines.append(f"  left out: {source}: {reason}")
+        lines += [f"  {each.source}: {each.notes}" for each in self.sources if each.notes]
+        for path, reason in sorted(self.left_out.items()):
+            lines.append(f"  left out: {path}: {reason}")
         return lines
 
     def check_space(self, free: int, output: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from data_prep.geometry import TileSpec
 from data_prep.images import SUFFIXES
 from data_prep.labels import compile_pattern
+from data_prep.picture import Choice
 from data_prep.split import parse_fractions
 from distkeras_grid.errors import ConfigurationError
 
@@ -54,6 +55,8 @@ class TilingSettings:
         ``auto`` keeps what all images have, and refuses a mixture.
     on_error : {"fail", "skip"}, default "fail"
         What an unreadable image does; skipped ones are listed in the report.
+    page, channel, z : optional
+        Which image to take from files that hold several; see `data_prep.picture.Choice`.
     glob : str, optional
         File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
@@ -86,6 +89,9 @@ class TilingSettings:
     quality: int = 90
     channels: str = "auto"
     on_error: str = "fail"
+    page: int | None = None
+    channel: str | None = None
+    z: str | None = None
     glob: str | None = None
     overwrite: bool = False
     update: bool = False
@@ -106,6 +112,7 @@ class TilingSettings:
         if self.prune and not self.update:
             raise ConfigurationError("prune is a part of update. Give both, or none.")
         parse_fractions(self.split)
+        Choice(self.page, self.channel, self.z)
         if self.labels.startswith("regex:"):
             compile_pattern(self.labels.removeprefix("regex:"), "label")
         if self.group is not None:
@@ -115,6 +122,11 @@ class TilingSettings:
     def fractions(self) -> dict[str, float]:
         """Shares by split."""
         return parse_fractions(self.split)
+
+    @property
+    def choice(self) -> Choice:
+        """Which image to take from files that hold several."""
+        return Choice(self.page, self.channel, self.z)
 
     @property
     def file_glob(self) -> str:

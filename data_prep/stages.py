@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.geometry import TileSpec, count_tiles
-from data_prep.images import as_channels, decode_image
+from data_prep.images import as_channels, read_image
+from data_prep.picture import Choice
 from data_prep.plan import Unit
 from data_prep.schema import SourceRow, encode, record_batch, spark_schema
 from data_prep.split import SPLITS
@@ -38,7 +39,7 @@ PAGE_BYTES = 4 << 20
 
 INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
-    "tile_bytes double, error string"
+    "tile_bytes double, error string, notes string"
 )
 UNITS = (
     "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
@@ -60,6 +61,7 @@ class Inspected:
     dtype: str
     tile_bytes: float
     error: str | None
+    notes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,15 @@ class Cutting:
     quality : int
     channels : int or None
         Convert to so many; None keeps what an image has.
+    choice : Choice
+        Which image to take from files that hold several.
     """
 
     spec: TileSpec
     encoding: str
     quality: int
     channels: int | None
+    choice: Choice
 
 
 def inspect_images(spark: SparkSession, images: DataFrame, cutting: Cutting) -> list[Inspected]:
@@ -120,7 +125,8 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
     sha256 = hashlib.sha256(content).hexdigest()
     spec = cutting.spec
     try:
-        pixels = decode_image(content, uri)
+        picture = read_image(content, uri, cutting.choice)
+        pixels = picture.pixels
         if cutting.channels is not None:
             pixels = as_channels(pixels, cutting.channels)
         height, width, channels = pixels.shape
@@ -139,7 +145,8 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
     dtype = pixels.dtype.name
-    return Inspected(uri, sha256, width, height, channels, dtype, tile_bytes, None)
+    notes = "; ".join(picture.notes) or None
+    return Inspected(uri, sha256, width, height, channels, dtype, tile_bytes, None, notes)
 
 
 def stored_bytes(tiles: list[Tile], cutting: Cutting) -> float:
@@ -205,7 +212,7 @@ def cut_image(row: dict[str, Any], field: Field, cutting: Cutting) -> Batches:
     content, uri = row["content"], row["path"]
     if hashlib.sha256(content).hexdigest() != row["sha256"]:
         raise ImageError(f"{uri} has changed since the job began. Run it again.")
-    pixels = as_channels(decode_image(content, uri), field.shape[2])
+    pixels = as_channels(read_image(content, uri, cutting.choice).pixels, field.shape[2])
     source = SourceRow(row["source"], row["sha256"], row["label"], row["label_name"], row["split"])
     for _, angles in group_by_base(row["angles"]):
         tiles = iter_tiles(pixels, cutting.spec, angles)

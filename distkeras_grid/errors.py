@@ -11,6 +11,7 @@
     │   ├── EmptyDataError                  no rows
     │   ├── SplitLeakError                  rows of more than one split, or a source in two splits
     │   └── ImageError                      an image that cannot be read or tiled
+    │       └── AmbiguousImageError         a file of several images, and none chosen
     ├── EnvironmentMismatchError            executors lack packages, or have other versions
     ├── ClusterError                        Spark cannot run what was asked
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
@@ -118,6 +119,10 @@ class SplitLeakError(DataError):
 
 class ImageError(DataError):
     """An image cannot be read or tiled."""
+
+
+class AmbiguousImageError(ImageError):
+    """A file holds several pages, channels or focal planes, and nothing says which to take."""
 
 
 class EnvironmentMismatchError(GridError):

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 # What a training task imports; the versions must be those of the driver, or weights would be
 # computed by other code than the one that evaluates them.
 TRAINING_PACKAGES = ("numpy", "keras", "tensorflow", "pyarrow")
-TILING_PACKAGES = ("numpy", "opencv-python-headless", "pillow", "pyarrow")
+TILING_PACKAGES = (
+    "numpy",
+    "opencv-python-headless",
+    "pillow",
+    "pyarrow",
+    "tifffile",
+    "imagecodecs",
+)
 # Builds of one package under several names; the first that is installed counts.
 ALIASES = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),

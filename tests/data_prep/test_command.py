@@ -28,7 +28,8 @@ def test_every_flag_arrives(called):
     flags = (
         "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode paper "
         "--interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 --group (?P<group>a) "
-        "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite"
+        "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite "
+        "--page 2 --channel DAPI --z max"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -50,6 +51,9 @@ def test_every_flag_arrives(called):
         "quality": 80,
         "channels": "1",
         "on_error": "skip",
+        "page": 2,
+        "channel": "DAPI",
+        "z": "max",
         "glob": "*.png",
         "overwrite": True,
         "update": False,

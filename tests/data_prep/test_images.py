@@ -1,12 +1,15 @@
+import struct
+import zlib
 from io import BytesIO
 
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
-from data_prep.images import as_channels, decode_image
-from distkeras_grid.errors import ImageError
+from data_prep.images import as_channels, decode_image, read_image
+from data_prep.picture import Choice
+from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 RNG = np.random.default_rng(3)
 GRAY = RNG.integers(0, 256, (20, 31), dtype=np.uint8)
@@ -60,13 +63,80 @@ def test_opaque_alpha_is_dropped_and_transparency_refused():
     opaque = np.dstack([COLOUR, np.full((20, 31), 255, np.uint8)])
     np.testing.assert_array_equal(decode_image(encode(opaque), "x"), COLOUR)
     opaque[3, 4, 3] = 254
-    with pytest.raises(ImageError, match=r"x\.png has transparent pixels \(alpha from 254"):
+    with pytest.raises(ImageError, match=r"x\.png.*alpha from 254"):
         decode_image(encode(opaque), "x.png")
     gray = Image.fromarray(GRAY).convert("LA")
     np.testing.assert_array_equal(decode_image(encode(gray), "x"), GRAY[..., None])
     deep = np.dstack([DEEP_COLOUR, np.full((20, 31), 65535, np.uint16)])
     png = cv2.imencode(".png", deep[..., [2, 1, 0, 3]])[1].tobytes()
     np.testing.assert_array_equal(decode_image(png, "x"), DEEP_COLOUR)
+
+
+def write_png(pixels, transparent):
+    """Write 16-bit PNG with a transparent colour, which neither Pillow nor OpenCV writes."""
+    height, width = pixels.shape[:2]
+    colour = 0 if pixels.ndim == 2 else 2
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    chunks = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0),
+        b"tRNS": np.asarray(transparent).astype(">u2").tobytes(),
+        b"IDAT": zlib.compress(rows),
+        b"IEND": b"",
+    }
+    written = b"\x89PNG\r\n\x1a\n"
+    for kind, content in chunks.items():
+        crc = struct.pack(">I", zlib.crc32(kind + content))
+        written += struct.pack(">I", len(content)) + kind + content + crc
+    return written
+
+
+@pytest.mark.parametrize("pixels", [DEEP, DEEP_COLOUR])
+def test_16_bit_png_with_a_transparent_colour(pixels):
+    unused = 40_000 + np.arange(1 if pixels.ndim == 2 else 3)
+    pixels = np.where(pixels == 40_000, 1, pixels).astype(np.uint16)
+    found = decode_image(write_png(pixels, unused), "x")
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, pixels.reshape(20, 31, -1))
+    with pytest.raises(ImageError, match=r"x\.png"):
+        decode_image(write_png(pixels, pixels[7, 9]), "x.png")
+
+
+def test_pictures_beside_the_first_are_refused():
+    frames = [Image.fromarray(GRAY), Image.fromarray(255 - GRAY)]
+    for format in ("PNG", "TIFF"):
+        several = encode(frames[0], format, save_all=True, append_images=frames[1:])
+        with pytest.raises(AmbiguousImageError, match="x holds 2"):
+            decode_image(several, "x")
+        second = read_image(several, "x", Choice(page=1)).pixels
+        np.testing.assert_array_equal(second[..., 0], 255 - GRAY)
+        with pytest.raises(ImageError, match="x has 2 pages"):
+            read_image(several, "x", Choice(page=2))
+
+
+def test_one_channel_of_a_colour_image():
+    for format in ("PNG", "TIFF"):
+        for text, number in (("green", 1), ("2", 2)):
+            found = read_image(encode(COLOUR, format), "x", Choice(channel=text)).pixels
+            np.testing.assert_array_equal(found, COLOUR[..., number : number + 1])
+        swapped = read_image(encode(COLOUR, format), "x", Choice(channel="blue,green,red")).pixels
+        np.testing.assert_array_equal(swapped, COLOUR[..., ::-1])
+        with pytest.raises(ImageError, match="channel 3"):
+            read_image(encode(COLOUR, format), "x", Choice(channel="3"))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("pixels", [GRAY, COLOUR])
+def test_tiff_is_upright_as_pillow_has_it(orientation, pixels):
+    exif = Image.Exif()
+    exif[274] = orientation
+    content = encode(pixels, "TIFF", exif=exif)
+    with Image.open(BytesIO(content)) as image:
+        upright = np.asarray(ImageOps.exif_transpose(image))
+    np.testing.assert_array_equal(decode_image(content, "x"), upright.reshape(found_shape(upright)))
+
+
+def found_shape(pixels):
+    return (*pixels.shape[:2], 1 if pixels.ndim == 2 else 3)
 
 
 def test_orientation_is_applied():

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, iter_tiles, tile_images
@@ -124,6 +125,26 @@ def test_jpeg_is_stored_as_pictures_with_paths(spark, settings):
     row = frame.select("image.*", "tile_id").first()
     assert row.path == f"{row.tile_id}.jpeg"
     assert decode_image(bytes(row.bytes), "tile").shape == (32, 32, 1)
+
+
+def test_planes_are_chosen_or_refused(spark, settings, folder):
+    stack = np.random.default_rng(2).integers(0, 65536, (3, 2, 80, 100), dtype=np.uint16)
+    for label in "ab":
+        for path in (folder / label).iterdir():
+            path.unlink()
+        for i in range(2):
+            pixels = stack // (i + 1 + (label == "b") * 2)
+            file = folder / label / f"{i}.tif"
+            tifffile.imwrite(file, pixels, imagej=True, metadata={"axes": "ZCYX"})
+    with pytest.raises(ImageError, match=r"--z"):
+        tile_images(settings, spark=spark)
+    chosen = replace(settings, z="max", channel="1")
+    manifest = tile_images(chosen, spark=spark)
+    assert (manifest["settings"]["z"], manifest["settings"]["channel"]) == ("max", "1")
+    row = spark.read.parquet(chosen.output).where("source = 'a/0.tif' and angle = 0").first()
+    pixels = np.frombuffer(row.image, "<u2").reshape(32, 32)
+    expected = stack[:, 1].max(axis=0)[row.y : row.y + 32, row.x : row.x + 32]
+    np.testing.assert_array_equal(pixels, expected)
 
 
 def test_identical_files_are_one_source(spark, settings, folder):

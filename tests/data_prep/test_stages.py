@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from data_prep import TileSpec
+from data_prep.picture import Choice
 from data_prep.plan import PlannedSource, Unit
 from data_prep.stages import Cutting, tile_frame
 from distkeras_grid.feeding.schema import Field
@@ -33,7 +34,7 @@ def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, tmp_pat
     steps = [(path, angle) for angle in SPEC.angles for path in paths]
     units = [Unit(planned(path), (angle,), i // 2) for i, (path, angle) in enumerate(steps)]
     images = spark.read.format("binaryFile").load(str(tmp_path))
-    cutting = Cutting(SPEC, "raw", 90, 1)
+    cutting = Cutting(SPEC, "raw", 90, 1, Choice())
     tiles = tile_frame(spark, images, units, Field("image", (16, 16, 1), classes=("a",)), cutting)
     rows = tiles.select(F.spark_partition_id().alias("at"), "source", "angle").collect()
     found = list(dict.fromkeys(map(tuple, rows)))

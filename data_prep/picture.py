@@ -1,0 +1,136 @@
+"""What is taken from a file with several images, and what one image of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import ConfigurationError, ImageError
+
+Pixels = NDArray[Any]
+
+PROJECTIONS = ("max", "mean")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which plane is taken from a file that holds several.
+
+    Parameters
+    ----------
+    page : int, optional
+        Number of the page, from 0. Times and separate images of a file count as pages, too.
+    channel : str, optional
+        Number of a channel from 0, its name, or three of either with commas, which become red,
+        green and blue.
+    z : str, optional
+        Number of a focal plane from 0, or ``max`` or ``mean``: all planes become one.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value cannot be used.
+
+    Examples
+    --------
+    >>> Choice(channel="DAPI", z="max").to_json()
+    {'page': None, 'channel': 'DAPI', 'z': 'max'}
+    """
+
+    page: int | None = None
+    channel: str | None = None
+    z: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.page is not None and self.page < 0:
+            raise ConfigurationError(f"page is a number from 0. Received: {self.page!r}.")
+        if self.z is not None and self.z not in PROJECTIONS and not self.z.isdecimal():
+            raise ConfigurationError(
+                f"z is a number from 0, {' or '.join(PROJECTIONS)}. Received: {self.z!r}."
+            )
+        if self.channel is not None and len(self.channels) not in (1, 3):
+            raise ConfigurationError(
+                "channel is one number or name, or three with commas: red, green, blue. "
+                f"Received: {self.channel!r}."
+            )
+
+    @property
+    def channels(self) -> list[str]:
+        """Numbers or names of the channels to take, as texts."""
+        return [part.strip() for part in (self.channel or "").split(",") if part.strip()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON types."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image, and what its file says about it.
+
+    Parameters
+    ----------
+    pixels : array [height, width] or [height, width, 3]
+        Upright; 0 is black.
+    bits : int, optional
+        Significant bits of a value, where the file states fewer than the type of `pixels` has.
+    pixel_size : pair of float, optional
+        Width and height of a pixel, micrometres.
+    notes : tuple of str
+        What was done to the values while they were read.
+    """
+
+    pixels: Pixels
+    bits: int | None = None
+    pixel_size: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def project(planes: Iterable[Pixels], how: str) -> Pixels:
+    """Make one plane of several; only two of them are in memory at a time.
+
+    Parameters
+    ----------
+    planes : iterable of array
+        All of one shape and one integer type.
+    how : {"max", "mean"}
+        The largest value, or the mean, rounded to whole numbers.
+
+    Examples
+    --------
+    >>> project([np.array([[1, 9]]), np.array([[4, 2]])], "max")
+    array([[4, 9]])
+    """
+    each = iter(planes)
+    first = next(each)
+    if how == "max":
+        highest = first
+        for plane in each:
+            highest = np.maximum(highest, plane)
+        return highest
+    total, count = first.astype(np.float64), 1
+    for plane in each:
+        total += plane
+        count += 1
+    return np.rint(total / count).astype(first.dtype)
+
+
+def without_alpha(pixels: Pixels, name: str) -> Pixels:
+    """Return the image without its last channel, which must be opaque.
+
+    Raises
+    ------
+    ImageError
+        If a pixel is transparent.
+    """
+    alpha = pixels[:, :, -1]
+    if alpha.min() != np.iinfo(alpha.dtype).max:
+        raise ImageError(
+            f"{name} has transparent pixels. Received: alpha from {alpha.min()}. Save it without "
+            "an alpha channel, on the background that it should have."
+        )
+    return pixels[:, :, :-1]

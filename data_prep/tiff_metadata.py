@@ -1,0 +1,178 @@
+"""What a TIFF file states about its images: channels, significant bits, size of a pixel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+import tifffile
+
+from distkeras_grid.errors import ConfigurationError
+
+# Micrometres in one of each unit, as the formats write it.
+MICROMETRES = {
+    "pm": 1e-6,
+    "å": 1e-4,
+    "angstrom": 1e-4,
+    "nm": 1e-3,
+    "um": 1.0,
+    "µm": 1.0,
+    "μm": 1.0,
+    "\\u00b5m": 1.0,
+    "micron": 1.0,
+    "microns": 1.0,
+    "micrometer": 1.0,
+    "mm": 1e3,
+    "cm": 1e4,
+    "m": 1e6,
+    "inch": 25_400.0,
+}
+RESOLUTION_UNITS = {2: "inch", 3: "cm"}
+# Dots per inch for screens and paper: programs write them where nobody measured anything.
+PRINT_RESOLUTIONS = (
+    *(0, 1, 72, 75, 90, 96, 100, 120, 144, 150, 180, 200, 240),
+    *(300, 350, 360, 400, 600, 720, 1200, 2400, 4800),
+)
+LENGTH = re.compile(r"\s*(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\D+?)\s*\Z")
+
+Size = tuple[float, float]
+
+
+def parse_length(text: str) -> float:
+    """Return a length such as ``0.5um`` in micrometres.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no length above 0.
+
+    Examples
+    --------
+    >>> parse_length("0.5um"), parse_length("200 nm")
+    (0.5, 0.2)
+    """
+    found = LENGTH.match(text)
+    unit = MICROMETRES.get(found["unit"].lower()) if found else None
+    try:
+        length = float(found["number"]) * unit if found and unit else 0.0
+    except ValueError:
+        length = 0.0
+    if not 0 < length < float("inf"):
+        raise ConfigurationError(
+            f"a pixel size is a length such as 0.5um, 200nm or 0.001mm. Received: {text!r}."
+        )
+    return length
+
+
+@dataclass(frozen=True)
+class Ome:
+    """What the OME-XML of a file says about one of its images.
+
+    Parameters
+    ----------
+    channels : tuple of str
+        Names of all channels; empty if one has none.
+    bits : int, optional
+        Significant bits.
+    pixel_size : pair of float, optional
+        Width and height of a pixel, micrometres.
+    """
+
+    channels: tuple[str, ...] = ()
+    bits: int | None = None
+    pixel_size: Size | None = None
+
+    @classmethod
+    def of(cls, tiff: tifffile.TiffFile, number: int) -> Ome:
+        """Read the part about image `number`; nothing if there is none, or if it is damaged."""
+        if not tiff.is_ome:
+            return cls()
+        try:
+            root = ElementTree.fromstring(tiff.ome_metadata or "")
+        except ElementTree.ParseError:
+            return cls()
+        found = root.findall("{*}Image/{*}Pixels")
+        if number >= len(found):
+            return cls()
+        pixels = found[number]
+        names = tuple(each.get("Name", "") for each in pixels.findall("{*}Channel"))
+        bits = pixels.get("SignificantBits", "")
+        sides = [
+            _micrometres(
+                pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit", "µm")
+            )
+            for axis in "XY"
+        ]
+        return cls(
+            names if all(names) else (), int(bits) if bits.isdecimal() else None, _size(sides)
+        )
+
+
+def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) -> Size | None:
+    """Return width and height of a pixel in micrometres, None if the file does not state them.
+
+    OME-XML, the tags of FEI and Zeiss electron microscopes and ImageJ's unit come before the
+    resolution tags, which often tell a printer's resolution; those are ignored.
+    """
+    if ome.pixel_size is not None:
+        return ome.pixel_size
+    if page.is_fei:
+        scan = (tiff.fei_metadata or {}).get("Scan", {})
+        sides = [_micrometres(scan.get(f"Pixel{name}"), "m") for name in ("Width", "Height")]
+        if (size := _size(sides)) is not None:
+            return size
+    if page.is_sem:
+        return _zeiss(tiff.sem_metadata or {})
+    if tiff.is_imagej:
+        return _per_unit(page, str((tiff.imagej_metadata or {}).get("unit", "")))
+    unit = page.tags.get("ResolutionUnit")
+    # Inches where the tag is absent, says the format.
+    name = RESOLUTION_UNITS.get(int(unit.value) if unit else 2, "")
+    return None if _is_for_print(page, name) else _per_unit(page, name)
+
+
+def _zeiss(metadata: Mapping[str, Any]) -> Size | None:
+    for name in ("ap_image_pixel_size", "ap_pixel_size"):
+        entry = metadata.get(name)
+        if isinstance(entry, tuple) and len(entry) == 3:
+            side = _micrometres(entry[1], str(entry[2]))
+            return _size([side, side])
+    return None
+
+
+def _per_unit(page: tifffile.TiffPage, unit: str) -> Size | None:
+    sides = []
+    for name in ("XResolution", "YResolution"):
+        density = _density(page, name)
+        sides.append(_micrometres(1 / density, unit) if density else None)
+    return _size(sides)
+
+
+def _density(page: tifffile.TiffPage, name: str) -> float:
+    """Return pixels by unit, 0 if they are not stated."""
+    tag = page.tags.get(name)
+    if tag is None:
+        return 0.0
+    over, under = tag.value
+    return float(over / under) if under else 0.0
+
+
+def _is_for_print(page: tifffile.TiffPage, unit: str) -> bool:
+    per_inch = _density(page, "XResolution") * (2.54 if unit == "cm" else 1.0)
+    return any(abs(per_inch - each) < 0.6 for each in PRINT_RESOLUTIONS)
+
+
+def _micrometres(value: object, unit: str) -> float | None:
+    try:
+        length = float(str(value)) * MICROMETRES[unit.strip().lower()]
+    except (ValueError, KeyError):
+        return None
+    return length if 0 < length < float("inf") else None
+
+
+def _size(sides: list[float | None]) -> Size | None:
+    width, height = sides
+    return None if width is None or height is None else (width, height)
