@@ -19,7 +19,13 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.weights import Section, sections_of_sizes, vector_size
+from distkeras_grid.weights import (
+    Section,
+    StateSection,
+    Variable,
+    sections_of_sizes,
+    vector_size,
+)
 
 #: What becomes of a worker's optimizer state from window to window.
 OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
@@ -138,7 +144,7 @@ class AlgorithmSpec(Value, frozen=True):
 
 
 class LayoutSpec(Value, frozen=True):
-    """The sections of the vector that travels, by their sizes, in their order.
+    """The sections that travel: those of the vector by their sizes, in their order, and the state.
 
     Parameters
     ----------
@@ -148,16 +154,21 @@ class LayoutSpec(Value, frozen=True):
         Scalars that training changes without a gradient; they are averaged.
     slots_size : int, default 0
         Scalars of the optimizers' state, where that is averaged too.
+    state : tuple of Variable, default ()
+        What workers share of an optimizer beside the vector, where they make the same steps.
     """
 
     trainable_size: int
     statistics_size: int = 0
     slots_size: int = 0
+    state: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
         _within("trainable_size", self.trainable_size, 1)
         _within("statistics_size", self.statistics_size, 0)
         _within("slots_size", self.slots_size, 0)
+        # Refuses types that cannot travel.
+        StateSection(self.state)
 
     @property
     def sections(self) -> tuple[Section, ...]:
@@ -168,6 +179,11 @@ class LayoutSpec(Value, frozen=True):
     def size(self) -> int:
         """Scalars in the vector."""
         return vector_size(self.sections)
+
+    @property
+    def state_section(self) -> StateSection:
+        """The section of the optimizer's state."""
+        return StateSection(self.state)
 
 
 class ScheduleSpec(Value, frozen=True):
@@ -306,7 +322,7 @@ class RunSpec(Value, frozen=True):
     algorithm : AlgorithmSpec
         How workers train, and how the server puts their results together.
     layout : LayoutSpec
-        The sections of the vector.
+        The sections that travel.
     schedule : ScheduleSpec
         Rows, workers, batches, windows, epochs.
     exchange : ExchangeSpec

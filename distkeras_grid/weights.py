@@ -330,7 +330,12 @@ class StateSection:
     Parameters
     ----------
     variables : tuple of Variable
-        In their order.
+        In their order; whole numbers, floats of NumPy's own types, or booleans.
+
+    Raises
+    ------
+    ConfigurationError
+        If a variable has another type.
 
     Examples
     --------
@@ -342,10 +347,50 @@ class StateSection:
 
     variables: tuple[Variable, ...] = ()
 
+    def __post_init__(self) -> None:
+        for variable in self.variables:
+            if _kind(variable.dtype) not in "biuf":
+                raise ConfigurationError(
+                    "A state holds numbers of NumPy's own types. Received: "
+                    f"{variable.path!r} of type {variable.dtype!r}."
+                )
+
     @property
     def nbytes(self) -> int:
         """Number of bytes."""
         return sum(variable.nbytes for variable in self.variables)
+
+    def is_like(self, other: StateSection) -> bool:
+        """Whether another section has the same shapes and types in the same order.
+
+        Names may differ: Keras numbers layers anew in each process.
+        """
+        return [(v.shape, v.dtype) for v in self.variables] == [
+            (v.shape, v.dtype) for v in other.variables
+        ]
+
+    def is_finite(self, data: NDArray[np.uint8]) -> bool:
+        """Whether no float in a buffer is NaN or infinite.
+
+        Parameters
+        ----------
+        data : ndarray
+            What `pack` returned, shape ``(nbytes,)``, ``uint8``.
+
+        Raises
+        ------
+        ConfigurationError
+            If the buffer has another size.
+
+        Examples
+        --------
+        >>> state = StateSection((Variable("iteration", (), "int64"), Variable("v", (2,))))
+        >>> data = state.pack([np.int64(-1), np.array([1, np.nan], np.float32)])
+        >>> state.is_finite(data)
+        False
+        """
+        floats = (array for array in self.unpack(data) if array.dtype.kind == "f")
+        return all(bool(np.isfinite(array).all()) for array in floats)
 
     def pack(self, arrays: Sequence[Any]) -> NDArray[np.uint8]:
         """Copy arrays into one new buffer.
@@ -406,26 +451,6 @@ class StateSection:
             yield slice(start, start + variable.nbytes)
             start += variable.nbytes
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the section as plain JSON values."""
-        return [_to_json(variable) for variable in self.variables]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> StateSection:
-        """Build the section that `to_json` described.
-
-        Raises
-        ------
-        ConfigurationError
-            If the values are no section.
-        """
-        try:
-            return cls(tuple(map(_from_json, data)))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigurationError(
-                f"A state is a list of variables with path, shape and dtype. Received: {data!r}."
-            ) from error
-
 
 def empty_vector(size: int) -> Vector:
     """Return a new flat vector of `size` scalars, ``float32``, with nothing written to it."""
@@ -440,6 +465,14 @@ def _in_order(
         sections.append(Section(name, start, start + size, variables))
         start += size
     return tuple(sections)
+
+
+def _kind(dtype: str) -> str:
+    """Return the kind of a NumPy type by its letter; "?" where there is no such type."""
+    try:
+        return np.dtype(dtype).kind
+    except TypeError:
+        return "?"
 
 
 def _size(variables: Iterable[Variable]) -> int:

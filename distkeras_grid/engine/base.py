@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.rows import Block
-from distkeras_grid.weights import Vector, WeightLayout
+from distkeras_grid.weights import StateSection, Vector, WeightLayout
 
 #: An engine's state by names of its own, for `Engine.restore`.
 State: TypeAlias = Mapping[str, NDArray[Any]]
@@ -52,6 +52,11 @@ class Engine(Protocol):
     """
 
     layout: WeightLayout
+
+    @property
+    def step_section(self) -> StateSection:
+        """What `step_state` holds: names, shapes and types."""
+        ...
 
     def weights(self) -> Vector:
         """Return a copy of the model's weights as a flat vector."""
@@ -92,7 +97,7 @@ class Engine(Protocol):
     def step_state(self) -> list[NDArray[Any]]:
         """Return copies of the state of the optimizer that makes the steps of `apply`.
 
-        Each array keeps its own type: counts are whole numbers.
+        One for each variable of `step_section`, in its own type: counts are whole numbers.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from distkeras_grid.engine.optimizers import making_steps
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.weights import Variable, WeightLayout
+from distkeras_grid.weights import StateSection, Variable, WeightLayout
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,30 @@ def weight_layout(model: Any, *, slots: bool = False) -> WeightLayout:
         _described(variables.statistics),
         _described(variables.slots),
     )
+
+
+def state_section(variables: Iterable[Any]) -> StateSection:
+    """Return the section that variables of an optimizer make, in their own types.
+
+    Parameters
+    ----------
+    variables : iterable of keras.Variable
+        In their order.
+    """
+    return StateSection(tuple(_variable(v, str(v.dtype)) for v in variables))
+
+
+def shared_section(model: Any) -> StateSection:
+    """Return the section of the optimizer's state that all workers share where they make the steps.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled; its optimizer is built.
+    """
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    return state_section(model.optimizer.variables)
 
 
 def normalizations(model: Any) -> list[Any]:
@@ -300,4 +324,8 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
 
 
 def _described(variables: tuple[Any, ...]) -> tuple[Variable, ...]:
-    return tuple(Variable(str(v.path), tuple(int(n) for n in v.shape)) for v in variables)
+    return tuple(_variable(v, "float32") for v in variables)
+
+
+def _variable(variable: Any, dtype: str) -> Variable:
+    return Variable(str(variable.path), tuple(int(n) for n in variable.shape), dtype)

@@ -24,6 +24,7 @@ from distkeras_grid.engine.keras_model import (
     get_flat_statistics,
     model_variables,
     normalizations,
+    state_section,
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import install
@@ -31,7 +32,7 @@ from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import ALIGNMENT, Block
 from distkeras_grid.rules import LocalSteps, OptimizerState
-from distkeras_grid.weights import Vector
+from distkeras_grid.weights import StateSection, Vector
 
 # Scale and offset of an input that the model sees as it is.
 AS_IT_IS = (1.0, 0.0)
@@ -181,9 +182,15 @@ class TensorFlowEngine:
         after = self._apply(_to_tensor(weights), _to_tensor(gradient))
         np.copyto(weights, np.asarray(memoryview(after)))
 
+    @property
+    def step_section(self) -> StateSection:
+        """What `step_state` holds; see `Engine`."""
+        return state_section(self._steps.state())
+
     def step_state(self) -> list[NDArray[Any]]:
         """Return copies of the state of the optimizer of `apply`; see `Engine`."""
-        return [variable.numpy() for variable in self._steps.state()]
+        # Keras tells a scalar as a NumPy number, which is no array.
+        return [np.array(variable.numpy()) for variable in self._steps.state()]
 
     def take_over(self, state: Sequence[NDArray[Any]]) -> None:
         """Go on with another worker's optimizer state; see `Engine`."""

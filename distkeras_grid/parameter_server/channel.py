@@ -1,21 +1,25 @@
 """Whole messages over a stream of bytes.
 
-Vectors go out from, and come in to, the caller's own memory. Every wait has an end: a message that
-has begun has a deadline for all of it, however slowly its bytes trickle.
+Sections go out from the caller's own memory, and vectors come in to it. Every wait has an end: a
+message that has begun has a deadline for all of it, however slowly its bytes trickle.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Message
+from distkeras_grid.parameter_server.messages import Content, Message
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.weights import Vector
 
-#: A message that has begun is complete after so long, and its vector's time on a slow line.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: A message that has begun is complete after so long, and its section's time on a slow line.
 STALL_SECONDS = 60.0
 #: Bytes a second of the slowest line on which a run makes sense: 16 workers on 2 Mbit/s.
 SLOWEST_LINE = 16 * 1024
@@ -42,8 +46,13 @@ class Channel:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def send(self, message: Message, vector: Vector | None = None) -> None:
-        """Send a message, and the vector it carries.
+    def send(
+        self,
+        message: Message,
+        vector: Vector | None = None,
+        state: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Send a message, and the section it carries.
 
         Parameters
         ----------
@@ -51,6 +60,8 @@ class Channel:
             Must be legal now.
         vector : ndarray, optional
             Contiguous, ``float32``.
+        state : ndarray, optional
+            Contiguous, ``uint8``; in place of a vector.
 
         Raises
         ------
@@ -59,10 +70,12 @@ class Channel:
         OSError
             If the peer is gone, or has not taken all of it in time.
         """
-        payload = memoryview(b"")
-        if vector is not None:
-            payload = self.connection.packed(type(message), vector)
-        parts = [memoryview(self.connection.send(message, len(payload))), payload]
+        payload, content = memoryview(b""), Content.NOTHING
+        if state is not None:
+            payload, content = state.data, Content.STATE
+        elif vector is not None:
+            payload, content = self.connection.packed(type(message), vector), Content.VECTOR
+        parts = [memoryview(self.connection.send(message, len(payload), content)), payload]
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
         while parts:
             sent = self._stream.send(parts, _left(deadline))
@@ -72,12 +85,12 @@ class Channel:
                 parts[0] = parts[0][sent:]
 
     def receive(self, seconds: float | None) -> Message | None:
-        """Receive a message; its vector lands in ``connection.vector``.
+        """Receive a message; its section lands in ``connection.vector`` or ``received_state``.
 
         Parameters
         ----------
         seconds : float or None
-            How long the whole message may take; a vector has the time of `SLOWEST_LINE` besides.
+            How long the whole message may take; a section has the time of `SLOWEST_LINE` besides.
             None waits for its first byte without end, and trusts TCP keepalive, and on the same
             host the kernel, to end the wait when the peer is gone.
 

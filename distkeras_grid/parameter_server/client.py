@@ -8,12 +8,13 @@ the next thing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from distkeras_grid.errors import (
     ConfigurationError,
     ParameterServerError,
+    RemoteProtocolError,
     ServerUnreachableError,
     StartTimeoutError,
 )
@@ -41,7 +42,7 @@ from distkeras_grid.parameter_server.messages import (
     Resume,
     Resumed,
     Start,
-    StatePart,
+    State,
     Step,
     Update,
     Waiting,
@@ -52,6 +53,10 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.weights import Vector, empty_vector
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
@@ -103,6 +108,7 @@ class WorkerClient:
         size: int,
         deadline: float,
         *,
+        state_size: int = 0,
         compression: WireName | None = None,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
@@ -123,6 +129,8 @@ class WorkerClient:
             Scalars in the vector.
         deadline : float
             Seconds allowed for all of it; a connection that is refused or breaks is tried again.
+        state_size : int, default 0
+            Bytes of the optimizer's state that the run's workers share.
         compression : str, optional
             How the vectors of the run's exchanges travel; None as they are.
 
@@ -145,6 +153,7 @@ class WorkerClient:
                 lambda: WorkerHello(run, seat, attempt, size, new_nonce()),
                 WorkerWelcome,
                 seconds,
+                state_size=state_size,
                 compression=compression,
             )
 
@@ -249,23 +258,51 @@ class WorkerClient:
 
         return self._again(ask)
 
-    def fetch_state(self, parts: int) -> list[Vector]:
-        """Fetch the optimizer state that `hand_over` told, as so many vectors."""
+    def fetch_state(self) -> NDArray[np.uint8]:
+        """Fetch the optimizer's state that this worker was promised at its start.
 
-        def ask(part: int) -> Vector:
-            found = empty_vector(self.vector.size)
-            self._conversation.channel.connection.vector = found
-            self._conversation.ask(FetchState(part), StatePart)
+        Returns
+        -------
+        ndarray
+            Shape ``(state_size,)``, ``uint8``: what another worker's `hand_over` told.
+
+        Raises
+        ------
+        RefusedError
+            If the server has promised none.
+        """
+
+        def ask() -> NDArray[np.uint8]:
+            self._conversation.ask(FetchState(), State)
+            found = self._conversation.channel.connection.received_state
+            if found is None:
+                raise RemoteProtocolError("The optimizer's state is due. Received: no state.")
             return found
 
-        return [self._again(lambda part=part: ask(part)) for part in range(1, parts + 1)]  # type: ignore[misc]
+        return self._again(ask)
 
-    def hand_over(self, version: int, parts: Sequence[Vector]) -> None:
-        """Tell the weights of a version, and the optimizer state, as vectors."""
+    def hand_over(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:
+        """Tell the weights and the optimizer's state of a version.
+
+        Parameters
+        ----------
+        version : int
+            Of both.
+        weights : ndarray
+            Shape ``(size,)``, ``float32``, contiguous.
+        state : ndarray
+            Shape ``(state_size,)``, ``uint8``; empty where the optimizer has none.
+
+        Raises
+        ------
+        RefusedError
+            If a number is not finite, or the server has not asked for them.
+        """
 
         def tell() -> None:
-            for number, part in enumerate(parts):
-                self._conversation.ask(HandOver(version, number, len(parts)), Done, part)
+            self._conversation.ask(HandOver(version), Done, weights)
+            if state.size:
+                self._conversation.ask(HandOver(version), Done, state=state)
 
         self._again(tell)
 

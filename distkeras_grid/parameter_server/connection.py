@@ -7,15 +7,19 @@ taken.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.compression import Wire, WireName, build_wire
 from distkeras_grid.parameter_server.messages import (
     PRE_AUTHENTICATION_LIMIT,
-    Carries,
     Center,
     Challenge,
     Command,
+    Content,
     Done,
     DriverHello,
     DriverWelcome,
@@ -36,7 +40,7 @@ from distkeras_grid.parameter_server.messages import (
     Resumed,
     Side,
     Start,
-    StatePart,
+    State,
     Step,
     Update,
     Waiting,
@@ -45,6 +49,9 @@ from distkeras_grid.parameter_server.messages import (
     WorkerWelcome,
 )
 from distkeras_grid.weights import Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: state -> the messages that are legal in it, and the state that each leads to. The messages of
 #: one state all have the same sender, so it is always clear whose turn it is.
@@ -65,7 +72,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
         Fail: "leaving",
     },
     "stepping": {Step: "running", Refused: "running", Goodbye: "closed"},
-    "taking over": {StatePart: "running", Refused: "running", Goodbye: "closed"},
+    "taking over": {State: "running", Refused: "running", Goodbye: "closed"},
     "handing over": {Done: "running", Refused: "running", Goodbye: "closed"},
     "exchanging": {
         Waiting: "exchanging",
@@ -99,6 +106,8 @@ class Connection:
         Which end this is.
     size : int
         Scalars in every vector of the run.
+    state_size : int, default 0
+        Bytes of the optimizer's state that workers share; 0 where they share none.
     compression : str, optional
         How the vectors of exchanges travel, one of `COMPRESSIONS`; None as they are.
 
@@ -109,8 +118,11 @@ class Connection:
     vector : ndarray or None
         Where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While it is
         None, messages with a vector are refused, so the peer costs no memory.
+    received_state : ndarray or None
+        The state that came with the last message: shape ``(state_size,)``, ``uint8``, fresh
+        memory; None if none came.
     frame_size, payload_size : int
-        Bytes of the last frame received, and of the vector in it.
+        Bytes of the last frame received, and of the section in it.
 
     Examples
     --------
@@ -124,12 +136,16 @@ class Connection:
     distkeras_grid.errors.LocalProtocolError: Poll cannot be sent now (driver challenge).
     """
 
-    def __init__(self, side: Side, size: int, *, compression: WireName | None = None) -> None:
+    def __init__(
+        self, side: Side, size: int, *, state_size: int = 0, compression: WireName | None = None
+    ) -> None:
         self.state = "hello"
         self.vector: Vector | None = None
+        self.received_state: NDArray[np.uint8] | None = None
         self.frame_size = self.payload_size = 0
         self._side = side
         self._size = size
+        self._state_size = state_size
         self._wire: Wire | None = build_wire(compression, size) if compression else None
         self._fixed = bytearray(frames.HEADER_SIZE)
         self._header: frames.FrameHeader | None = None
@@ -141,7 +157,7 @@ class Connection:
         wire = self._wire_of(kind)
         return wire.pack(vector) if wire else vector.data.cast("B")
 
-    def send(self, message: Message, payload: int = 0) -> bytes:
+    def send(self, message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
         """Encode a message and move on to the state that it leads to.
 
         Parameters
@@ -149,17 +165,19 @@ class Connection:
         message : Message
             What to send.
         payload : int, default 0
-            Bytes of the vector that the caller sends after the returned bytes.
+            Bytes of the section that the caller sends after the returned bytes.
+        content : Content, default Content.NOTHING
+            Which section that is.
 
         Returns
         -------
         bytes
-            The frame without its vector.
+            The frame without its section.
 
         Raises
         ------
         LocalProtocolError
-            If the message is not legal now, or not with this vector.
+            If the message is not legal now, or not with this section.
         """
         kind = type(message)
         after = TRANSITIONS[self.state].get(kind)
@@ -168,9 +186,11 @@ class Connection:
             after = "closed"
         if after is None or kind.sender is not self._side:
             raise LocalProtocolError(f"{kind.__name__} cannot be sent now ({self.state}).")
-        if not self._fits(kind, payload):
-            raise LocalProtocolError(f"{self._what_fits(kind)} bytes, {payload} were to be sent.")
-        data = frames.encode(message, payload)
+        if not self._fits(kind, content, payload):
+            raise LocalProtocolError(
+                f"{self._what_fits(kind)}. To be sent: {_named(content)} of {payload} bytes."
+            )
+        data = frames.encode(message, payload, content)
         self.state = after
         return data
 
@@ -189,7 +209,8 @@ class Connection:
         Returns
         -------
         Message or None
-            The message that they complete; its vector, if any, is in `vector`.
+            The message that they complete; its section, if any, is in `vector` or
+            `received_state`.
 
         Raises
         ------
@@ -223,7 +244,7 @@ class Connection:
 
     @property
     def announced(self) -> int:
-        """Bytes of the vector in the frame that is being received, 0 until that is known."""
+        """Bytes of the section in the frame that is being received, 0 until that is known."""
         return 0 if self._header is None else self._header.payload
 
     def may_send(self, kind: type[Message]) -> bool:
@@ -237,16 +258,25 @@ class Connection:
     def _wire_of(self, kind: type[Message]) -> Wire | None:
         return self._wire if kind in _COMPRESSED else None
 
-    def _fits(self, kind: type[Message], payload: int) -> bool:
-        if payload == 0 or kind.carries is Carries.NOTHING:
-            return payload == 0 and kind.carries is not Carries.VECTOR
+    def _fits(self, kind: type[Message], content: Content, payload: int) -> bool:
+        if content not in kind.carries:
+            return False
+        if content is Content.NOTHING:
+            return payload == 0
+        if content is Content.STATE:
+            return payload == self._state_size > 0
         wire = self._wire_of(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
 
     def _what_fits(self, kind: type[Message]) -> str:
         wire = self._wire_of(kind)
-        lengths = wire.lengths if wire else f"{4 * self._size}"
-        return f"{kind.__name__} carries {kind.carries.value} of {lengths}"
+        lengths = {
+            Content.NOTHING: "0",
+            Content.VECTOR: wire.lengths if wire else f"{4 * self._size}",
+            Content.STATE: f"{self._state_size}",
+        }
+        legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
+        return f"{kind.__name__} carries {', or '.join(legal)}"
 
     def _advance(self) -> Message | None:
         """Take the part of a frame that is complete, and expect the next one."""
@@ -256,7 +286,12 @@ class Connection:
             return None
         if self._message is None:
             self._message = frames.decode_message(self._header, self._target)
-            if self._header.payload and self.vector is not None:
+            self.received_state = None
+            if self._header.content is Content.STATE:
+                self.received_state = np.empty(self._state_size, np.uint8)
+                self._expect(self.received_state.data)
+                return None
+            if self._header.content is Content.VECTOR and self.vector is not None:
                 wire, payload = self._wire_of(self._header.message), self._header.payload
                 self._expect(
                     wire.place(payload, self.vector) if wire else self.vector.data.cast("B")
@@ -273,11 +308,12 @@ class Connection:
             raise RemoteProtocolError(
                 f"{name} may have {PRE_AUTHENTICATION_LIMIT} bytes, {header.length} are announced."
             )
-        if not self._fits(header.message, header.payload):
+        if not self._fits(header.message, header.content, header.payload):
             raise RemoteProtocolError(
-                f"{self._what_fits(header.message)} bytes, {header.payload} are announced."
+                f"{self._what_fits(header.message)}. Announced: {_named(header.content)} of "
+                f"{header.payload} bytes."
             )
-        if header.payload and self.vector is None:
+        if header.content is Content.VECTOR and self.vector is None:
             raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
         return header
 
@@ -285,9 +321,13 @@ class Connection:
         self.payload_size = header.payload
         self.frame_size = frames.HEADER_SIZE + header.length + header.payload
         wire = self._wire_of(header.message)
-        if header.payload and self.vector is not None and wire:
+        if header.content is Content.VECTOR and self.vector is not None and wire:
             wire.unpack(self.vector)
         self.state = TRANSITIONS[self.state][header.message]
         self._header = self._message = None
         self._expect(memoryview(self._fixed))
         return message
+
+
+def _named(content: Content) -> str:
+    return content.name.lower()

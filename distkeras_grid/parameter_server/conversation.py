@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from distkeras_grid.errors import (
     AuthenticationError,
@@ -34,9 +34,20 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
 from distkeras_grid.weights import Vector
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _Answer = TypeVar("_Answer", bound=Message)
 #: Seconds beyond a deadline of `ask_until` in which the server must say that it lives.
 _GRACE_SECONDS = 10.0
+
+
+class _Forms(NamedTuple):
+    """In which form sections travel."""
+
+    state_size: int
+    compression: WireName | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,7 @@ class Conversation:
         welcome: type[Message],
         seconds: float,
         *,
+        state_size: int = 0,
         compression: WireName | None = None,
     ) -> Self:
         """Connect, prove the key, have it proven, and be welcomed; one try on each route.
@@ -71,6 +83,8 @@ class Conversation:
             The server's last word on it.
         seconds : float
             Allowed for all of it.
+        state_size : int, default 0
+            Bytes of the optimizer's state that workers share.
         compression : str, optional
             How the vectors of the run's exchanges travel.
 
@@ -84,15 +98,16 @@ class Conversation:
             What else the server says.
         """
         until = time.monotonic() + seconds
+        forms = _Forms(state_size, compression)
         *others, last = routes(address)
         for route in others:
             # Who listens at such a path may be a stranger, and may be silent.
             half = time.monotonic() + (until - time.monotonic()) / 2
             try:
-                return cls._open_by(route, address, key, hello(), welcome, half, compression)
+                return cls._open_by(route, address, key, hello(), welcome, half, forms)
             except (AuthenticationError, RemoteProtocolError, ServerUnreachableError):
                 continue
-        return cls._open_by(last, address, key, hello(), welcome, until, compression)
+        return cls._open_by(last, address, key, hello(), welcome, until, forms)
 
     @classmethod
     def _open_by(
@@ -103,13 +118,15 @@ class Conversation:
         hello: WorkerHello | DriverHello,
         welcome: type[Message],
         until: float,
-        compression: WireName | None,
+        forms: _Forms,
     ) -> Self:
         try:
             stream = route.connect(max(0.001, until - time.monotonic()))
         except OSError as error:
             raise unreachable(address, error) from error
-        connection = Connection(Side.CLIENT, hello.size, compression=compression)
+        connection = Connection(
+            Side.CLIENT, hello.size, state_size=forms.state_size, compression=forms.compression
+        )
         session = cls(Channel(stream, connection), address)
         try:
             challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
@@ -127,12 +144,13 @@ class Conversation:
         expected: type[_Answer],
         vector: Vector | None = None,
         seconds: float = STALL_SECONDS,
+        state: NDArray[np.uint8] | None = None,
     ) -> _Answer:
-        """Send a message and return the answer.
+        """Send a message with its section, a vector or a state, and return the answer.
 
         `seconds` is for the whole answer, or the whole word that it is still to come.
         """
-        self._send(message, vector)
+        self._send(message, vector, state)
         while True:
             answer = self._receive(seconds)
             if isinstance(answer, expected):
@@ -156,9 +174,14 @@ class Conversation:
             if isinstance(answer, Waiting) and time.monotonic() > deadline:
                 return answer
 
-    def _send(self, message: Message, vector: Vector | None) -> None:
+    def _send(
+        self,
+        message: Message,
+        vector: Vector | None,
+        state: NDArray[np.uint8] | None = None,
+    ) -> None:
         try:
-            self.channel.send(message, vector)
+            self.channel.send(message, vector, state)
         except OSError as error:
             # The server may have said why before it closed; then that is raised instead.
             self._receive(1.0)

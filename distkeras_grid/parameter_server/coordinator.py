@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
-from distkeras_grid.errors import FencedError
-from distkeras_grid.parameter_server.messages import HandOver, Message, WindowCommit
+from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.parameter_server.messages import Message
 from distkeras_grid.parameter_server.mind import (
     DRIVER,
     Action,
@@ -25,11 +26,15 @@ from distkeras_grid.parameter_server.mind import (
     Send,
     ServerMind,
     Tick,
+    received,
 )
 from distkeras_grid.parameter_server.state import Session
-from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class _Mailbox:
@@ -60,6 +65,7 @@ class Coordinator:
 
     def __init__(self, spec: RunSpec, center: Vector) -> None:
         self._mind = ServerMind(spec, center)
+        self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
         self._mailboxes: dict[Session, _Mailbox] = {}
         # One clock for deadlines and history: Unix time that never goes back.
@@ -78,13 +84,18 @@ class Coordinator:
         with self._lock:
             first, *rest = self._mind.handle(Join(seat, attempt), self._now())
             if not isinstance(first, Seat):
-                raise FencedError(f"Worker {seat} was not let in. Received: attempt {attempt}.")
+                raise _no_answer(f"attempt {attempt} of worker {seat} to join")
             self._mailboxes[first.session] = _Mailbox()
             self._deliver(rest)
             return first.session
 
     def post(
-        self, session: Session, message: Message, vector: Vector | None = None, bytes_up: int = 0
+        self,
+        session: Session,
+        message: Message,
+        vector: Vector | None = None,
+        bytes_up: int = 0,
+        state: NDArray[np.uint8] | None = None,
     ) -> None:
         """Hand a worker's message to the mind; the answer comes to `wait`.
 
@@ -98,6 +109,8 @@ class Coordinator:
             The connection's buffer, which may become the answer's.
         bytes_up : int, default 0
             Bytes of the frame.
+        state : ndarray, optional
+            The optimizer's state that came with it.
 
         Raises
         ------
@@ -106,11 +119,8 @@ class Coordinator:
         ParameterServerError
             If the conversation ends.
         """
-        size = None
-        if vector is not None and isinstance(message, WindowCommit | HandOver):
-            # Outside the lock: it reads the whole vector.
-            size = size_of(vector)
-        self._handle(Received(session, message, vector, bytes_up, size))
+        # Outside the lock: it reads the whole section.
+        self._handle(received(self._state_section, session, message, vector, bytes_up, state))
 
     def wait(self, session: Session, seconds: float) -> Send | None:
         """Return what is to be sent to a worker; None if there is nothing in so many seconds.
@@ -152,7 +162,7 @@ class Coordinator:
             first, *rest = self._mind.handle(Received(DRIVER, message), self._now())
             self._deliver(rest)
         if not isinstance(first, Send):
-            raise FencedError(f"The driver gets no answer. Received: {message!r}.")
+            raise _no_answer(f"the driver's {message!r}")
         return first
 
     def _handle(self, event: Event) -> None:
@@ -166,3 +176,10 @@ class Coordinator:
 
     def _now(self) -> float:
         return self._epoch + time.monotonic()
+
+
+def _no_answer(question: str) -> ParameterServerError:
+    """Return the error for what the mind always answers."""
+    return ParameterServerError(
+        f"The parameter server has no answer, which is a defect in it. Received: {question}."
+    )

@@ -3,11 +3,11 @@
 A frame is a fixed binary header, the message's fields as MessagePack, and the raw payload::
 
     magic    4 bytes   b"DKGP"
-    version  uint8     2
+    version  uint8     3
     type     uint8     position in messages.MESSAGES
-    zero     uint16
+    content  uint16    which section the payload is: messages.Content
     length   uint32    bytes of MessagePack
-    payload  uint64    bytes of the vector: float32, little-endian, C order
+    payload  uint64    bytes of the section: little-endian, C order
 
 All integers are little-endian. MessagePack and not JSON, because a metric may be NaN. Nothing here
 is pickled, and a length is compared with its limit before anything of that length is allocated.
@@ -23,12 +23,13 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
-from distkeras_grid.parameter_server.messages import MESSAGES, Message
+from distkeras_grid.parameter_server.messages import MESSAGES, Content, Message
 
 MAGIC = b"DKGP"
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
+_CONTENTS = {content.value for content in Content}
 _NUMBERS = {message: number for number, message in enumerate(MESSAGES)}
 
 
@@ -52,23 +53,28 @@ class FrameHeader:
     message : type
         Class of the message.
     length, payload : int
-        Bytes of MessagePack and of the vector.
+        Bytes of MessagePack and of the section.
+    content : Content
+        Which section it is.
     """
 
     message: type[Message]
     length: int
     payload: int
+    content: Content
 
 
-def encode(message: Message, payload: int = 0) -> bytes:
-    """Return all of a frame but its vector.
+def encode(message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
+    """Return all of a frame but its section.
 
     Parameters
     ----------
     message : Message
         What to send.
     payload : int, default 0
-        Bytes of the vector that follows.
+        Bytes of the section that follows.
+    content : Content, default Content.NOTHING
+        Which section that is.
 
     Raises
     ------
@@ -79,7 +85,7 @@ def encode(message: Message, payload: int = 0) -> bytes:
     --------
     >>> from distkeras_grid.parameter_server.messages import Finish
     >>> encode(Finish()).hex()
-    '444b4750020b000001000000000000000000000080'
+    '444b4750030b000001000000000000000000000080'
     """
     body = fields_of(message)
     if len(body) > message.limit:
@@ -87,7 +93,8 @@ def encode(message: Message, payload: int = 0) -> bytes:
             f"{type(message).__name__} may have {message.limit} bytes, it has {len(body)}:"
             " shorten its texts or report fewer metrics."
         )
-    header = _HEADER.pack(MAGIC, VERSION, _NUMBERS[type(message)], 0, len(body), payload)
+    number = _NUMBERS[type(message)]
+    header = _HEADER.pack(MAGIC, VERSION, number, content.value, len(body), payload)
     return header + body
 
 
@@ -106,7 +113,7 @@ def fields_of(message: Message) -> bytes:
 
 
 def encoded_size(message: Message, payload: int = 0) -> int:
-    """Return the bytes of a whole frame, its vector included."""
+    """Return the bytes of a whole frame, its section included."""
     return len(encode(message, payload)) + payload
 
 
@@ -123,8 +130,8 @@ def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
     RemoteProtocolError
         If this is no frame of ours.
     """
-    magic, version, number, zero, length, payload = _HEADER.unpack(data)
-    if magic != MAGIC or zero != 0:
+    magic, version, number, content, length, payload = _HEADER.unpack(data)
+    if magic != MAGIC:
         raise RemoteProtocolError(
             f"The other side does not speak this protocol: its first bytes are {magic!r}."
         )
@@ -140,7 +147,9 @@ def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
         raise RemoteProtocolError(
             f"{message.__name__} may have {message.limit} bytes, {length} are announced."
         )
-    return FrameHeader(message, length, payload)
+    if content not in _CONTENTS:
+        raise RemoteProtocolError(f"There is no section of number {content}.")
+    return FrameHeader(message, length, payload, Content(content))
 
 
 def decode_message(header: FrameHeader, body: bytes | bytearray | memoryview) -> Message:

@@ -3,7 +3,8 @@
 One connection is one conversation: the client asks, the server answers, and neither speaks out of
 turn (`distkeras_grid.parameter_server.connection` has the table). A message is a frozen struct
 whose fields travel as MessagePack; missing and unknown fields, other types and values out of range
-are refused when it is read. Some carry a vector besides, which travels as it lies in memory.
+are refused when it is read. Some carry a section besides (the weights' vector, or the optimizer's
+state), whose bytes travel as they lie in memory.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Name of a metric or of an exception.
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
-#: Vectors by which weights and optimizer state are handed over: models of one weight have many.
-MOST_PARTS = 64
 #: Longest text of a failure, characters.
 LONGEST_FAILURE = 4000
 #: By name; NaN and infinity are legal, for a metric may have no value.
@@ -45,19 +44,30 @@ class Side(Enum):
     SERVER = "server"
 
 
-class Carries(Enum):
-    """Which vector follows a message."""
+class Content(Enum):
+    """What follows a message; the value is its number in the frame's header.
 
-    NOTHING = "nothing"
-    VECTOR = "vector"
-    MAYBE = "vector or nothing"
+    Attributes
+    ----------
+    NOTHING
+        The message is all.
+    VECTOR
+        The flat vector of a run, ``float32``: trainable, statistics, slots.
+    STATE
+        What workers share of an optimizer beside the vector, in its variables' own types; a
+        `distkeras_grid.weights.StateSection`.
+    """
+
+    NOTHING = 0
+    VECTOR = 1
+    STATE = 2
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What all messages share: fields travel as MessagePack, with types and ranges checked."""
 
     sender: ClassVar[Side]
-    carries: ClassVar[Carries] = Carries.NOTHING
+    carries: ClassVar[tuple[Content, ...]] = (Content.NOTHING,)
     limit: ClassVar[int] = HEADER_LIMIT
 
 
@@ -136,16 +146,17 @@ class Start(Message, frozen=True):
 
     `next_sequence` and `samples_folded` tell a later attempt what of this seat is in the center.
     Where workers make the steps, the center is of `version` and the steps up to `newest` are to be
-    made; the optimizer's state of `version` comes in `state_parts` vectors.
+    made; `has_state` says whether the server has the optimizer's state of `version`, which is as
+    the run began otherwise.
     """
 
     sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[Carries] = Carries.VECTOR
+    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     next_sequence: Count
     samples_folded: Count
     version: Count
     newest: Count
-    state_parts: Count
+    has_state: bool
     learning_rate: float | None
     stop: bool
 
@@ -200,7 +211,7 @@ class WindowCommit(Message, frozen=True):
     """
 
     sender: ClassVar[Side] = Side.CLIENT
-    carries: ClassVar[Carries] = Carries.VECTOR
+    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     sequence: Count
     version: Count
     epoch: Count
@@ -233,7 +244,7 @@ class Exchanged(Message, frozen=True):
     """
 
     sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[Carries] = Carries.MAYBE
+    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.NOTHING)
     version: Count
     staleness: Count
     stop: bool
@@ -253,32 +264,29 @@ class Step(Message, frozen=True):
     """The mean gradient of a round follows, for an optimizer of this learning rate."""
 
     sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[Carries] = Carries.VECTOR
+    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     learning_rate: float | None
 
 
 class HandOver(Message, frozen=True):
-    """The worker tells weights (part 0) and optimizer state of a version, one vector a part."""
+    """The worker tells a section of a version: first the weights, then the optimizer's state."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    carries: ClassVar[Carries] = Carries.VECTOR
+    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.STATE)
     version: Count
-    part: Count
-    parts: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTS)]
 
 
 class FetchState(Message, frozen=True):
-    """The worker asks for a part of the optimizer state, from 1."""
+    """The worker asks for the optimizer's state that it was promised at its start."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    part: Count
 
 
-class StatePart(Message, frozen=True):
-    """That part follows."""
+class State(Message, frozen=True):
+    """The optimizer's state follows."""
 
     sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[Carries] = Carries.VECTOR
+    carries: ClassVar[tuple[Content, ...]] = (Content.STATE,)
 
 
 class Finish(Message, frozen=True):
@@ -364,7 +372,7 @@ class Center(Message, frozen=True):
     """The center follows."""
 
     sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[Carries] = Carries.VECTOR
+    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     version: Count
 
 
@@ -410,7 +418,7 @@ MESSAGES: tuple[type[Message], ...] = (
     Step,
     HandOver,
     FetchState,
-    StatePart,
+    State,
     Resume,
     Resumed,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -46,7 +46,7 @@ from distkeras_grid.parameter_server.messages import (
     Poll,
     Ready,
     Resume,
-    StatePart,
+    State,
     Step,
     WindowCommit,
 )
@@ -56,7 +56,10 @@ from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule, rule_of
 from distkeras_grid.rules.magnitudes import Size, size_of
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.weights import Vector
+from distkeras_grid.weights import StateSection, Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: The driver, as a sender and as an addressee; it has no seat.
 DRIVER = Session(seat=-1, attempt=0, number=0)
@@ -92,8 +95,11 @@ class Received:
     bytes_up : int, default 0
         Bytes of the frame.
     size : Size, optional
-        How large the numbers are of a vector that came with it; whoever holds the lock shall not
-        have to look.
+        How large the numbers are of what came with it; whoever holds the lock shall not have to
+        look.
+    state : ndarray, optional
+        The optimizer's state that came with the message, in place of a vector; the mind's from now
+        on.
     """
 
     sender: Session
@@ -101,11 +107,46 @@ class Received:
     vector: Vector | None = None
     bytes_up: int = 0
     size: Size | None = None
+    state: NDArray[np.uint8] | None = None
 
     @property
     def finite(self) -> bool:
-        """Whether all numbers of the vector are finite."""
+        """Whether all numbers of what came with it are finite."""
         return self.size is not Size.NOT_FINITE
+
+
+def received(
+    section: StateSection,
+    sender: Session,
+    message: Message,
+    vector: Vector | None = None,
+    bytes_up: int = 0,
+    state: NDArray[np.uint8] | None = None,
+) -> Received:
+    """Return the event of a message, with a look at the numbers that came with it.
+
+    Parameters
+    ----------
+    section : StateSection
+        What the optimizer's state holds.
+    sender, message, vector, bytes_up, state
+        As in `Received`.
+
+    Raises
+    ------
+    RefusedError
+        If the state has another size.
+    """
+    size = None
+    if state is not None:
+        if state.shape != (section.nbytes,):
+            raise RefusedError(
+                f"The optimizer's state has {section.nbytes} bytes. Received: {state.size}."
+            )
+        size = Size.LARGE if section.is_finite(state) else Size.NOT_FINITE
+    elif vector is not None and isinstance(message, WindowCommit | HandOver):
+        size = size_of(vector)
+    return Received(sender, message, vector, bytes_up, size, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +184,16 @@ class Send:
     vector : ndarray, optional
         What travels with it; unchanged until the addressee sends the next message.
     size : int, default 0
-        Bytes by which the vector travels.
+        Bytes by which the section travels.
+    state : ndarray, optional
+        The optimizer's state that travels with it, in place of a vector.
     """
 
     to: Session
     message: Message
     vector: Vector | None = None
     size: int = 0
+    state: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +241,9 @@ class ServerMind:
         self.center = Center(self._rule, center, spec.layout.sections, spec.workers)
         self.books = ServerState(spec)
         self._snapshots = Snapshots(spec.snapshots_per_epoch)
-        self._replay = Replay() if self._rule.traits.steps_on_workers else None
+        self._replay: Replay | None = None
+        if self._rule.traits.steps_on_workers:
+            self._replay = Replay(spec.layout.state_section.nbytes)
         self._gate: list[_Waiting] = []
         self._round: dict[int, _Waiting] = {}
         self._round_opened: float | None = None
@@ -293,8 +339,8 @@ class ServerMind:
             start = self.books.start(entry.session)
             if self._replay is not None:
                 self._replay.leave(seat)
-                version, parts = self._replay.begin(seat)
-                start = replace(start, version=version, state_parts=parts)
+                version, has_state = self._replay.begin(seat)
+                start = replace(start, version=version, has_state=has_state)
             actions.append(Send(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
@@ -466,28 +512,33 @@ class ServerMind:
 
     def _fetch_state(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         self.books.check(event.sender)
-        part = _said(event, FetchState).part
-        found = self._replaying().promised(event.sender.seat, part)
-        return [Send(event.sender, StatePart(), found, found.nbytes)]
+        found = self._replaying().promised(event.sender.seat)
+        return [Send(event.sender, State(), size=found.nbytes, state=found)]
 
     def _hand_over(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
-        session, message = event.sender, _said(event, HandOver)
+        session, version = event.sender, _said(event, HandOver).version
         self.books.check(session)
         replay = self._replaying()
-        if message.version > self.books.version or (message.part == 0 and not event.finite):
-            raise RefusedError(
-                f"Worker {session.seat} hands over weights that must be finite and of version "
-                f"{self.books.version} at most. Received: version {message.version}, "
-                f"{'finite' if event.finite else 'not finite'}."
-            )
-        weights = replay.receive(
-            session.seat, message.version, message.part, message.parts, _vector(event)
-        )
+        self._check_told(event, version)
+        if event.state is not None:
+            weights = replay.receive_state(session.seat, version, event.state)
+        else:
+            weights = replay.receive_weights(session.seat, version, _vector(event))
         if weights is not None:
             self.center.replace(weights)
-            self._snapshots.arrive(message.version, self.center.vector)
+            self._snapshots.arrive(version, self.center.vector)
             replay.forget(self.books.version)
         return [Send(session, Done())]
+
+    def _check_told(self, event: Received, version: int) -> None:
+        """Refuse what a worker tells of weights and state where it cannot be."""
+        seat = event.sender.seat
+        if version > self.books.version or not event.finite:
+            raise RefusedError(
+                f"Worker {seat} hands over weights and optimizer state that must be finite and of "
+                f"version {self.books.version} at most. Received: version {version}, "
+                f"{'finite' if event.finite else 'not finite'}."
+            )
 
     def _replaying(self) -> Replay:
         if self._replay is None:
@@ -549,7 +600,8 @@ class ServerMind:
         )
         mind._snapshots = Snapshots.from_state(spec.snapshots_per_epoch, state["snapshots"])
         if state["replay"] is not None:
-            mind._replay = Replay.from_state(state["replay"])
+            size = spec.layout.state_section.nbytes
+            mind._replay = Replay.from_state(state["replay"], size)
         mind._gate = [_restored(entry) for entry in state["gate"]]
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}

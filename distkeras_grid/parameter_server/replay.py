@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
 
@@ -19,8 +22,6 @@ KEPT_STEPS = 16
 #: Steps that are kept at most. A worker that is further behind, such as one that hangs while a
 #: quorum goes on without it, begins again from the newest weights.
 MOST_STEPS = 2 * KEPT_STEPS
-#: Vectors that weights and optimizer state may have; with Adam these are 4.
-MOST_PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +43,44 @@ class KeptStep:
 class Replay:
     """Weights and optimizer state of one version, and the steps since.
 
+    Parameters
+    ----------
+    state_size : int, default 0
+        Bytes of the optimizer's state.
+
     Attributes
     ----------
     version : int
         Version of the state.
-    parts : list of ndarray
-        The optimizer state, part by part; empty: as the run began. A newer state is a new list, so
-        who holds the old one may read it to its end.
+    state : ndarray or None
+        The optimizer's state, shape ``(state_size,)``, ``uint8``; None: as the run began. A newer
+        state is a new array, so who holds the old one may read it to its end.
     at : dict of int to int
         Version that each seat is at, as far as the server knows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state_size: int = 0) -> None:
         self.version = 0
-        self.parts: list[Vector] = []
+        self.state: NDArray[np.uint8] | None = None
         self.at: dict[int, int] = {}
+        self._state_size = state_size
         self._steps: dict[int, KeptStep] = {}
-        self._arriving: dict[int, list[Vector]] = {}
-        # The optimizer state that each seat was promised at its start.
-        self._promised: dict[int, list[Vector]] = {}
+        # Of each seat, the weights whose state is due, and their version.
+        self._arriving: dict[int, tuple[int, Vector]] = {}
+        # The optimizer's state that each seat was promised at its start.
+        self._promised: dict[int, NDArray[np.uint8]] = {}
 
     def add(self, version: int, step: KeptStep) -> None:
         """Keep the step that leads from a version to the next."""
         self._steps[version] = step
 
-    def begin(self, seat: int) -> tuple[int, int]:
-        """Let a seat start from the state; return its version and the number of its parts."""
+    def begin(self, seat: int) -> tuple[int, bool]:
+        """Let a seat start; return the version, and whether there is a state to fetch."""
         self.at[seat] = self.version
-        self._promised[seat] = self.parts
-        return self.version, len(self.parts)
+        if self.state is None:
+            return self.version, False
+        self._promised[seat] = self.state
+        return self.version, True
 
     def step(self, seat: int, version: int) -> KeptStep:
         """Return the step that follows the version of a seat.
@@ -90,54 +100,69 @@ class Replay:
         self.at[seat] = version
         return self._steps[version]
 
-    def promised(self, seat: int, part: int) -> Vector:
-        """Return a part, from 1, of the optimizer state that a seat started with.
+    def promised(self, seat: int) -> NDArray[np.uint8]:
+        """Return the optimizer's state that a seat started with.
 
         Raises
         ------
         RefusedError
-            If there is no such part.
+            If it was promised none.
         """
-        parts = self._promised.get(seat, [])
-        if not 1 <= part <= len(parts):
+        if seat not in self._promised:
             raise RefusedError(
-                f"The optimizer state has the parts 1 to {len(parts)}. Received: part {part}."
+                f"Worker {seat} was promised no optimizer state at its start, or has gone on since."
+                " Received: a request for it."
             )
-        return parts[part - 1]
+        return self._promised[seat]
 
-    def receive(
-        self, seat: int, version: int, part: int, parts: int, vector: Vector
-    ) -> Vector | None:
-        """Take a part of a seat's state; return the weights if it is complete and newer.
+    def receive_weights(self, seat: int, version: int, weights: Vector) -> Vector | None:
+        """Take a seat's weights; return them where no state is to follow and they are newer.
 
         Parameters
         ----------
         seat, version : int
             Whose, and of which version.
-        part, parts : int
-            Which part, from 0, of how many; they come in order, the weights first.
-        vector : ndarray
+        weights : ndarray
             Copied.
+        """
+        if version <= self.version:
+            self._arriving.pop(seat, None)
+            return None
+        kept = weights.copy()
+        if self._state_size:
+            self._arriving[seat] = version, kept
+            return None
+        self.version = version
+        return kept
+
+    def receive_state(self, seat: int, version: int, state: NDArray[np.uint8]) -> Vector | None:
+        """Take the state that follows a seat's weights; return these if both are newer.
+
+        Parameters
+        ----------
+        seat, version : int
+            Whose, and of which version.
+        state : ndarray
+            Shape ``(state_size,)``, ``uint8``; kept.
 
         Raises
         ------
         RefusedError
-            If the part is not the one that is due.
+            If it has another size, or the weights of this version have not come before.
         """
-        arriving = [] if part == 0 else self._arriving.pop(seat, [])
-        if not part == len(arriving) < parts <= MOST_PARTS:
+        if state.shape != (self._state_size,):
             raise RefusedError(
-                f"Part {len(arriving)} of the state of worker {seat} is due, of {MOST_PARTS} at "
-                f"most. Received: part {part} of {parts}."
+                f"The optimizer's state has {self._state_size} bytes. Received: {state.size}."
             )
-        arriving.append(vector.copy())
-        if len(arriving) < parts:
-            self._arriving[seat] = arriving
-            return None
+        of_weights, weights = self._arriving.pop(seat, (None, None))
         if version <= self.version:
             return None
-        self.version = version
-        weights, *self.parts = arriving
+        if weights is None or of_weights != version:
+            raise RefusedError(
+                f"The weights of version {version} of worker {seat} are due before its optimizer's "
+                "state. Received: the state."
+            )
+        self.version, self.state = version, state
         return weights
 
     def lose(self, seat: int) -> None:
@@ -163,47 +188,46 @@ class Replay:
             del self._steps[version]
 
     @property
-    def vectors(self) -> int:
-        """Vectors that are kept."""
-        arriving = sum(map(len, self._arriving.values()))
-        promised = {id(part) for parts in self._promised.values() for part in parts}
-        promised |= {id(part) for part in self.parts}
-        return len(self._steps) + arriving + len(promised)
+    def nbytes(self) -> int:
+        """Bytes of all vectors and states that are kept."""
+        vectors = [step.gradient.nbytes for step in self._steps.values()]
+        vectors += [weights.nbytes for _, weights in self._arriving.values()]
+        states = {id(state) for state in self._promised.values()}
+        if self.state is not None:
+            states.add(id(self.state))
+        return sum(vectors) + len(states) * self._state_size
 
     def to_state(self) -> dict[str, Any]:
         """Return what changes, as a plain tree."""
         return {
             "version": self.version,
-            "parts": [part.copy() for part in self.parts],
-            "at": _named(self.at),
+            "state": None if self.state is None else self.state.copy(),
+            "at": {str(seat): version for seat, version in self.at.items()},
             "steps": {
                 str(version): {"gradient": step.gradient.copy(), "rate": step.learning_rate}
                 for version, step in self._steps.items()
             },
-            "arriving": _named(self._arriving),
-            "promised": _named(self._promised),
+            "arriving": {
+                str(seat): {"version": version, "weights": weights.copy()}
+                for seat, (version, weights) in self._arriving.items()
+            },
+            "promised": {str(seat): state.copy() for seat, state in self._promised.items()},
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
+    def from_state(cls, state: Mapping[str, Any], state_size: int = 0) -> Self:
         """Build the replay that `to_state` described."""
-        replay = cls()
-        replay.version, replay.parts = state["version"], [part.copy() for part in state["parts"]]
+        replay = cls(state_size)
+        replay.version = state["version"]
+        replay.state = None if state["state"] is None else state["state"].copy()
         replay.at = {int(seat): version for seat, version in state["at"].items()}
         replay._steps = {
             int(version): KeptStep(step["gradient"].copy(), step["rate"])
             for version, step in state["steps"].items()
         }
-        replay._arriving, replay._promised = (
-            {int(seat): [part.copy() for part in parts] for seat, parts in state[kept].items()}
-            for kept in ("arriving", "promised")
-        )
+        replay._arriving = {
+            int(seat): (told["version"], told["weights"].copy())
+            for seat, told in state["arriving"].items()
+        }
+        replay._promised = {int(seat): kept.copy() for seat, kept in state["promised"].items()}
         return replay
-
-
-def _named(by_seat: Mapping[int, Any]) -> dict[str, Any]:
-    """Return a mapping with texts as keys and copies of its lists of vectors."""
-    return {
-        str(seat): [part.copy() for part in value] if isinstance(value, list) else value
-        for seat, value in by_seat.items()
-    }

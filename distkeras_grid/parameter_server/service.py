@@ -140,8 +140,12 @@ class Service:
 
     def _serve(self, stream: Stream) -> None:
         try:
+            spec = self._settings.spec
             connection = Connection(
-                Side.SERVER, self._settings.size, compression=self._settings.compression
+                Side.SERVER,
+                spec.size,
+                state_size=spec.layout.state_section.nbytes,
+                compression=spec.compression,
             )
             with Channel(stream, connection) as channel:
                 self._converse(channel)
@@ -214,7 +218,7 @@ class Service:
                     continue
                 if answer is None:
                     return
-                channel.send(answer.message, answer.vector)
+                channel.send(answer.message, answer.vector, answer.state)
         finally:
             self._coordinator.lose(session)
 
@@ -224,7 +228,13 @@ class Service:
         While the answer has to wait for others, each side hears that the other lives.
         """
         connection = channel.connection
-        self._coordinator.post(session, message, connection.vector, connection.frame_size)
+        self._coordinator.post(
+            session,
+            message,
+            connection.vector,
+            connection.frame_size,
+            connection.received_state,
+        )
         told = time.monotonic()
         while (answer := self._coordinator.wait(session, LOOK_SECONDS)) is None:
             if channel.peer_is_gone():

@@ -221,7 +221,7 @@ class ServerState:
             samples_folded=seat.samples_folded,
             version=self.version,
             newest=self.version,
-            state_parts=0,
+            has_state=False,
             learning_rate=self.learning_rate,
             stop=self.stop,
         )

@@ -13,7 +13,7 @@ from distkeras_grid.rows import Block
 
 if TYPE_CHECKING:
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.weights import Vector
+    from distkeras_grid.weights import StateSection, Vector
 
 
 class _SharedEngine:
@@ -63,6 +63,11 @@ class KerasLearner:
     def apply(self, gradient: Vector, weights: Vector) -> None:
         """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
         self._engine().apply(gradient, weights)
+
+    @property
+    def step_section(self) -> StateSection:
+        """What `step_state` holds."""
+        return self._shared.engine.step_section
 
     def step_state(self) -> list[NDArray[Any]]:
         """Return the state of the optimizer of `apply`."""

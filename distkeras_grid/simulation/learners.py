@@ -12,7 +12,7 @@ from distkeras_grid.engine.base import Engine, State, WindowResult
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
-from distkeras_grid.weights import Variable, Vector, WeightLayout
+from distkeras_grid.weights import StateSection, Variable, Vector, WeightLayout
 
 #: What a simulated worker trains with.
 Learner = Engine
@@ -139,6 +139,11 @@ class QuadraticLearner:
     def apply(self, gradient: Vector, weights: Vector) -> None:
         """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
         self.step(gradient, weights)
+
+    @property
+    def step_section(self) -> StateSection:
+        """What `step_state` holds: the velocity."""
+        return StateSection((Variable("velocity", self._start.shape, self._start.dtype.name),))
 
     def step_state(self) -> list[NDArray[Any]]:
         """Return the velocity."""

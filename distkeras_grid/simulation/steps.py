@@ -48,7 +48,7 @@ class RoundSteps:
         gradient, weights = np.array(step.vector), mind.center.vector.copy()
         self._sizes.append(self._wire.send(gradient))
         self._stepper.step(gradient, weights)
-        mind.handle(Received(closing.to, HandOver(version, 0, 1), weights), now)
+        mind.handle(Received(closing.to, HandOver(version), weights), now)
 
     def bytes_of(self, since: int, version: int) -> int:
         """Return the bytes of the steps after version `since`, up to `version`."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.engine.keras_model import shared_section
 from distkeras_grid.rules import compression_spec, spec_of
 from distkeras_grid.spec import (
     AlgorithmSpec,
@@ -93,6 +94,9 @@ def run_spec(
             trainable_size=checked.layout.trainable_size,
             statistics_size=checked.layout.statistics_size,
             slots_size=checked.layout.slots_size,
+            state=shared_section(checked.model).variables
+            if checked.rule.traits.steps_on_workers
+            else (),
         ),
         schedule=ScheduleSpec(
             rows=checked.rows,

@@ -19,8 +19,7 @@ from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.rows import Block, aligned
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import obey
-from distkeras_grid.worker.state_parts import pack
+from distkeras_grid.worker.orders import obey, shared_state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,10 +98,10 @@ def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Ev
                 return minds.Replied(client.exchange(commit, payload, reply))
             case minds.FetchStep(version, out):
                 return minds.StepFetched(client.fetch_step(version, out))
-            case minds.FetchState(parts):
-                return minds.StateFetched(client.fetch_state(parts))
+            case minds.FetchState():
+                return minds.StateFetched(client.fetch_state())
             case minds.HandOver(version, weights):
-                client.hand_over(version, [weights, *pack(engine.step_state(), weights.size)])
+                client.hand_over(version, weights, shared_state(engine, version))
                 return minds.HandedOver()
             case minds.Rejoin():
                 return minds.Started(client.rejoin(), client.vector)

@@ -24,6 +24,8 @@ from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
 from distkeras_grid.rules.magnitudes import is_finite
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.weights import Vector, WeightLayout
 
@@ -86,9 +88,15 @@ class StepFetched:
 
 @dataclass(frozen=True, slots=True)
 class StateFetched:
-    """Another worker's optimizer state has come, as `FetchState` asked."""
+    """Another worker's optimizer state has come, as `FetchState` asked.
 
-    state: Any = field(repr=False)
+    Parameters
+    ----------
+    state : ndarray
+        Shape ``(nbytes,)``, ``uint8``; what it holds is said by the engine's ``step_section``.
+    """
+
+    state: NDArray[np.uint8] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +132,9 @@ class BeginAfter:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """The engine shall take over this optimizer state."""
+    """The engine shall take over this optimizer state, of which `StateFetched` has told."""
 
-    state: Any = field(repr=False)
+    state: NDArray[np.uint8] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +174,6 @@ class FetchStep:
 @dataclass(frozen=True, slots=True)
 class FetchState:
     """The server shall tell the optimizer state: asks for `StateFetched` or `Refused`."""
-
-    parts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,9 +346,11 @@ class WorkerMind:
         if not self._makes_steps:
             orders.append(BeginAfter(self._batches_done(start)))
             return orders + self._next_window()
-        if start.state_parts:
+        # What was asked before is asked again, if it is still wanted.
+        self.hands_over = False
+        if start.has_state:
             self.phase = "state"
-            return [*orders, FetchState(start.state_parts)]
+            return [*orders, FetchState()]
         self.rejoins_for = None
         return orders + self._catch_up()
 

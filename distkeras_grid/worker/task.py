@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import (
+    ConfigurationError,
     FencedError,
     GridError,
     RemoteProtocolError,
@@ -119,6 +120,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
         attempt,
         spec.size,
         deadline,
+        state_size=spec.layout.state_section.nbytes,
         compression=spec.compression,
     )
     clock = time.perf_counter()
@@ -164,6 +166,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     prepare_worker_process(spec)
     imported = time.perf_counter()
     engine = build_engine(plan, client.seat)
+    _check_state(engine, spec)
     window_seconds = _warm_up(plan, engine, spool, client.seat)
     compiled = time.perf_counter()
     start = client.ready(spool.rows, spec.limits.start_timeout, window_seconds)
@@ -177,6 +180,17 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
         "import_seconds": imported - clock,
         "compile_seconds": compiled - imported,
     }
+
+
+def _check_state(engine: ModelEngine, spec: RunSpec) -> None:
+    """Refuse an optimizer whose state is laid out otherwise than the run says."""
+    found, told = engine.step_section, spec.layout.state_section
+    if not found.is_like(told):
+        raise ConfigurationError(
+            f"The run's optimizer state has {len(told.variables)} variables of {told.nbytes} bytes."
+            f" Received: an optimizer with {len(found.variables)} of {found.nbytes} bytes. Install "
+            "the same version of Keras on driver and executors."
+        )
 
 
 def seat_mind(plan: WorkerPlan, layout: WeightLayout, rows: int, seat: int) -> WorkerMind:

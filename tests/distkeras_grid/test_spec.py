@@ -24,6 +24,7 @@ from distkeras_grid.spec import (
     RunSpec,
     ScheduleSpec,
 )
+from distkeras_grid.weights import Variable
 
 
 def make_spec(**changes) -> RunSpec:
@@ -50,7 +51,12 @@ def everything() -> RunSpec:
             jit=False,
             compile={"optimizer": "sgd", "loss": None},
         ),
-        layout=LayoutSpec(trainable_size=8, statistics_size=2, slots_size=3),
+        layout=LayoutSpec(
+            trainable_size=8,
+            statistics_size=2,
+            slots_size=3,
+            state=(Variable("iteration", (), "int64"), Variable("velocity", (8,))),
+        ),
         schedule=ScheduleSpec(
             rows=100,
             workers=4,
@@ -163,6 +169,9 @@ def test_values_out_of_range_are_refused(section, change):
         ("exchange", {"compression": {"name": "zip"}}),
         ("data", {"class_weight": {"first": 1.0}}),
         ("data", {"labels": "label"}),
+        ("layout", {"state": [{"path": "a", "shape": [1.5]}]}),
+        ("layout", {"state": [{"path": "a"}]}),
+        ("layout", {"state": [{"path": "a", "shape": [1], "dtype": "object"}]}),
     ],
 )
 def test_values_of_another_type_are_refused(section, change):

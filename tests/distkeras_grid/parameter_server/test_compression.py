@@ -15,7 +15,14 @@ from distkeras_grid.parameter_server.compression import (
     wire_of,
 )
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Exchanged, Side, Start, Step, WindowCommit
+from distkeras_grid.parameter_server.messages import (
+    Content,
+    Exchanged,
+    Side,
+    Start,
+    Step,
+    WindowCommit,
+)
 from distkeras_grid.rules import DeepGradientCompression
 
 SIZE = 1000
@@ -33,7 +40,7 @@ def pair(state, client=True, server=True):
 
 def sent(sender, message):
     payload = sender.packed(type(message), VECTOR)
-    return sender.send(message, len(payload)) + bytes(payload)
+    return sender.send(message, len(payload), Content.VECTOR) + bytes(payload)
 
 
 @pytest.mark.parametrize("message", [COMMIT, Exchanged(1, 0, False, None)])
@@ -49,7 +56,7 @@ def test_exchanges_take_half_the_bytes_and_lose_at_most_2_to_the_minus_8(message
 
 def test_what_a_worker_starts_from_keeps_its_digits():
     client, server = pair("starting")
-    data = sent(server, Start(0, 0, 0, 0, 0, None, False))
+    data = sent(server, Start(0, 0, 0, 0, False, None, False))
     client.receive(data)
     np.testing.assert_array_equal(client.vector, VECTOR)
 
@@ -70,14 +77,14 @@ def test_numbers_that_fit_come_through_exactly_and_others_to_the_nearest():
 @pytest.mark.parametrize(("client", "server"), [(True, False), (False, True)])
 def test_ends_that_disagree_find_out_before_any_number_is_read(client, server):
     client, server = pair("running", client, server)
-    with pytest.raises(RemoteProtocolError, match=r"bytes, .* are announced"):
+    with pytest.raises(RemoteProtocolError, match=r"Announced: vector of "):
         server.receive(sent(client, COMMIT))
 
 
 def test_a_vector_of_the_other_form_is_not_sent():
     client, _ = pair("running")
     with pytest.raises(LocalProtocolError, match=f"vector of {2 * SIZE} bytes"):
-        client.send(COMMIT, VECTOR.nbytes)
+        client.send(COMMIT, VECTOR.nbytes, Content.VECTOR)
 
 
 def sparse_ends(state):
@@ -97,7 +104,7 @@ def test_few_numbers_travel_as_pairs(message, numbers):
     vector[SIZE - numbers :] = VECTOR[SIZE - numbers :]
     payload = sender.packed(type(message), vector)
     assert len(payload) == sparse_bytes(vector) == 8 * max(1, numbers)
-    data = sender.send(message, len(payload)) + bytes(payload)
+    data = sender.send(message, len(payload), Content.VECTOR) + bytes(payload)
     assert receiver.receive(data) == [message]
     assert (receiver.payload_size, receiver.frame_size) == (len(payload), len(data))
     np.testing.assert_array_equal(receiver.vector, vector)
@@ -107,7 +114,7 @@ def test_a_vector_that_would_not_be_shorter_travels_as_it_is():
     client, server = sparse_ends("running")
     payload = client.packed(WindowCommit, VECTOR)
     assert len(payload) == sparse_bytes(VECTOR) == VECTOR.nbytes
-    server.receive(client.send(COMMIT, len(payload)) + bytes(payload))
+    server.receive(client.send(COMMIT, len(payload), Content.VECTOR) + bytes(payload))
     np.testing.assert_array_equal(server.vector, VECTOR)
 
 
@@ -116,14 +123,14 @@ def test_places_that_no_vector_has_are_refused(places):
     client, server = sparse_ends("running")
     payload = np.array([*places, *places], np.uint32).tobytes()
     with pytest.raises(RemoteProtocolError, match="names places in order, below 1000"):
-        server.receive(client.send(COMMIT, len(payload)) + payload)
+        server.receive(client.send(COMMIT, len(payload), Content.VECTOR) + payload)
 
 
 @pytest.mark.parametrize("length", [0, 4, 12, 4 * SIZE - 4, 4 * SIZE + 8])
 def test_lengths_that_no_vector_has_are_not_sent(length):
     client, _ = sparse_ends("running")
-    with pytest.raises(LocalProtocolError, match=f"4000, or pairs of 8 in fewer, bytes, {length} "):
-        client.send(COMMIT, length)
+    with pytest.raises(LocalProtocolError, match=f"4000, or pairs of 8.*: vector of {length} "):
+        client.send(COMMIT, length, Content.VECTOR)
 
 
 def test_changes_lead_from_what_is_known_to_what_is_so_bit_for_bit():

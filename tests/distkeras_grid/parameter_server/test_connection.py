@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
-from distkeras_grid.parameter_server.messages import MESSAGES, Carries, Side
+from distkeras_grid.parameter_server.messages import MESSAGES, Content, Side
 from distkeras_grid.records import EpochEnded
 
 SIZE = 3
 VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
+#: An optimizer's state: a count of 64 bits, and a velocity.
+STATE = np.frombuffer(np.int64(7).tobytes() + VECTOR.tobytes(), np.uint8)
 
 
 def examples():
@@ -31,7 +33,7 @@ def examples():
         messages.DriverWelcome(),
         messages.Ready(10, 0.25),
         messages.Waiting(1, 2),
-        messages.Start(0, 0, 0, 0, 0, None, False),
+        messages.Start(0, 0, 0, 0, False, None, False),
         messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
         messages.Exchanged(1, 0, False, 0.01),
         messages.Finish(),
@@ -48,9 +50,9 @@ def examples():
         messages.Goodbye("FencedError", "no"),
         messages.FetchStep(3),
         messages.Step(0.01),
-        messages.HandOver(4, 0, 3),
-        messages.FetchState(1),
-        messages.StatePart(),
+        messages.HandOver(4),
+        messages.FetchState(),
+        messages.State(),
         messages.Resume(),
         messages.Resumed(3, 7, False, None),
     ]
@@ -61,17 +63,18 @@ def examples():
 def ends(kind):
     """A sender and a receiver in a state in which a message is legal."""
     state = next(state for state, legal in TRANSITIONS.items() if kind in legal)
-    pair = [Connection(side, SIZE) for side in (Side.CLIENT, Side.SERVER)]
+    pair = [Connection(side, SIZE, state_size=STATE.nbytes) for side in (Side.CLIENT, Side.SERVER)]
     for end in pair:
         end.state = state
         end.vector = np.zeros(SIZE, np.float32)
     return pair if kind.sender is Side.CLIENT else pair[::-1]
 
 
-def encoded(sender, message):
-    if message.carries is Carries.NOTHING:
-        return sender.send(message)
-    return sender.send(message, VECTOR.nbytes) + VECTOR.tobytes()
+def encoded(sender, message, content=None):
+    """Return a frame with the first, or the given, of the sections that its message may carry."""
+    content = content or message.carries[0]
+    section = {Content.VECTOR: VECTOR.tobytes(), Content.STATE: STATE.tobytes()}.get(content, b"")
+    return sender.send(message, len(section), content) + section
 
 
 @pytest.mark.parametrize("message", examples())
@@ -81,7 +84,7 @@ def test_whole(message):
     assert receiver.receive(data) == [message]
     assert receiver.state == sender.state
     assert receiver.frame_size == len(data)
-    if message.carries is not Carries.NOTHING:
+    if Content.VECTOR in message.carries:
         np.testing.assert_array_equal(receiver.vector, VECTOR)
 
 
@@ -144,31 +147,45 @@ def test_the_messages_of_a_state_have_one_sender():
         assert len({message.sender for message in legal}) <= 1
 
 
-def header(magic=b"DKGP", version=2, number=0, zero=0, length=2, payload=0):
-    return struct.pack("<4sBBHIQ", magic, version, number, zero, length, payload)
+def header(
+    magic=b"DKGP", version=frames.VERSION, number=0, content=Content.NOTHING, length=2, payload=0
+):
+    content = getattr(content, "value", content)
+    return struct.pack("<4sBBHIQ", magic, version, number, content, length, payload)
 
 
-COMMIT = MESSAGES.index(messages.WindowCommit)
+COMMIT, HAND_OVER = map(MESSAGES.index, (messages.WindowCommit, messages.HandOver))
+
+
+def told(number, content, payload, **changes):
+    return header(number=number, content=content, payload=payload, **changes)
 
 
 @pytest.mark.parametrize(
     ("state", "data", "match"),
     [
         ("hello", header(magic=b"GET "), "does not speak"),
-        ("hello", header(version=1), "version 1, this side 2"),
+        ("hello", header(version=1), "version 1, this side 3"),
         ("hello", header(number=200), "no message of type 200"),
         ("hello", header(length=2**32 - 1), "4294967295 are announced"),
         ("hello", header(length=1005), "1005 are announced"),
-        ("hello", header(payload=2**64 - 1), "18446744073709551615 are announced"),
-        ("hello", header(number=COMMIT, payload=4 * SIZE), "may not come now"),
-        ("running", header(number=COMMIT, payload=0), "0 are announced"),
-        ("running", header(number=COMMIT, payload=4 * SIZE + 4), "16 are announced"),
-        ("running", header(number=COMMIT, payload=8 * SIZE), "24 are announced"),
-        ("running", header(number=COMMIT, length=2**16 + 1, payload=4 * SIZE), "65537 are"),
+        ("hello", header(payload=2**64 - 1), "nothing of 18446744073709551615 bytes"),
+        ("hello", header(content=3), "no section of number 3"),
+        ("hello", told(COMMIT, Content.VECTOR, 4 * SIZE), "may not come now"),
+        ("running", told(COMMIT, Content.VECTOR, 0), "vector of 0 bytes"),
+        ("running", told(COMMIT, Content.NOTHING, 4 * SIZE), "nothing of 12 bytes"),
+        ("running", told(COMMIT, Content.STATE, 4 * SIZE), "state of 12 bytes"),
+        ("running", told(COMMIT, Content.VECTOR, 4 * SIZE + 4), "vector of 16 bytes"),
+        ("running", told(COMMIT, Content.VECTOR, 8 * SIZE), "vector of 24 bytes"),
+        ("running", told(COMMIT, Content.VECTOR, 4 * SIZE, length=2**16 + 1), "65537 are"),
+        ("running", told(HAND_OVER, Content.NOTHING, 0), "nothing of 0 bytes"),
+        ("running", told(HAND_OVER, Content.STATE, 4 * SIZE), "state of 12 bytes"),
+        ("running", told(HAND_OVER, Content.STATE, 2**62), "state of 4611686018427387904"),
+        ("running", told(HAND_OVER, Content.VECTOR, STATE.nbytes), "vector of 20 bytes"),
     ],
 )
 def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match):
-    connection = Connection(Side.SERVER, SIZE)
+    connection = Connection(Side.SERVER, SIZE, state_size=STATE.nbytes)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
     tracemalloc.start()
@@ -192,7 +209,7 @@ def test_a_vector_that_nobody_waits_for_is_refused():
     connection = Connection(Side.SERVER, SIZE)
     connection.state = "running"
     with pytest.raises(RemoteProtocolError, match="nobody waits for"):
-        connection.receive(header(number=COMMIT, payload=4 * SIZE))
+        connection.receive(told(COMMIT, Content.VECTOR, 4 * SIZE))
 
 
 COMMITTED = {
@@ -212,7 +229,7 @@ COMMITTED = {
 def read(kind, fields):
     """What a receiver of such fields does."""
     body = fields if isinstance(fields, bytes) else msgspec.msgpack.encode(fields)
-    return frames.decode_message(frames.FrameHeader(kind, len(body), 0), body)
+    return frames.decode_message(frames.FrameHeader(kind, len(body), 0, Content.NOTHING), body)
 
 
 @pytest.mark.parametrize(
@@ -268,12 +285,10 @@ def test_a_commit_out_of_range_is_refused(wrong):
         read(messages.WindowCommit, COMMITTED | wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"parts": 2**40}, {"parts": 0}, {"part": -1}, {"version": 2**60}]
-)
-def test_a_state_of_endless_parts_is_refused(wrong):
-    told = {"version": 1, "part": 0, "parts": 3}
-    assert read(messages.HandOver, told).parts == 3
+@pytest.mark.parametrize("wrong", [{"version": 2**60}, {"version": -1}, {"parts": 2**40}])
+def test_a_hand_over_out_of_range_is_refused(wrong):
+    told = {"version": 1}
+    assert read(messages.HandOver, told).version == 1
     with pytest.raises(RemoteProtocolError):
         read(messages.HandOver, told | wrong)
 
@@ -323,7 +338,7 @@ def test_any_pieces_give_the_same_messages(pieces):
         end.state = "running"
         end.vector = np.zeros(SIZE, np.float32)
     commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25)
-    data = client.send(commit, VECTOR.nbytes) + VECTOR.tobytes()
+    data = client.send(commit, VECTOR.nbytes, Content.VECTOR) + VECTOR.tobytes()
     got = []
     while data:
         piece = pieces.pop(0) if pieces else len(data)
@@ -344,5 +359,5 @@ def test_a_vector_of_another_size_is_not_sent():
     connection = Connection(Side.CLIENT, SIZE)
     connection.state = "running"
     commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
-    with pytest.raises(LocalProtocolError, match="12 bytes, 8 were to be sent"):
-        connection.send(commit, 8)
+    with pytest.raises(LocalProtocolError, match="To be sent: vector of 8 bytes"):
+        connection.send(commit, 8, Content.VECTOR)

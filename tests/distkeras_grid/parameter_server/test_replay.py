@@ -16,83 +16,133 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.mind import DRIVER, Join, Lost, Received, ServerMind
+from distkeras_grid.parameter_server.mind import (
+    DRIVER,
+    Join,
+    Lost,
+    Received,
+    ServerMind,
+    received,
+)
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, MOST_STEPS, KeptStep, Replay
 from distkeras_grid.records import EpochEnded
-from distkeras_grid.rules.magnitudes import size_of
+from distkeras_grid.weights import StateSection, Variable
 from tests.specs import make_spec
 
 SIZE, ROWS, EPOCHS = 3, 4, 2
+
+
+#: A count, and a velocity.
+STATE = StateSection((Variable("iteration", (), "int64"), Variable("velocity", (SIZE,))))
 
 
 def vector(value=0.0):
     return np.full(SIZE, value, np.float32)
 
 
-def test_a_state_comes_in_parts_and_the_newest_stays():
-    replay = Replay()
-    assert replay.receive(0, 5, 0, 2, vector(1)) is None
-    assert replay.receive(1, 4, 0, 2, vector(3)) is None
-    np.testing.assert_array_equal(replay.receive(0, 5, 1, 2, vector(2)), vector(1))
+def state(value=0.0, count=7):
+    return STATE.pack([np.int64(count), vector(value)])
+
+
+def told(replay, seat, version, weights, velocity):
+    """Tell both sections; return the weights if the center is to take them over."""
+    assert replay.receive_weights(seat, version, vector(weights)) is None
+    return replay.receive_state(seat, version, state(velocity))
+
+
+def new_replay():
+    return Replay(STATE.nbytes)
+
+
+def test_a_state_follows_its_weights_and_the_newest_stays():
+    replay = new_replay()
+    assert replay.receive_weights(0, 5, vector(1)) is None
+    assert replay.receive_weights(1, 4, vector(3)) is None
+    np.testing.assert_array_equal(replay.receive_state(0, 5, state(2)), vector(1))
     assert replay.version == 5
-    np.testing.assert_array_equal(replay.parts, [vector(2)])
-    assert replay.receive(1, 4, 1, 2, vector(4)) is None, "an older one is forgotten"
-    np.testing.assert_array_equal(replay.parts, [vector(2)])
+    np.testing.assert_array_equal(replay.state, state(2))
+    assert replay.receive_state(1, 4, state(4)) is None, "an older one is forgotten"
+    np.testing.assert_array_equal(replay.state, state(2))
 
 
-def test_a_state_that_begins_again_replaces_what_had_come():
+def test_weights_that_come_again_replace_what_had_come():
+    replay = new_replay()
+    replay.receive_weights(0, 5, vector(1))
+    np.testing.assert_array_equal(told(replay, 0, 6, 7, 2), vector(7))
+
+
+def test_an_optimizer_without_a_state_hands_over_its_weights_alone():
     replay = Replay()
-    replay.receive(0, 5, 0, 2, vector(1))
-    replay.receive(0, 6, 0, 2, vector(7))
-    np.testing.assert_array_equal(replay.receive(0, 6, 1, 2, vector(2)), vector(7))
+    np.testing.assert_array_equal(replay.receive_weights(0, 5, vector(1)), vector(1))
+    assert (replay.version, replay.begin(1)) == (5, (5, False))
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 5, state())
 
 
-@pytest.mark.parametrize(("part", "parts"), [(1, 2), (-1, 2), (0, 0), (2, 2), (0, 33), (0, 2**40)])
-def test_a_part_that_is_not_due_is_refused(part, parts):
-    with pytest.raises(RefusedError, match="Part 0"):
-        Replay().receive(0, 5, part, parts, vector())
+def test_weights_are_copied_before_their_buffer_is_used_again():
+    replay, buffer = new_replay(), vector(1)
+    replay.receive_weights(0, 5, buffer)
+    buffer[:] = 9
+    np.testing.assert_array_equal(replay.receive_state(0, 5, state(2)), vector(1))
+
+
+@pytest.mark.parametrize("before", [[], [(0, 4)], [(1, 5)], [(0, 5), (0, 6)]])
+def test_a_state_without_its_weights_is_refused(before):
+    replay = new_replay()
+    for seat, version in before:
+        replay.receive_weights(seat, version, vector())
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 5, state())
+    assert (replay.version, replay.state) == (0, None)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, -STATE.nbytes])
+def test_a_state_of_another_size_is_refused(wrong):
+    replay = new_replay()
+    replay.receive_weights(0, 5, vector())
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 5, np.zeros(STATE.nbytes + wrong, np.uint8))
+    assert (replay.version, replay.state) == (0, None)
 
 
 def test_steps_are_kept_while_somebody_needs_them():
-    replay = Replay()
+    replay = new_replay()
     replay.begin(1)
     for version in range(4):
         replay.add(version, KeptStep(vector(version), None))
     replay.step(1, 2)
-    replay.receive(0, 3, 0, 1, vector())
+    told(replay, 0, 3, 0, 0)
     replay.forget(newest=4)
     assert replay.step(1, 2).gradient[0] == 2
     with pytest.raises(RefusedError):
         replay.step(1, 1)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_worker_that_hangs_costs_no_memory_without_end(told):
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
     """A quorum goes on without it; it begins again, from newer weights, when it comes back."""
-    replay = Replay()
+    replay = new_replay()
     replay.begin(0)
     for version in range(500):
         replay.add(version, KeptStep(vector(version), None))
-        if told and version % KEPT_STEPS == 0:
-            replay.receive(1, version, 0, 2, vector())
-            replay.receive(1, version, 1, 2, vector())
+        if tells and version % KEPT_STEPS == 0:
+            told(replay, 1, version, 0, 0)
         replay.forget(newest=version + 1)
-        assert replay.vectors <= MOST_STEPS + 2
+        assert replay.nbytes <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
     with pytest.raises(RefusedError):
         replay.step(0, 0)
 
 
 def test_a_replay_goes_on_from_its_saved_state():
-    replay = Replay()
-    replay.receive(1, 1, 0, 2, vector(5))
-    replay.receive(1, 1, 1, 2, vector(6))
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
     replay.begin(0)
     replay.add(1, KeptStep(vector(3), 0.5))
-    replay.receive(1, 2, 0, 2, vector(7))
-    other = Replay.from_state(replay.to_state())
-    np.testing.assert_array_equal(other.promised(0, 1), vector(6))
+    replay.receive_weights(1, 2, vector(7))
+    other = Replay.from_state(replay.to_state(), STATE.nbytes)
+    np.testing.assert_array_equal(other.promised(0), state(6))
     assert other.step(0, 1).learning_rate == 0.5
-    np.testing.assert_array_equal(other.receive(1, 2, 1, 2, vector(8)), vector(7))
+    np.testing.assert_array_equal(other.receive_state(1, 2, state(8)), vector(7))
 
 
 class Grid:
@@ -103,6 +153,7 @@ class Grid:
             workers=2,
             rule="mean_gradient",
             trainable_size=SIZE,
+            state=STATE.variables,
             rows=ROWS,
             epochs=EPOCHS,
             snapshots_per_epoch=1,
@@ -115,10 +166,9 @@ class Grid:
     def join(self, seat, attempt):
         return self.mind.handle(Join(seat, attempt), 0.0)[0].session
 
-    def say(self, session, message, held=None):
+    def say(self, session, message, held=None, state=None):
         """Send a message; return what of the answers is for its sender."""
-        size = size_of(held) if isinstance(message, HandOver) else None
-        actions = self.mind.handle(Received(session, message, held, 0, size), 0.0)
+        actions = self.mind.handle(received(STATE, session, message, held, 0, state), 0.0)
         return next((action for action in actions if action.to == session), None)
 
     def start(self, session):
@@ -133,10 +183,10 @@ class Grid:
     def round(self, sequence):
         return self.commit(0, sequence) | self.commit(1, sequence)
 
-    def tell(self, seat, version, *parts):
-        for number, part in enumerate(parts):
-            message = HandOver(version, number, len(parts))
-            self.say(self.sessions[seat], message, vector(part))
+    def tell(self, seat, version, weights, velocity=0.0):
+        """Hand over both sections."""
+        self.say(self.sessions[seat], HandOver(version), vector(weights))
+        self.say(self.sessions[seat], HandOver(version), state=state(velocity))
 
     def center(self, snapshot=None):
         return self.say(DRIVER, FetchCenter(snapshot, 0))
@@ -149,17 +199,16 @@ class Grid:
 def test_the_state_promised_at_the_start_is_given_though_a_newer_one_has_come():
     grid = Grid()
     grid.round(0)
-    grid.tell(0, 1, 10, 11, 12)
+    grid.tell(0, 1, 10, 11)
     late = grid.join(1, 1)
     start = grid.start(late).message
-    assert (start.version, start.newest, start.state_parts) == (1, 1, 2)
+    assert (start.version, start.newest, start.has_state) == (1, 1, True)
     grid.sessions[1] = late
     grid.round(1)
-    grid.tell(0, 2, 20, 21, 22)
-    for part in (1, 2):
-        np.testing.assert_array_equal(grid.say(late, FetchState(part)).vector, vector(10 + part))
-    with pytest.raises(RefusedError):
-        grid.say(late, FetchState(3))
+    grid.tell(0, 2, 20, 21)
+    for _ in range(2):
+        # The answer may be lost, and asked for again.
+        np.testing.assert_array_equal(grid.say(late, FetchState()).state, state(11))
 
 
 def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
@@ -207,7 +256,7 @@ def test_only_the_newest_connection_steps_and_tells():
     grid.round(0)
     old = grid.sessions[1]
     grid.join(1, 1)
-    for message in (FetchStep(0), FetchState(1), HandOver(1, 0, 1)):
+    for message in (FetchStep(0), FetchState(), HandOver(1)):
         with pytest.raises(FencedError):
             grid.say(old, message, vector(5))
 
@@ -219,3 +268,49 @@ def test_weights_of_the_future_or_not_finite_are_refused(version, value):
     with pytest.raises(RefusedError):
         grid.tell(0, version, value)
     assert np.isfinite(grid.center().vector).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_is_refused_and_nobody_gets_it(value):
+    grid = Grid()
+    grid.round(0)
+    with pytest.raises(RefusedError):
+        grid.tell(0, 1, 5, value)
+    np.testing.assert_array_equal(grid.center().vector, vector())
+    late = grid.join(1, 1)
+    assert not grid.start(late).message.has_state
+    with pytest.raises(RefusedError):
+        grid.say(late, FetchState())
+
+
+def test_a_count_may_have_any_bits():
+    """As a float the count would be NaN: it travels in its own type."""
+    grid = Grid()
+    grid.round(0)
+    nan = int(np.array([np.nan]).view(np.int64)[0])
+    grid.say(grid.sessions[0], HandOver(1), vector(5))
+    grid.say(grid.sessions[0], HandOver(1), state=state(2, count=nan))
+    late = grid.join(1, 1)
+    assert grid.start(late).message.has_state
+    count, velocity = STATE.unpack(grid.say(late, FetchState()).state)
+    assert (int(count), velocity.tolist()) == (nan, [2, 2, 2])
+
+
+@pytest.mark.parametrize("wrong", [-4, 1, SIZE])
+def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
+    grid = Grid()
+    grid.round(0)
+    grid.say(grid.sessions[0], HandOver(1), vector(5))
+    with pytest.raises(RefusedError):
+        grid.say(grid.sessions[0], HandOver(1), state=np.zeros(STATE.nbytes + wrong, np.uint8))
+    np.testing.assert_array_equal(grid.center().vector, vector())
+
+
+def test_nobody_hands_over_a_state_where_workers_make_no_steps():
+    mind = ServerMind(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
+    (seat,) = mind.handle(Join(0, 0), 0.0)
+    mind.handle(Received(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
+    for message, kept in ((HandOver(0), None), (HandOver(0), state()), (FetchState(), None)):
+        with pytest.raises(RefusedError):
+            mind.handle(Received(seat.session, message, vector(5), state=kept), 0.0)
+    np.testing.assert_array_equal(mind.center.vector, vector())

@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
     StartTimeoutError,
 )
 from distkeras_grid.parameter_server import client as client_module
-from distkeras_grid.parameter_server import service, transports
+from distkeras_grid.parameter_server import frames, service, transports
 from distkeras_grid.parameter_server.auth import (
     driver_key,
     new_key,
@@ -37,6 +37,7 @@ from distkeras_grid.parameter_server.client import DriverClient
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Challenge,
+    Content,
     Goodbye,
     Message,
     Proof,
@@ -95,8 +96,8 @@ def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch, com
     sent = []
     send = Connection.send
 
-    def count(self, message, payload=0):
-        data = send(self, message, payload)
+    def count(self, message, payload, content):
+        data = send(self, message, payload, content)
         sent.append((type(message).__name__, len(data) + payload))
         return data
 
@@ -174,8 +175,8 @@ def test_a_stranger_with_the_key_is_told_why(serve, changes, error, match):
     "data",
     [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        struct.pack("<4sBBHIQ", b"DKGP", 2, 0, 0, 2**31, 0),
-        struct.pack("<4sBBHIQ", b"DKGP", 2, 9, 0, 10, 2**62),
+        struct.pack("<4sBBHIQ", b"DKGP", frames.VERSION, 0, 0, 2**31, 0),
+        struct.pack("<4sBBHIQ", b"DKGP", frames.VERSION, 9, 1, 10, 2**62),
         b"\0" * 100_000,
     ],
     ids=["http", "long header", "long payload", "zeros"],
@@ -201,7 +202,7 @@ def test_a_cut_commit_folds_nothing(serve, tools):
     bench = serve()
     client = bench.started()
     channel = client._conversation.channel
-    data = channel.connection.send(tools.commit(0), client.vector.nbytes)
+    data = channel.connection.send(tools.commit(0), client.vector.nbytes, Content.VECTOR)
     channel._stream._socket.sendall(data + b"\0" * (client.vector.nbytes - 1))
     client.close()
     driver = bench.driver()
@@ -217,7 +218,7 @@ def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
     connection._size += wrong // 4
     connection.vector = None
     payload = np.zeros(client.vector.size + wrong // 4, np.float32)
-    with pytest.raises(ParameterServerError, match=f"{payload.nbytes} are announced"):
+    with pytest.raises(ParameterServerError, match=f"Announced: vector of {payload.nbytes} bytes"):
         client._conversation.ask(tools.commit(0), Message, payload)
     assert_alive(bench, tools, 0)
 
@@ -368,8 +369,8 @@ def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(ser
     client = bench.started()
     send = client._conversation.channel.send
 
-    def send_and_break(message, vector=None):
-        send(message, vector)
+    def send_and_break(message, *sections):
+        send(message, *sections)
         lose_reply(client)
 
     client._conversation.channel.send = send_and_break
@@ -394,8 +395,8 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     monkeypatch.setattr(Connection, "packed", watch)
     send = client._conversation.channel.send
 
-    def send_and_break(message, vector=None):
-        send(message, vector)
+    def send_and_break(message, *sections):
+        send(message, *sections)
         lose_reply(client)
         other.exchange(tools.commit(1), payload, payload.copy())
 

@@ -14,7 +14,7 @@ from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, 
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Refused, Side, WindowCommit
+from distkeras_grid.parameter_server.messages import Content, Refused, Side, WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.transports import (
     InProcess,
@@ -76,7 +76,7 @@ class TestTransport:
     def frame(self, tools):
         sender = Connection(Side.CLIENT, SIZE)
         sender.state = "running"
-        return sender.send(tools.commit(0), VECTOR.nbytes) + VECTOR.tobytes()
+        return sender.send(tools.commit(0), VECTOR.nbytes, Content.VECTOR) + VECTOR.tobytes()
 
     def test_whole(self, channels, tools):
         worker, server = channels

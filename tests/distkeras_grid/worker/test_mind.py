@@ -45,9 +45,9 @@ def mind(rule=None, **options):
     return WorkerMind(3, rule or DownpourRule(), LAYOUT, planned, steps_before=before, **options)
 
 
-def start(sequence=0, version=0, newest=None, parts=0, rate=None, stop=False):
+def start(sequence=0, version=0, newest=None, has_state=False, rate=None, stop=False):
     newest = version if newest is None else newest
-    return Start(sequence, 0, version, newest, parts, rate, stop)
+    return Start(sequence, 0, version, newest, has_state, rate, stop)
 
 
 def started(**said):
@@ -213,10 +213,11 @@ def test_a_worker_makes_all_steps_that_it_has_not_made():
 
 def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
     worker = mind(MeanGradientRule())
-    (fetch,) = worker.handle(started(sequence=2, version=4, newest=5, parts=2))
-    assert fetch == minds.FetchState(2)
-    order, fetch = worker.handle(minds.StateFetched("its state"))
-    assert order == minds.TakeOver("its state")
+    (fetch,) = worker.handle(started(sequence=2, version=4, newest=5, has_state=True))
+    assert fetch == minds.FetchState()
+    state = np.array([1, 2], np.uint8)
+    order, fetch = worker.handle(minds.StateFetched(state))
+    assert (kinds([order]), order.state is state) == (["TakeOver"], True)
     assert (kinds([fetch]), fetch.version) == (["FetchStep"], 4)
     *_, compute = worker.handle(minds.StepFetched(Step(None)))
     assert compute.window.sequence == 2
@@ -224,9 +225,9 @@ def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
 
 def test_a_state_that_is_refused_ends_the_attempt():
     worker = mind(MeanGradientRule())
-    worker.handle(started(version=4, parts=2))
+    worker.handle(started(version=4, has_state=True))
     with pytest.raises(RefusedError):
-        worker.handle(minds.Refused(RefusedError("no such part")))
+        worker.handle(minds.Refused(RefusedError("none was promised")))
 
 
 def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
@@ -235,13 +236,14 @@ def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
     exchanged(worker, 3)
     refusal = minds.Refused(RefusedError("not kept"))
     assert kinds(worker.handle(refusal)) == ["Rejoin"]
-    assert kinds(worker.handle(started(sequence=1, version=2, newest=3, parts=1))) == ["FetchState"]
-    *_, fetch = worker.handle(minds.StateFetched(None))
+    again = started(sequence=1, version=2, newest=3, has_state=True)
+    assert kinds(worker.handle(again)) == ["FetchState"]
+    *_, fetch = worker.handle(minds.StateFetched(np.empty(0, np.uint8)))
     assert fetch.version == 2
     # It has got on, so it may begin again.
     assert kinds(worker.handle(refusal)) == ["Rejoin"]
     with pytest.raises(RefusedError):
-        worker.handle(started(sequence=1, version=2, newest=3, parts=1))
+        worker.handle(again)
 
 
 def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end():

@@ -57,12 +57,14 @@ class Run:
 
     def __init__(self, stack, tmp_path, optimizer, quorum=1.0):
         self.optimizer, self._stack, self._path = optimizer, stack, tmp_path
-        layout = engine(optimizer).layout
+        own = engine(optimizer)
+        layout, self.state_size = own.layout, own.step_section.nbytes
         self.size, self.key = layout.size, new_key()
         settings = make_settings(
             rule="mean_gradient",
             seats=2,
             trainable_size=layout.trainable_size,
+            state=own.step_section.variables,
             rows=ROWS,
             epochs=EPOCHS,
             snapshots_per_epoch=1,
@@ -81,7 +83,9 @@ class Run:
     def join(self, number, attempt=0):
         address = self._service.address
         key = seat_key(workers_key(self.key), number)
-        return WorkerClient.connect(address, key, "test", number, attempt, self.size, 5)
+        return WorkerClient.connect(
+            address, key, "test", number, attempt, self.size, 5, state_size=self.state_size
+        )
 
     def seat(self, number, attempt=0, most=None, break_before=None, paced=iter):
         """Train a seat's windows; die before one of them, or lose the connection for a while.
@@ -253,7 +257,7 @@ def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack
             wait()
         with run.join(1, attempt=1) as client:
             start = client.ready(SEAT_ROWS, 20)
-            assert start.state_parts > 0
+            assert start.has_state
             client.close()
             run.train(1, client, start, most=0)
 
