@@ -12,15 +12,28 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from distkeras_grid.errors import ClusterError, GridError, StartTimeoutError, TrainingError
+from distkeras_grid.errors import (
+    ClusterError,
+    GridError,
+    StartTimeoutError,
+    TrainingError,
+    WorkerFailedError,
+)
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.spec import RunSpec
 
 # What nobody does in a seat that waits for its first worker, or for another one.
 MISSING = ("absent", "lost")
 
+# What somebody does who gets on, or may be about to.
+AT_WORK = ("joined", "ready", "running")
+
 # A worker whose windows take longer than usual is not silent: so many windows it may be.
 SILENT_WINDOWS = 20
+
+# A killed task does not count as a failed one, so Spark would start a worker that hangs anew each
+# time without end. Spark itself gives up after four failures (spark.task.maxFailures).
+MOST_RESTARTS = 3
 
 
 class Looked(msgspec.Struct, frozen=True):
@@ -154,6 +167,8 @@ class RunWatch:
         self._window_seconds: dict[int, float] = {}
         # Of each worker: what the server last said of it, and since when it says so.
         self._heard: dict[int, tuple[SeatStatus, float]] = {}
+        # Of each worker that was started again: the rows it had told then, and how often since.
+        self._restarted: dict[int, tuple[int, int]] = {}
 
     @property
     def needed(self) -> int:
@@ -185,6 +200,7 @@ class RunWatch:
             "missing_since": self._missing_since,
             "window_seconds": [list(item) for item in self._window_seconds.items()],
             "heard": heard,
+            "restarted": [[worker, *told] for worker, told in self._restarted.items()],
         }
 
     @classmethod
@@ -198,6 +214,7 @@ class RunWatch:
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
         heard = [(SeatStatus(**seat), since) for seat, since in state["heard"]]
         watch._heard = {seat.worker: (seat, since) for seat, since in heard}
+        watch._restarted = {worker: (rows, count) for worker, rows, count in state["restarted"]}
         return watch
 
     def _measured(self, event: WindowMeasured) -> list[WatchAction]:
@@ -235,23 +252,42 @@ class RunWatch:
 
     def _missing_too_long(self, event: Looked, now: float) -> StartTimeoutError | None:
         """Refuse to wait longer than allowed for workers that are not there."""
-        wanted, allowed = self._spec.workers, self._spec.limits.start_timeout
-        missing = sum(worker.status in MISSING for worker in event.workers)
-        # A quorum goes on without the others once all have started.
-        spare = wanted - self.needed if event.version else 0
-        if missing <= spare:
+        missing = [worker for worker in event.workers if worker.status in MISSING]
+        if self._may_be_missing(event, len(missing)):
             self._missing_since = None
         elif self._missing_since is None:
             self._missing_since = now
-        elif now - self._missing_since > allowed:
+        elif now - self._missing_since > self._spec.limits.start_timeout:
+            return self._start_error(missing, begun=bool(event.version))
+        return None
+
+    def _may_be_missing(self, event: Looked, missing: int) -> bool:
+        """Whether a run goes on for now without so many workers."""
+        if not event.version:
+            return missing == 0
+        if self._synchronous:
+            return missing <= self._spec.workers - self.needed
+        # Asynchronous workers wait for nobody. A lost one may come back, as long as another one
+        # gets on, and then trains the rows that nobody else has.
+        return missing == 0 or any(worker.status in AT_WORK for worker in event.workers)
+
+    def _start_error(self, missing: list[SeatStatus], *, begun: bool) -> StartTimeoutError:
+        wanted, allowed = self._spec.workers, self._spec.limits.start_timeout
+        names = ", ".join(f"{worker.worker} ({worker.status})" for worker in missing)
+        if begun:
             return StartTimeoutError(
-                f"Only {wanted - missing} of {wanted} workers started in {allowed:.0f} s. "
-                f"Each needs a task slot of its own for the whole run: give Spark {wanted} slots "
-                "(spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
-                "local[N,4]), lower num_workers, or raise start_timeout if executors are still "
+                f"These workers were lost, and Spark did not start them again in {allowed:.0f} s: "
+                f"{names}. Their rows are not trained. Look in the executors' logs for the reason, "
+                "give Spark slots for all workers, or raise start_timeout if executors are still "
                 "on their way."
             )
-        return None
+        return StartTimeoutError(
+            f"Only {wanted - len(missing)} of {wanted} workers started in {allowed:.0f} s, not "
+            f"{names}. Each needs a task slot of its own for the whole run: give Spark {wanted} "
+            "slots (spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
+            "local[N,4]), lower num_workers, or raise start_timeout if executors are still on "
+            "their way."
+        )
 
     def _silent(self, event: Looked, now: float) -> list[WatchAction]:
         """Find workers that neither get on nor die."""
@@ -262,10 +298,27 @@ class RunWatch:
             if worker != before or allowed is None:
                 since = now
             elif now - since > allowed:
-                actions.append(Restart(worker.worker, worker.attempt, now - since))
+                actions.append(self._start_again(worker, now - since))
                 since = now
             self._heard[worker.worker] = (worker, since)
         return actions
+
+    def _start_again(self, worker: SeatStatus, seconds: float) -> Restart | Fail:
+        """Start a silent worker again; give up one that no start has helped."""
+        rows, count = self._restarted.get(worker.worker, (worker.samples_folded, 0))
+        if worker.samples_folded > rows:
+            count = 0
+        if count == MOST_RESTARTS:
+            return Fail(
+                WorkerFailedError(
+                    f"Worker {worker.worker} hangs: it was started again {count} times, and has "
+                    f"told nothing since (now {worker.status!r} for {seconds:.0f} s, attempt "
+                    f"{worker.attempt}). Look in its executor's log and threads for what it "
+                    "waits for."
+                )
+            )
+        self._restarted[worker.worker] = (worker.samples_folded, count + 1)
+        return Restart(worker.worker, worker.attempt, seconds)
 
     def _allowed_silence(self, worker: SeatStatus, version: int) -> float | None:
         """Return how long a worker may stay as it is [s]; None for as long as it likes."""

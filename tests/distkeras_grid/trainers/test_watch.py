@@ -8,7 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distkeras_grid.errors import ClusterError, StartTimeoutError, TrainingError
+from distkeras_grid.errors import (
+    ClusterError,
+    StartTimeoutError,
+    TrainingError,
+    WorkerFailedError,
+)
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.trainers.watch import (
     AllMeasured,
@@ -25,7 +30,7 @@ from tests.specs import make_spec
 STATES = ("absent", "joined", "ready", "running", "finished", "lost")
 
 
-def watched(synchronous=False, **changes):
+def watched(*, synchronous=False, **changes):
     terms = {"workers": 2, "rows": 100, "start_timeout": 30.0, "round_timeout": 60.0, **changes}
     return RunWatch(make_spec(**terms), synchronous=synchronous)
 
@@ -87,12 +92,37 @@ def test_workers_must_be_there_in_time(state):
 
 
 def test_the_time_to_start_begins_anew_when_all_were_there():
-    watch = watched(round_timeout=1e3)
+    watch = watched(round_timeout=1e3, synchronous=True)
     assert watch.handle(looked("running", "lost"), 0.0) == []
     assert watch.handle(looked("running", "running"), 29.0) == []
     assert watch.handle(looked("running", "lost"), 40.0) == []
     assert watch.handle(looked("running", "lost"), 69.0) == []
     assert error_of(watch.handle(looked("running", "lost"), 70.1)) is StartTimeoutError
+
+
+@pytest.mark.parametrize("other", ["joined", "ready", "running"])
+def test_asynchronous_workers_go_on_while_one_is_lost(other):
+    watch = watched(round_timeout=1e6)
+    for number in range(100):
+        # Somebody gets on: that worker is not waited for, and may come back.
+        assert watch.handle(looked(other, "lost", samples=number), 20.0 * number) == []
+
+
+def test_a_lost_worker_ends_the_run_when_nobody_else_has_work():
+    watch = watched(round_timeout=1e6)
+    assert watch.handle(looked("running", "lost"), 0.0) == []
+    assert watch.handle(looked("running", "lost"), 1e3) == []
+    assert watch.handle(looked("finished", "lost"), 1001.0) == []
+    assert watch.handle(looked("finished", "lost"), 1031.0) == []
+    assert error_of(watch.handle(looked("finished", "lost"), 1031.1)) is StartTimeoutError
+
+
+def test_a_lost_worker_that_comes_back_trains_what_is_left():
+    watch = watched(round_timeout=1e6)
+    assert watch.handle(looked("finished", "lost", folded=60), 0.0) == []
+    assert watch.handle(looked("finished", "joined", folded=60), 29.0) == []
+    assert watch.handle(looked("finished", "running", folded=60), 45.0) == []
+    assert watch.handle(looked("finished", "finished", folded=100), 50.0) == [Finish()]
 
 
 def test_a_quorum_waits_for_all_at_the_start_and_goes_on_without_some_later():
@@ -115,6 +145,30 @@ def test_a_silent_worker_is_started_again_once_in_a_while():
         Restart(0, 10, 61.0),
         Restart(1, 11, 61.0),
     ]
+
+
+@pytest.mark.parametrize("state", ["joined", "running"])
+def test_a_worker_that_no_restart_helps_ends_the_run(state):
+    watch, now = watched(), 0.0
+    for number in range(3):
+        # Each attempt comes so far, and no further.
+        attempt = SeatStatus(0, 10 + number, state, 50, 5)
+        assert watch.handle(Looked((attempt,), 1, 5, 5), now) == []
+        (action,) = watch.handle(Looked((attempt,), 1, 5, 5), now + 61.0)
+        assert action == Restart(0, 10 + number, 61.0)
+        now += 62.0
+    last = Looked((SeatStatus(0, 13, state, 50, 5),), 1, 5, 5)
+    assert watch.handle(last, now) == []
+    assert error_of(watch.handle(last, now + 61.0)) is WorkerFailedError
+
+
+def test_a_worker_that_gets_on_after_a_restart_may_be_started_again():
+    watch, now = watched(), 0.0
+    for number in range(10):
+        told = Looked((SeatStatus(0, 10 + number, "running", 50, number),), 1, 5, 5)
+        assert watch.handle(told, now) == []
+        assert watch.handle(told, now + 61.0) == [Restart(0, 10 + number, 61.0)]
+        now += 62.0
 
 
 def test_a_worker_that_gets_on_is_not_silent():
