@@ -1,0 +1,253 @@
+"""Small mistakes in the minds, one at a time: each has to make a test fail.
+
+    .venv/bin/python -m tests.mutants                                      # all of SUITES: hours
+    .venv/bin/python -m tests.mutants parameter_server/state.py --lines 250-330
+
+No file is changed. A process of its own imports the module with one condition negated, one bound
+moved or one statement left out, and runs the tests that ought to notice until the first fails. What
+survives is printed: it needs a test, or makes no difference that anybody could see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "distkeras_grid"
+#: A mutant that runs longer does not end: it is noticed.
+SECONDS = 120.0
+
+SERVER = tuple(
+    f"parameter_server/test_{name}.py"
+    for name in ("state", "replay", "center", "atomic_folds", "mind")
+)
+#: The tests that ought to notice a mistake in a module, the quickest first.
+SUITES = {
+    "parameter_server/state.py": SERVER,
+    "parameter_server/replay.py": SERVER,
+    "parameter_server/center.py": SERVER,
+    "parameter_server/snapshots.py": SERVER,
+    "parameter_server/mind.py": SERVER,
+    "parameter_server/events.py": SERVER,
+    "parameter_server/messages.py": ("parameter_server/test_connection.py",),
+    "parameter_server/connection.py": ("parameter_server/test_connection.py",),
+    "parameter_server/frames.py": ("parameter_server/test_connection.py",),
+    "parameter_server/allowance.py": ("parameter_server/test_allowance.py",),
+    "worker/mind.py": ("worker/test_mind.py",),
+    "trainers/watch.py": ("trainers/test_watch.py",),
+}
+
+LEFT_OUT = (ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Expr)
+OTHER_SIGN: dict[type, type] = {
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.And: ast.Or, ast.Or: ast.And},
+}
+#: No code, or the wording of an error.
+PASSED_OVER = {ast.JoinedStr: ("values",), ast.Raise: ("exc", "cause")}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one mistake: where it is, the code there before and after, the whole."""
+
+    line: int
+    before: str
+    after: str
+    code: CodeType
+
+
+def mutants(source: str, name: str) -> Iterator[Mutant]:
+    """Yield the mutants of a module, each as soon as it is made."""
+    module = ast.parse(source)
+    for parent, field, at, node in places(module):
+        for other in instead_of(node):
+            put(parent, field, at, other)
+            ast.fix_missing_locations(module)
+            code = compile(module, name, "exec")
+            put(parent, field, at, node)
+            yield Mutant(node.lineno, told(node), told(other), code)
+
+
+def places(parent: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Any]]:
+    """Yield each node below another, with its parent, the field there and the place in a list."""
+    for field, value in ast.iter_fields(parent):
+        if field in PASSED_OVER.get(type(parent), ()):
+            continue
+        for at, node in enumerate(value) if isinstance(value, list) else ((None, value),):
+            if isinstance(node, ast.AST):
+                yield parent, field, at, node
+                yield from places(node)
+
+
+def put(parent: ast.AST, field: str, at: int | None, node: ast.AST) -> None:
+    """Put a node in the place of another."""
+    if at is None:
+        setattr(parent, field, node)
+    else:
+        getattr(parent, field)[at] = node
+
+
+def instead_of(node: Any) -> list[ast.AST]:
+    """Return what may stand for a node by mistake."""
+    if isinstance(node, LEFT_OUT):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        return [] if is_text else [ast.copy_location(ast.Pass(), node)]
+    if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        return [changed(node, test=ast.UnaryOp(ast.Not(), node.test))]
+    if isinstance(node, ast.Return) and isinstance(node.value, (ast.Compare, ast.BoolOp)):
+        return [changed(node, value=ast.UnaryOp(ast.Not(), node.value))]
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+        first, *rest = node.generators
+        return [changed(node, generators=[changed(first, ifs=[]), *rest])] if first.ifs else []
+    return other_values(node)
+
+
+def other_values(node: Any) -> list[ast.AST]:
+    """Return what may stand for an operation or a number."""
+    if isinstance(node, ast.Compare):
+        signs = [[*node.ops] for _ in node.ops]
+        for at, sign in enumerate(node.ops):
+            signs[at][at] = OTHER_SIGN.get(type(sign), type(sign))()
+        known = [each for at, each in enumerate(signs) if type(node.ops[at]) in OTHER_SIGN]
+        return [changed(node, ops=each) for each in known]
+    if isinstance(node, ast.BoolOp):
+        return [changed(node, op=OTHER_SIGN[type(node.op)]()), *shorter(node)]
+    if isinstance(node, ast.BinOp) and type(node.op) in OTHER_SIGN:
+        return [changed(node, op=OTHER_SIGN[type(node.op)]())]
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        other = not node.value if isinstance(node.value, bool) else node.value + 1
+        return [changed(node, value=other)]
+    return []
+
+
+def shorter(node: ast.BoolOp) -> list[ast.AST]:
+    """Return a condition of several parts with each of them left out."""
+    if len(node.values) == 2:
+        return list(reversed(node.values))
+    parts = [[part for part in node.values if part is not out] for out in node.values]
+    return [changed(node, values=rest) for rest in parts]
+
+
+def changed(node: Any, **fields: Any) -> Any:
+    """Return a copy of a node with other fields."""
+    other = copy.copy(node)
+    for field, value in fields.items():
+        setattr(other, field, value)
+    return other
+
+
+def told(node: Any) -> str:
+    """Return the code of a node, of which a line is enough."""
+    first = ast.unparse(node).splitlines()[0]
+    return first if len(first) < 100 else f"{first[:97]}..."
+
+
+class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from given code, and all others as ever."""
+
+    def __init__(self, module: str, file: Path, code: CodeType) -> None:
+        self._module, self._file, self._code = module, file, code
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._module:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self._file, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self._code, module.__dict__)
+
+
+def survives(module: str, file: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
+    """Run the tests on a mutant in a process of its own; return whether all of them pass."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            sys.meta_path.insert(0, Loader(module, file, mutant.code))
+            code = tested(tests)
+        finally:
+            os._exit(code)
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.02)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False
+
+
+def tested(tests: Sequence[str]) -> int:
+    """Run tests without a word; return 0 if all of them pass."""
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silent, stream)
+    # Hypothesis has been imported before pytest could rewrite its assertions.
+    options = ("-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
+    return int(pytest.main([*tests, *options, "-x", "-q", "-p", "no:cacheprovider"]))
+
+
+def main() -> None:
+    """Print what survives of the modules that the command line names."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("module", nargs="*", default=list(SUITES), help="a key of SUITES")
+    parser.add_argument("--lines", default="1-100000", help="FIRST-LAST, of each module")
+    given = parser.parse_args()
+    first, last = map(int, given.lines.split("-"))
+    os.chdir(ROOT)
+    # A failure is enough: nobody reads its smallest example.
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutants", phases=phases, database=None, deadline=None)
+    hypothesis.settings.load_profile("mutants")
+    # Imported once for all.
+    np.zeros(1)
+    for name in given.module:
+        file = ROOT / PACKAGE / name
+        module = f"{PACKAGE}/{name}".removesuffix(".py").replace("/", ".")
+        tests = [f"tests/{PACKAGE}/{each}" for each in SUITES[name]]
+        source = file.read_text(encoding="utf-8")
+        whole = Mutant(0, "", "", compile(source, str(file), "exec"))
+        if not survives(module, file, whole, tests):
+            sys.exit(f"The tests of {name} fail on the module as it is.")
+        alive = count = 0
+        for mutant in mutants(source, str(file)):
+            if not first <= mutant.line <= last:
+                continue
+            count += 1
+            if survives(module, file, mutant, tests):
+                alive += 1
+                say(f"{name}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
+        say(f"{name}: {alive} of {count} mutants survive")
+
+
+def say(line: str) -> None:
+    """Write a line at once: an hour passes between the first and the last."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
