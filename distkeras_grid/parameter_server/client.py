@@ -2,7 +2,8 @@
 
 A connection that breaks is opened anew and the question asked again, in every state. Each question
 is safe to ask twice: the server counts a commit once, and forgets nothing before it is asked for
-the next thing.
+the next thing. An answer names the question that it belongs to, so one that comes twice is not
+taken for the next one; a connection that is out of step is opened anew like a broken one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from distkeras_grid.errors import (
     ConfigurationError,
+    LocalProtocolError,
     ParameterServerError,
+    ProtocolError,
     RemoteProtocolError,
     ServerUnreachableError,
     StartTimeoutError,
@@ -254,7 +257,8 @@ class WorkerClient:
 
         def ask() -> Step:
             self._conversation.channel.connection.vector = out
-            return self._conversation.ask(FetchStep(version), Step)
+            answer = self._conversation.ask(FetchStep(version), Step)
+            return _to_this(answer, answer.version, version)
 
         return self._again(ask)
 
@@ -370,7 +374,9 @@ class WorkerClient:
         while True:
             try:
                 return ask()
-            except ServerUnreachableError:
+            except LocalProtocolError:
+                raise
+            except (ServerUnreachableError, ProtocolError):
                 if allowance.used_up:
                     raise
                 allowance.connect(self._open)
@@ -379,6 +385,7 @@ class WorkerClient:
         connection = self._conversation.channel.connection
         connection.vector = reply
         answer = self._conversation.ask(commit, Exchanged, payload)
+        _to_this(answer, answer.sequence, commit.sequence)
         if connection.payload_size:
             self._hearing.hear(reply)
         return answer
@@ -450,7 +457,12 @@ class DriverClient:
         timeout : float
             Seconds in which the server must have answered, connections that break included.
         """
-        update = self._ask(Poll(self._seen), Update, timeout)
+        update = self._ask(
+            Poll(self._seen),
+            Update,
+            timeout,
+            fits=lambda answer: _to_this(answer, answer.seen, self._seen),
+        )
         self._seen += len(update.events)
         return update
 
@@ -506,16 +518,22 @@ class DriverClient:
         expected: type[_Answer],
         seconds: float = ANSWER_SECONDS,
         vector: Vector | None = None,
+        fits: Callable[[_Answer], _Answer] = lambda answer: answer,
     ) -> _Answer:
-        """Ask, and whenever the connection breaks, again on a new one, in so many seconds."""
+        """Ask, and whenever the connection breaks, again on a new one, in so many seconds.
+
+        `fits` refuses an answer to another question.
+        """
         until = time.monotonic() + seconds
         allowance = Allowance(seconds)
         while True:
             try:
                 self._conversation.channel.connection.vector = vector
                 left = max(0.001, until - time.monotonic())
-                return self._conversation.ask(message, expected, seconds=left)
-            except ServerUnreachableError:
+                return fits(self._conversation.ask(message, expected, seconds=left))
+            except LocalProtocolError:
+                raise
+            except (ServerUnreachableError, ProtocolError):
                 if allowance.used_up or time.monotonic() >= until or not self._lives():
                     raise
                 allowance.connect(self._reopen, self._lives)
@@ -523,3 +541,18 @@ class DriverClient:
     def _reopen(self, seconds: float) -> None:
         self.close()
         self._conversation = self._join(seconds)
+
+
+def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:
+    """Return an answer that names what was asked.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If it names another question: one that was asked before, and answered twice.
+    """
+    if named != asked:
+        raise RemoteProtocolError(
+            f"{type(answer).__name__} for {asked} is due. Received: one for {named}."
+        )
+    return answer

@@ -241,6 +241,8 @@ class Exchanged(Message, frozen=True):
         Where workers make the steps: of the weights and the optimizer state that the server has.
     state_wanted : bool
         Whether it asks this worker for newer ones.
+    sequence : int
+        Of the commit that is answered; an answer to another one is none.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -251,6 +253,7 @@ class Exchanged(Message, frozen=True):
     learning_rate: float | None
     state_version: Count = 0
     state_wanted: bool = False
+    sequence: Count = 0
 
 
 class FetchStep(Message, frozen=True):
@@ -261,11 +264,12 @@ class FetchStep(Message, frozen=True):
 
 
 class Step(Message, frozen=True):
-    """The mean gradient of a round follows, for an optimizer of this learning rate."""
+    """The mean gradient of the round after `version`, for an optimizer of this learning rate."""
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     learning_rate: float | None
+    version: Count = 0
 
 
 class HandOver(Message, frozen=True):
@@ -333,7 +337,7 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Update(Message, frozen=True):
-    """The run as it is now, with the events that the driver has not seen."""
+    """The run as it is now, with the events after the first `seen`."""
 
     sender: ClassVar[Side] = Side.SERVER
     limit: ClassVar[int] = UPDATE_LIMIT
@@ -341,6 +345,7 @@ class Update(Message, frozen=True):
     samples_folded: Count
     seats: tuple[SeatStatus, ...]
     events: tuple[Event, ...]
+    seen: Count = 0
 
 
 class Command(Message, frozen=True):

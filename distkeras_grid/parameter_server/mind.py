@@ -391,7 +391,7 @@ class ServerMind:
         arrival = Arrival(event.sender, _said(event, WindowCommit), event.bytes_up)
         entry = _Waiting(event.sender, _vector(event), arrival, event.size)
         if not self.books.admit(arrival, event.finite):
-            return [self._repeat(entry, self.books.repeat())]
+            return [self._repeat(entry, self.books.repeat(arrival))]
         if isinstance(self._rule, AsynchronousRule):
             return self._fold([entry], now)
         if self.books.is_late(arrival):
@@ -508,7 +508,7 @@ class ServerMind:
         version = _said(event, FetchStep).version
         step = self._replaying().step(event.sender.seat, version)
         size = self._telling.bytes_of(step.gradient)
-        return [Send(event.sender, Step(step.learning_rate), step.gradient, size)]
+        return [Send(event.sender, Step(step.learning_rate, version), step.gradient, size)]
 
     def _fetch_state(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         self.books.check(event.sender)

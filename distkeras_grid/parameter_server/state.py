@@ -408,7 +408,7 @@ class ServerState:
             seat.next_sequence += 1
             seat.samples_folded += info.samples
             self.samples_folded += info.samples
-            reply = self._reply(info.staleness)
+            reply = self._reply(arrival, info.staleness)
             self._log_window(arrival, reply, size, now)
             replies.append(reply)
         return replies, self._pass(before, now)
@@ -453,11 +453,11 @@ class ServerState:
                 at=now,
             )
         )
-        return self._reply(info.staleness), self._pass(before, now)
+        return self._reply(arrival, info.staleness), self._pass(before, now)
 
-    def repeat(self) -> Exchanged:
+    def repeat(self, arrival: Arrival) -> Exchanged:
         """Answer a commit that was folded before; nothing is counted again."""
-        return self._reply(0)
+        return self._reply(arrival, 0)
 
     def is_current(self, session: Session) -> bool:
         """Whether no newer connection has the session's seat."""
@@ -479,8 +479,14 @@ class ServerState:
         finished = sum(seat.status == "finished" for seat in self._seats)
         return finished >= self._spec.quorum_of(len(self._seats))
 
-    def _reply(self, staleness: int) -> Exchanged:
-        return Exchanged(self.version, staleness, self.stop, self.learning_rate)
+    def _reply(self, arrival: Arrival, staleness: int) -> Exchanged:
+        return Exchanged(
+            self.version,
+            staleness,
+            self.stop,
+            self.learning_rate,
+            sequence=arrival.commit.sequence,
+        )
 
     def _pass(self, before: int, now: float) -> range:
         """End the epochs that are over, and return the snapshots that became due since `before`."""
@@ -509,7 +515,7 @@ class ServerState:
             for number, seat in enumerate(self._seats)
         )
         events = tuple(self.events.after(seen, EVENTS_PER_UPDATE, before_epoch))
-        return Update(self.version, self.samples_folded, seats, events)
+        return Update(self.version, self.samples_folded, seats, events, seen)
 
     def command(self, stop: bool | None, learning_rate: float | None) -> None:
         """Set what the next replies tell the workers; None leaves a thing as it is.

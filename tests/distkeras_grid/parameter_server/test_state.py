@@ -214,8 +214,9 @@ def test_a_repeated_sequence_counts_once():
     state = make()
     (session,) = begin(state, [100])
     fold(state, arrive(session, 0, samples=5))
-    assert not state.admit(arrive(session, 0, samples=5), finite=True)
-    state.repeat()
+    again = arrive(session, 0, samples=5)
+    assert not state.admit(again, finite=True)
+    assert state.repeat(again).sequence == 0
     assert (state.version, state.samples_folded) == (1, 5)
     assert len(kinds(state, WindowRecord)) == 1
 

@@ -1,0 +1,224 @@
+"""Frames that no honest peer sends, or sends once: against a real service, over real sockets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ParameterServerError, RefusedError
+from distkeras_grid.parameter_server.messages import (
+    Content,
+    Done,
+    Exchanged,
+    FetchState,
+    FetchStep,
+    HandOver,
+    Message,
+    Poll,
+    Ready,
+    Start,
+    State,
+    Step,
+    Update,
+    WindowCommit,
+)
+from distkeras_grid.records import WindowRecord
+from distkeras_grid.weights import StateSection, Variable
+from tests.distkeras_grid.parameter_server.relay import DRIVER, Fault, Relay
+
+SIZE = 8
+STATE = StateSection((Variable("iteration", (), "int64"), Variable("velocity", (SIZE,))))
+#: A run whose workers make the steps.
+STEPPING = {"rule": "mean_gradient", "trainable_size": SIZE, "state": STATE.variables}
+
+
+def state(velocity=0.0):
+    return STATE.pack([np.int64(7), np.full(SIZE, velocity, np.float32)])
+
+
+def weights(value):
+    return np.full(SIZE, value, np.float32)
+
+
+def folded(bench):
+    return [e.version for e in bench.driver().poll(5).events if isinstance(e, WindowRecord)]
+
+
+# -- duplicated ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [None, "dgc"])
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [
+        (Ready, 1),
+        (Start, 1),
+        *((kind, nth) for kind in (WindowCommit, Exchanged) for nth in (1, 3)),
+    ],
+)
+def test_a_frame_that_comes_twice_counts_once(serve, tools, kind, nth, compression):
+    """Each reply is that of its own commit, and the worker ends as if nothing had happened."""
+    bench = serve(compression=compression)
+    with Relay(bench.address, Fault(kind, "duplicate", nth)) as relay:
+        client = bench.started(address=relay.address, compression=compression)
+        for sequence in range(4):
+            answer, value = tools.exchange(client, tools.commit(sequence))
+            assert (answer.version, answer.sequence, value) == (
+                sequence + 1,
+                sequence,
+                sequence + 1,
+            )
+        client.finish()
+        assert len(relay.struck) == (1 if nth == 1 or kind in (WindowCommit, Exchanged) else 0)
+    assert folded(bench) == [1, 2, 3, 4]
+    np.testing.assert_array_equal(bench.driver().center(), 4)
+    assert bench.driver().poll(5).seats[0].status == "finished"
+
+
+@pytest.mark.parametrize("kind", [FetchStep, Step, HandOver, Done])
+def test_a_step_or_a_hand_over_that_comes_twice_is_made_once(serve, tools, kind):
+    bench = serve(**STEPPING)
+    with Relay(bench.address, Fault(kind, "duplicate")) as relay:
+        client = bench.started(address=relay.address, state_size=STATE.nbytes)
+        own = np.zeros(SIZE, np.float32)
+        for sequence in range(3):
+            tools.exchange(client, tools.commit(sequence), value=sequence + 1)
+            gradient = np.empty(SIZE, np.float32)
+            client.fetch_step(sequence, gradient)
+            own -= gradient
+            np.testing.assert_array_equal(own, -sum(range(1, sequence + 2)))
+        bench.driver().command(stop=True)
+        client.hand_over(3, own, state(2.0))
+        client.finish()
+        assert relay.struck
+    np.testing.assert_array_equal(bench.driver().center(), -6)
+    late = bench.worker(attempt=1, state_size=STATE.nbytes)
+    assert late.ready(100, 5).has_state
+    np.testing.assert_array_equal(late.fetch_state(), state(2.0))
+
+
+@pytest.mark.parametrize("kind", [Poll, Update])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_news_that_come_twice_are_told_once(serve, tools, kind, nth):
+    bench = serve()
+    client = bench.started()
+    with Relay(bench.address, Fault(kind, "duplicate", nth, DRIVER)) as relay:
+        driver = bench.driver(relay.address)
+        events = []
+        for sequence in range(4):
+            tools.exchange(client, tools.commit(sequence))
+            events += driver.poll(5).events
+        assert len(relay.struck) == 1
+    assert [e.version for e in events if isinstance(e, WindowRecord)] == [1, 2, 3, 4]
+
+
+# -- a state that cannot be ---------------------------------------------------------------------
+
+
+def handed_over(client, version, *sections):
+    """Hand over sections as they are given, past the client's own order."""
+    for section in sections:
+        name = "state" if section.dtype == np.uint8 else "vector"
+        client._conversation.ask(HandOver(version), Done, **{name: section})
+
+
+def stepping(serve, tools):
+    """A run whose only worker has made a step, and is to tell where it is."""
+    bench = serve(**STEPPING)
+    client = bench.started(state_size=STATE.nbytes)
+    tools.exchange(client, tools.commit(0))
+    bench.driver().command(stop=True)
+    return bench, client
+
+
+def assert_nothing_was_told(bench):
+    np.testing.assert_array_equal(bench.driver().center(), 0)
+    late = bench.worker(attempt=1, state_size=STATE.nbytes)
+    start = late.ready(100, 5)
+    assert (start.version, start.has_state) == (0, False)
+    with pytest.raises(RefusedError):
+        late.fetch_state()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["weights", "state"])
+def test_what_is_not_finite_is_refused_and_the_worker_may_say_so(serve, tools, value, where):
+    bench, client = stepping(serve, tools)
+    told = [weights(value), state()] if where == "weights" else [weights(1), state(value)]
+    with pytest.raises(RefusedError):
+        client.hand_over(1, *told)
+    assert client.fail("NonFiniteLossError", "no")
+    assert_nothing_was_told(bench)
+
+
+@pytest.mark.parametrize(
+    ("version", "sections"),
+    [
+        (1, [state()]),
+        (2, [weights(1), state()]),
+        (1, [weights(1)]),
+    ],
+    ids=["no weights", "of the future", "no state"],
+)
+def test_half_a_hand_over_changes_nothing(serve, tools, version, sections):
+    bench, client = stepping(serve, tools)
+    try:
+        handed_over(client, version, *sections)
+    except RefusedError:
+        pass
+    else:
+        assert len(sections) == 1
+    assert_nothing_was_told(bench)
+
+
+@pytest.mark.parametrize("change", [-4, 4, 1])
+def test_a_state_of_another_size_ends_the_conversation_before_it_is_read(serve, tools, change):
+    bench, client = stepping(serve, tools)
+    handed_over(client, 1, weights(1))
+    client._conversation.channel.connection._state_size += change
+    with pytest.raises(ParameterServerError):
+        handed_over(client, 1, np.zeros(STATE.nbytes + change, np.uint8))
+    assert_nothing_was_told(bench)
+
+
+def raw(client, message, content, data):
+    """Send a frame past the client's own checks; return the answer."""
+    from distkeras_grid.parameter_server import frames
+
+    channel = client._conversation.channel
+    frame = frames.encode(message, len(data), content) + data
+    channel.connection.state = "handing over"
+    channel._stream._socket.sendall(frame)
+    return channel.receive(5)
+
+
+@pytest.mark.parametrize(
+    ("message", "content", "data"),
+    [
+        (HandOver(1), Content.STATE, weights(1).tobytes()),
+        (HandOver(1), Content.VECTOR, state().tobytes()),
+        (HandOver(1), Content.NOTHING, b""),
+        (FetchState(), Content.STATE, state().tobytes()),
+    ],
+    ids=["weights as a state", "a state as weights", "nothing", "an unasked state"],
+)
+def test_a_section_under_another_name_ends_the_conversation(serve, tools, message, content, data):
+    bench, client = stepping(serve, tools)
+    assert type(raw(client, message, content, data)).__name__ == "Goodbye"
+    assert_nothing_was_told(bench)
+
+
+def test_a_worker_whose_run_shares_no_state_is_sent_none(serve, tools):
+    bench = serve(rule="mean_gradient", trainable_size=SIZE)
+    client = bench.started()
+    tools.exchange(client, tools.commit(0))
+    assert type(raw(client, HandOver(1), Content.STATE, b"")).__name__ == "Goodbye"
+    np.testing.assert_array_equal(bench.driver().center(), 0)
+
+
+def test_messages_name_the_sections_they_may_carry():
+    """What a frame's header says is checked against this."""
+    assert HandOver.carries == (Content.VECTOR, Content.STATE)
+    assert State.carries == (Content.STATE,)
+    assert all(Content.STATE not in kind.carries for kind in (WindowCommit, Exchanged, Start, Step))
+    assert Message.carries == (Content.NOTHING,)
