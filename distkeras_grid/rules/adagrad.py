@@ -25,7 +25,7 @@ class AdagradRule(AsynchronousRule):
 
     ``A`` is the sum of a window's gradients, ``G`` one vector beside the center. Dean et al.,
     "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1. One worker with a window of
-    one batch is Keras' Adagrad: `epsilon` stands inside the root, as there.
+    one batch is Keras' Adagrad: `epsilon` is inside the root, as in Keras.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class AdagradRule(AsynchronousRule):
         """Step against the gradients; reply with the new center."""
         squares = memory[0]
         np.add(squares, payload * payload, out=squares)
-        # Where nothing was ever felt, 0 / 0 shall be no step.
+        # Where all gradients have been 0, 0 / 0 must give no step.
         root = np.sqrt(squares + (self.initial + self.epsilon))
         np.divide(payload, root, out=payload, where=root > 0)
         np.multiply(payload, self.rate, out=payload)

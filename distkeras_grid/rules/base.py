@@ -4,9 +4,9 @@ Notation of the rules' docstrings: ``c`` is the center variable on the server, `
 variable after its window and ``x0`` the one that it started the window from, ``k`` the number of
 mini-batches (steps) in the window, ``n`` the number of workers.
 
-Rules are pure NumPy and hold no state: what the server must remember between two commits are
-vectors that it keeps beside the center and hands to the rule. A rule acts on the trainable part of
-a vector only; the statistics have one policy of their own (`distkeras_grid.rules.statistics`).
+Rules are pure NumPy and hold no state. If something must be remembered between two commits, the
+server keeps it as vectors beside the center and hands them to the rule. A rule acts only on the
+trainable part of a vector; statistics have their own policy (`distkeras_grid.rules.statistics`).
 Every operation is elementwise, so a caller may apply it to vectors slice by slice.
 """
 
@@ -26,7 +26,7 @@ from distkeras_grid.weights import Vector
 Memory = Sequence[Vector]
 #: What becomes of a worker's optimizer state from window to window.
 OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
-#: Where batch normalization's statistics come from: averaged on the way, or measured in the end.
+#: Where batch normalization's statistics come from: averaged in the run, or measured at its end.
 StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
 
 
@@ -53,7 +53,7 @@ class LocalSteps(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """What a fold may know of a commit beside its vector.
+    """What a fold may know about a commit, apart from its vector.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class CommitInfo:
     samples : int
         Rows in the window, at least 1.
     staleness : int
-        Commits of others that were folded since this worker's last reply.
+        Commits of other workers that were folded since this worker's last reply.
     """
 
     seat: int
@@ -79,12 +79,12 @@ class Sends(Enum):
     Attributes
     ----------
     WEIGHTS
-        Weights, whose last digits count.
+        Weights. Their last digits matter.
     CHANGES
-        Changes or gradients, whose last digits may be lost.
+        Changes or gradients. Their last digits may be lost.
     SUMMANDS
-        Changes or gradients of which the weights move by a multiple, as SGD's weights move by a
-        multiple of each gradient.
+        Changes or gradients, too. The weights move by a multiple of each, as SGD's weights move by
+        a multiple of each gradient.
     """
 
     WEIGHTS = "weights"
@@ -93,18 +93,18 @@ class Sends(Enum):
 
 
 class Reply(Enum):
-    """What a commit is answered with.
+    """What the server replies to a commit.
 
     Attributes
     ----------
     VECTOR
         A vector, from which the worker's next window starts.
     STEP
-        Nothing at once: rounds make gradients, by which each worker's own optimizer steps. All
-        workers hold the same weights and the same optimizer state, and the server learns both from
-        one of them now and then.
+        Nothing at once. A round yields a gradient, and each worker's own optimizer takes a step
+        with it. All workers hold the same weights and the same optimizer state; now and then one
+        of them sends both to the server.
     NOTHING
-        No vector: the worker goes on from its own weights.
+        No vector. The worker continues from its own weights.
     """
 
     VECTOR = "vector"
@@ -114,7 +114,7 @@ class Reply(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the other layers must know of a rule, told once.
+    """What the other layers must know about a rule, in one place.
 
     Parameters
     ----------
@@ -123,15 +123,15 @@ class Traits:
     sends : Sends, default Sends.WEIGHTS
         What a commit holds.
     reply : Reply, default Reply.VECTOR
-        What a commit is answered with.
+        What the server replies to a commit.
     plain_sgd : bool, default False
-        Whether the rule makes its steps from plain gradients: workers must train with SGD and no
-        more.
+        Whether the rule computes its steps from plain gradients, so that workers must train with
+        plain SGD.
     own_center : bool, default False
-        Whether each seat has a center of its own, and nobody hears of the others.
+        Whether each seat has its own center, which the other workers do not affect.
     shared_vectors, seat_vectors : int, default 0
-        Vectors, as long as the trainable section, that the server keeps for all seats together,
-        and for each; zero when the run begins.
+        How many vectors the server keeps for all seats together, and for each seat. Each is as
+        long as the trainable section, and zero when the run begins.
     """
 
     local_steps: LocalSteps = LocalSteps.OPTIMIZER
@@ -154,7 +154,7 @@ class Traits:
 
     @property
     def steps_on_workers(self) -> bool:
-        """Whether each worker's own optimizer steps by the gradients of the rounds."""
+        """Whether each worker's own optimizer takes a step with the gradient of each round."""
         return self.reply is Reply.STEP
 
     @property
@@ -215,14 +215,14 @@ class Rule(ABC):
         return centers + self.traits.shared_vectors + workers * self.traits.seat_vectors
 
     def greet(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
-        """Note that a seat is given the center, at its start or because a reply was lost.
+        """Record that a seat receives the center, at its start or because a reply was lost.
 
         Parameters
         ----------
         center : ndarray
             A slice of it.
         memory : sequence of ndarray
-            The same slice of what is kept; may change in place.
+            The same slice of the vectors that are kept; may change in place.
         """
 
     def repeat(self, center: Vector, payload: Vector) -> None:
@@ -275,8 +275,8 @@ class SynchronousRule(Rule):
         center : ndarray
             A slice of the center; changes in place.
         payloads : sequence of ndarray
-            The same slice of each commit, in the order of the seats, so that the result does not
-            depend on who came first; all change in place.
+            The same slice of each commit; all change in place. They are in the order of the seats,
+            so that the result does not depend on which worker came first.
         commits : sequence of CommitInfo
             Where they came from, in the same order.
         """

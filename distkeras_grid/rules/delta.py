@@ -1,6 +1,6 @@
 """The delta rules: every commit is a scaled ``x - x0`` that is added to the center.
 
-They differ in their scalings alone:
+They differ only in their scalings:
 
 ==================== ========================= ===========================================
 rule                 scalings                  ``c <- c + ...``
@@ -30,7 +30,7 @@ from distkeras_grid.weights import Vector
 class DeltaRule(AsynchronousRule):
     """``c <- c + s (x - x0)``; the reply is the new center, and the worker takes it over.
 
-    A rule of your own gives `scalings`, and tells in `traits` how many seat vectors these need.
+    A rule of your own defines `scalings`, and states in `traits` how many seat vectors they need.
     """
 
     traits: ClassVar[Traits] = Traits(sends=Sends.SUMMANDS)
@@ -97,8 +97,8 @@ class AccumulatedGradientRule(DeltaRule):
     """Accumulated gradient normalization: ``c <- c + (x - x0) / k``.
 
     Hermans, Spanakis and Moeckel, "Accumulated Gradient Normalization", ACML 2017, algorithm 1;
-    dist-keras calls it ADAG. A partial window is divided by the steps it took. One worker gives
-    Lookahead (Zhang et al., 2019) with step size ``1/k``.
+    dist-keras calls it ADAG. A partial window is divided by its own number of steps. With one
+    worker this is Lookahead (Zhang et al., 2019) with step size ``1/k``.
     """
 
     name: ClassVar[str] = "accumulated_gradient"
@@ -114,9 +114,9 @@ class DynamicRateRule(DeltaRule):
     """Dynamic learning rate: ``c <- c + (x - x0) / (tau + 1)``, with the staleness ``tau``.
 
     Jiang, Cui, Zhang and Yu, "Heterogeneity-aware Distributed Parameter Servers", SIGMOD 2017, in
-    the form of dist-keras' DynSGD: ``tau`` counts the commits of others since the worker's last
-    reply, and no earlier update is revised. With n workers at one speed each commit has the
-    weight 1/n.
+    the form of dist-keras' DynSGD: ``tau`` counts the commits of other workers since the worker's
+    last reply, and no earlier update is revised. If n workers are equally fast, each commit has
+    the weight 1/n.
     """
 
     name: ClassVar[str] = "dynamic_rate"
@@ -131,10 +131,10 @@ class DynamicRateRule(DeltaRule):
 class DistanceRule(DeltaRule):
     """Accumulated gradients by the distance: ``c <- c + ((x - x0) / k) / (1 + d^2 / gamma)``.
 
-    ``d = c - b``, weight by weight, with ``b`` the center that the worker's window started from;
-    the server remembers it, one vector for each worker. Hermans, "On Scalable Deep Learning and
-    Parallelizing Gradient Descent", master thesis, Maastricht 2017, chapter 5 (ADAG there,
-    ``Experimental`` in dist-keras). Where nobody else has moved a weight, nothing is taken off.
+    ``d = c - b``, weight by weight. ``b`` is the center that the worker's window started from; the
+    server keeps it, one vector for each worker. A weight that no other worker has moved is not
+    scaled down. Hermans, "On Scalable Deep Learning and Parallelizing Gradient Descent", master
+    thesis, Maastricht 2017, chapter 5 (called ADAG there, ``Experimental`` in dist-keras).
 
     Parameters
     ----------

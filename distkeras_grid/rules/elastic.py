@@ -37,11 +37,11 @@ class _Elastic(Rule):
         np.copyto(out, after)
 
     def repeat(self, center: Vector, payload: Vector) -> None:  # noqa: ARG002
-        """Reply with ``e = 0``: the lost ``e`` cannot be told again, the worker keeps its ``x``."""
+        """Reply with ``e = 0``: the lost ``e`` is not known any more; the worker keeps ``x``."""
         payload.fill(0.0)
 
     def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:
-        """Move towards the center: ``x - e``."""
+        """Move toward the center: ``x - e``."""
         np.subtract(after, reply, out=out)
 
 
@@ -50,10 +50,10 @@ class ElasticRule(_Elastic, AsynchronousRule):
     """Asynchronous EASGD: ``e = alpha (x - c)``, ``x <- x - e``, ``c <- c + e``.
 
     Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015,
-    algorithm 1. The worker sends ``x`` and the server computes ``e`` in the same step that folds
-    it: were ``c`` read first and ``e`` sent later, m exchanges at a time would act like one with
-    ``m alpha``, which diverges for many workers and small windows. The sum of all ``x`` and ``c``
-    does not change in an exchange.
+    algorithm 1. The worker sends ``x``, and the server computes ``e`` and folds it in one step. If
+    the worker first read ``c`` and later sent ``e``, m simultaneous exchanges would act like one
+    with ``m alpha``, which diverges for many workers and small windows. The sum of all ``x`` and
+    ``c`` does not change in an exchange.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class ElasticRule(_Elastic, AsynchronousRule):
     name: ClassVar[str] = "elastic"
 
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
-        """Move the center towards ``x``; reply with ``e``."""
+        """Move the center toward ``x``; reply with ``e``."""
         np.subtract(payload, center, out=payload)
         np.multiply(payload, self.alpha, out=payload)
         np.add(center, payload, out=center)
@@ -75,7 +75,7 @@ class ElasticMomentumRule(ElasticRule):
     """Asynchronous EAMSGD: elastic averaging of workers with Nesterov's momentum.
 
     Zhang, Choromanska and LeCun, NIPS 2015, algorithm 2: ``v <- mu v - eta g(x + mu v)``, ``x <- x
-    + v``; the elastic exchange moves ``x`` alone, ``v`` stays with the worker.
+    + v``. The elastic exchange moves only ``x``; ``v`` stays with the worker.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class ElasticRoundRule(_Elastic, SynchronousRule):
         payloads: Sequence[Vector],
         commits: Sequence[CommitInfo],  # noqa: ARG002
     ) -> None:
-        """Move the center by the sum of the forces; reply with each one's own."""
+        """Move the center by the sum of all ``e_i``; reply to each worker with its own."""
         for payload in payloads:
             np.subtract(payload, center, out=payload)
             np.multiply(payload, self.alpha, out=payload)

@@ -18,26 +18,26 @@ class EnergyMatchingRule(AsynchronousRule):
 
     Hermans and Louppe, "Gradient Energy Matching for Distributed Asynchronous Gradient Descent",
     2018, algorithm 1. With the window's step ``d = x - x0`` of plain SGD, per weight: ``m <- mu m
-    + d``, ``c <- c + p d`` with ``p = (kappa |m| - |c - s|) / (|d| + epsilon)``, and ``s <- c``. So
-    all workers together move the center by what momentum SGD would, in one worker's place.
+    + d``, ``c <- c + p d`` with ``p = (kappa |m| - |c - s|) / (|d| + epsilon)``, and ``s <- c``.
+    All workers together thus move the center as far as one worker's SGD with momentum would.
 
     The paper's workers pull the center before they commit. Here the server keeps ``m`` and ``s``
-    of each worker and computes ``p`` in the step that folds: one exchange a window, and nobody
-    moves the center in between.
+    of each worker and computes ``p`` in the step that folds. A window then takes one exchange, and
+    no other worker moves the center in between.
 
     Parameters
     ----------
     momentum : float
         ``mu``, at least 0 and below 1; 0.9 in the paper.
     kappa : float
-        Energy of the proxy; the authors call 2 a good value, 4 diverges.
+        Energy of the proxy; the authors call 2 a good value, and 4 diverges.
     largest_scale : float
-        ``p`` is kept between 0 and this; 5 in the authors' code.
+        Upper limit of ``p``, whose lower limit is 0; 5 in the authors' code.
     epsilon : float
         1e-12 in the authors' code.
     exclude_own_commit : bool
-        Leave the worker's own last commit out of the shift ``c - s``. The paper counts it, so that
-        a worker alone moves by half of its momentum on average.
+        Whether the shift ``c - s`` leaves out the worker's own last commit. The paper counts it, so
+        that a single worker moves by half of its momentum on average.
     """
 
     name: ClassVar[str] = "energy_matching"

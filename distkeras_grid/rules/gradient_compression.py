@@ -8,13 +8,14 @@ largest magnitudes of each tensor::
     r <- r + u          what is not sent yet
     send r on M, then r <- 0 and u <- 0 on M, the largest of |r|: momentum factor masking
 
-Only tensors of more than one dimension are compressed: biases are few, and go as they are. So do
-the statistics, which are no part of this. What a worker holds back belongs to its attempt: another
-attempt on its seat begins with nothing, so what is lost with an attempt is at most its `residual`.
-A commit that comes after its round is dropped whole, with what earlier ones had left to it.
-What is left when a run ends is dropped, as in the paper: sent at once, changes of long ago may lead
-away, and nothing comes after that would correct them (two workers with momentum 0.9 and a net of
-837,610 weights, after 150 rounds: the validation loss rose from 2.5 to 14.5).
+Only tensors of more than one dimension are compressed. Biases are few and are sent as they are, and
+so are the statistics. What a worker holds back belongs to its attempt: the next attempt on the seat
+begins with nothing, so a failed attempt loses at most its `residual`. A commit that arrives after
+its round is dropped as a whole, with everything that earlier commits had left to it.
+
+What is left when a run ends is dropped, as in the paper. If it were sent at once, old changes could
+lead away from the minimum, and no later step would correct that (two workers with momentum 0.9 and
+a net of 837,610 weights, after 150 rounds: the validation loss rose from 2.5 to 14.5).
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Variable, Vector, WeightLayout
 
-#: Each so many-th number is looked at for a threshold: 1 %, and a prime, so that the sample does
-#: not walk along one column of a kernel.
+#: The sample for a threshold has one number of this many, 1 %. It is a prime, so that the sample
+#: does not follow one column of a kernel.
 STRIDE = 101
-#: Between these shares of the wanted count a sampled threshold is good enough.
+#: A sampled threshold is good enough if it finds between these shares of the wanted count.
 FEWEST, MOST = 0.8, 1.3
 
 
@@ -47,17 +48,17 @@ class DeepGradientCompression:
     Parameters
     ----------
     sparsity : float, default 0.999
-        Share of each tensor that is held back, from 0 and below 1; 0 holds nothing back.
+        Share of each tensor that is held back, at least 0 and below 1; 0 holds nothing back.
     momentum : float, default 0
-        ``m`` of the momentum correction, at least 0 and below 1. It takes the place of the
-        optimizer's own, so it needs commits that are single gradients of SGD without momentum; 0
-        is error feedback alone, for any optimizer and window.
+        ``m`` of the momentum correction, at least 0 and below 1. It replaces the optimizer's own
+        momentum, so each commit must be a single gradient of SGD without momentum. 0 means error
+        feedback only, which works with any optimizer and window.
     warm_up_epochs : int, default 4
         Epochs at the start in which the sparsity is ``1 - 0.25 ** epoch``: 75, 93.75, 98.4 and
         99.6 %, as long as that is less.
     clip_norm : float, optional
-        What the Euclidean norm of a commit's trainable part is clipped to before it is added,
-        times ``1 / sqrt(workers)``; for recurrent nets.
+        Largest Euclidean norm of a commit's trainable part, times ``1 / sqrt(workers)``. A larger
+        one is clipped before it is added. For recurrent nets.
 
     Raises
     ------
@@ -85,7 +86,7 @@ class DeepGradientCompression:
             )
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm)
-        # Plain numbers, of NumPy's too: they are told in JSON.
+        # Turns NumPy's numbers into plain ones, because they are written as JSON.
         for name in ("sparsity", "momentum", "clip_norm"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else float(value))
@@ -111,15 +112,15 @@ def number_sent(size: int, sparsity: float) -> int:
 
 
 def is_compressed(variable: Variable) -> bool:
-    """Whether the largest of a variable's changes are sent, and not all of them."""
+    """Whether only the largest of a variable's changes are sent."""
     return len(variable.shape) > 1 and variable.size > 0
 
 
 def largest(values: Vector, count: int) -> NDArray[np.int64]:
-    """Return the places of about so many of the largest magnitudes.
+    """Return the positions of about `count` numbers of the largest magnitude.
 
-    A threshold from a sample is good enough if it finds 0.8 to 1.3 times as many; else, and where
-    the sample would have none of them, they are counted out.
+    A threshold from a sample is good enough if it finds 0.8 to 1.3 times `count` numbers. If it is
+    not, or if the sample would contain none of them, exactly `count` are selected.
 
     Parameters
     ----------
@@ -192,9 +193,9 @@ class Accumulator:
         self.velocity = np.zeros(start if compression.momentum else 0, np.float32)
 
     def compress(self, vector: Vector, epoch: int) -> None:
-        """Turn a commit into what of it, and of what was held back before, is sent now.
+        """Replace a commit by what is sent now, of it and of what was held back before.
 
-        A commit that is not finite is left as it is, for the server to refuse.
+        A commit that is not finite is left as it is, so that the server refuses it.
 
         Parameters
         ----------
@@ -247,7 +248,7 @@ class Accumulator:
 
 
 def gradient_compression(compression: object) -> DeepGradientCompression | None:
-    """Return a compression if it is deep gradient compression, which has parameters.
+    """Return the compression if it is deep gradient compression, otherwise None.
 
     Examples
     --------
@@ -260,16 +261,16 @@ def gradient_compression(compression: object) -> DeepGradientCompression | None:
 def accumulators(
     compression: object, layout: WeightLayout, workers: int
 ) -> Callable[[], Accumulator] | None:
-    """Return what makes a worker's accumulator; None where a commit is sent whole.
+    """Return a function that makes a worker's accumulator, None if commits are sent whole.
 
     Parameters
     ----------
     compression : "bfloat16" or DeepGradientCompression, optional
-        The run's.
+        Compression of the run.
     layout : WeightLayout
         Which part of the vector is which tensor.
     workers : int
-        Workers of the run.
+        Number of workers in the run.
     """
     settings = gradient_compression(compression)
     return None if settings is None else partial(Accumulator, settings, layout, workers)

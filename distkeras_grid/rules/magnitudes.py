@@ -1,9 +1,9 @@
-"""How large the numbers of a vector are: what must be known before arithmetic may overflow.
+"""How large the numbers of a vector are, which decides whether arithmetic may overflow.
 
-The sum of a chunk's squares answers at once for nearly every vector: where it is below 1e30, no
-number of the chunk is above 1e15, and none is NaN or infinite. One pass of BLAS over a chunk that
-stays in the processor's cache costs less than looking at each number. Only where the sum is larger
-is each number looked at.
+For nearly every vector the sum of a chunk's squares is enough: if it is below 1e30, no number of
+the chunk is above 1e15, and none is NaN or infinite. One pass of BLAS over a chunk that stays in
+the processor's cache costs less than looking at each number. If the sum is larger, each number is
+looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from distkeras_grid.weights import Vector
 
-#: Numbers in a chunk: 256 KiB of ``float32``, which a processor's cache holds beside another one.
+#: Numbers in a chunk: 256 KiB of ``float32``. A processor's cache holds two such chunks.
 CHUNK = 65536
 #: Sums, differences and products with a rate of numbers up to the root of this cannot overflow.
 SMALL_SQUARES = 1e30

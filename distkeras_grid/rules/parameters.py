@@ -1,4 +1,4 @@
-"""Checks of what rules are built from."""
+"""Checks of the parameters of rules."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What distinguishes one delta rule from another: a chain of scalings of ``x - x0``.
 
 A rule names its scalings in order, as optax chains transformations. Each is a small value without
-state that acts on one of two sides: on the worker, before the delta is sent, or on the server, in
-the step that folds it. What a scaling must remember between two commits are vectors that the server
-keeps for each seat.
+state. It acts either on the worker, before the delta is sent, or on the server, in the step that
+folds it. If a scaling must remember something between two commits, the server keeps it as vectors,
+for each seat.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Scaling:
         center : ndarray
             The same slice of the center before the delta is added.
         memory : sequence of ndarray
-            The same slice of what `remember` noted, which is called again after the fold: it may
-            serve as scratch space.
+            The same slice of what `remember` noted. It may be used as scratch space, because
+            `remember` is called again after the fold.
         """
 
     def remember(self, center: Vector, memory: Memory) -> None:
-        """Note the center that a seat is given, at its start and with each reply."""
+        """Note the center that a seat receives, at its start and with each reply."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class PerStaleness(Scaling):
 class PerDistance(Scaling):
     """``1 / (1 + d^2 / gamma)`` for each weight, on the server.
 
-    ``d`` is the distance of the center to what it was when the seat was given it last.
+    ``d`` is the distance between the center now and the center that the seat received last.
 
     Parameters
     ----------

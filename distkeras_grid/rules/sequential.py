@@ -13,7 +13,7 @@ from distkeras_grid.weights import Vector
 
 @dataclass(frozen=True)
 class SequentialRule(AsynchronousRule):
-    """``c <- x``; the worker goes on from its own ``x``, and no vector travels back."""
+    """``c <- x``; the worker continues from its own ``x``, and the reply has no vector."""
 
     name: ClassVar[str] = "sequential"
     traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING)
@@ -33,7 +33,7 @@ class SequentialRule(AsynchronousRule):
 
 @dataclass(frozen=True)
 class MemberRule(SequentialRule):
-    """Sequential training of several workers, each against a center of its own."""
+    """Sequential training of several workers, each with its own center."""
 
     name: ClassVar[str] = "member"
     traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING, own_center=True)

@@ -1,8 +1,8 @@
-"""The one policy for statistics, whatever the rule.
+"""The policy for statistics, the same for every rule.
 
-Moving means and variances of batch normalization are averaged, never summed as deltas: eight
-workers that each report a fall of the variance from 1 to 0.2 would take it below zero, and its
-root to NaN. Workers send the values themselves and take over what comes back.
+Moving means and variances of batch normalization are averaged, never summed as deltas. If eight
+workers each reported that the variance fell from 1 to 0.2, the sum would make it negative and its
+root NaN. Workers send the values themselves and adopt what comes back.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def propose_vector(
     steps: int,
     out: Vector,
 ) -> None:
-    """Fill `out` with a worker's whole commit; sections that are averaged are sent as they are.
+    """Fill `out` with a worker's whole commit. Sections that are averaged are sent as they are.
 
     Parameters
     ----------

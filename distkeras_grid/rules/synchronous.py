@@ -1,4 +1,4 @@
-"""Synchronous rules: all workers meet, and the center is their mean."""
+"""Synchronous rules: workers commit in rounds, and the server takes the mean of a round."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from distkeras_grid.weights import Vector
 def weighted_mean(payloads: Sequence[Vector], samples: Sequence[int], out: Vector) -> None:
     """Fill `out` with the mean of vectors, weighted by samples.
 
-    It is computed as ``x_1 + sum_i m_i (x_i - x_1) / sum m``: identical vectors have
-    themselves as their mean, bit for bit. Where a difference could overflow, ``float64`` is
-    used: the mean of finite numbers is finite.
+    It is computed as ``x_1 + sum_i m_i (x_i - x_1) / sum m``, so the mean of identical vectors is
+    the same vector, bit for bit. Where a difference could overflow, ``float64`` is used, so the
+    mean of finite numbers is finite.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class AveragingRule(SynchronousRule):
     """Parameter averaging: ``c <- sum_i m_i x_i / sum_i m_i``, with ``m_i`` samples of worker i.
 
     Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010, algorithm 3, repeated
-    every window (local SGD: Stich, ICLR 2019). Workers send ``x`` and not ``x - x0``, for only
-    then the mean of identical replicas is the replica bit for bit.
+    every window (local SGD: Stich, ICLR 2019). Workers send ``x`` and not ``x - x0``, because only
+    then is the mean of identical replicas equal to the replica, bit for bit.
     """
 
     name: ClassVar[str] = "averaging"
@@ -79,9 +79,9 @@ class AveragingRule(SynchronousRule):
 class MeanGradientRule(SynchronousRule):
     """Synchronous SGD: every worker steps by the mean gradient ``sum_i m_i g_i / sum_i m_i``.
 
-    Chen et al., "Revisiting Distributed Synchronous SGD", 2016, without an optimizer on the server:
-    all workers apply the same one to the same gradient, so weights and slots stay equal, whatever
-    the optimizer. A window of k batches is one step with the mean gradient of all of them.
+    Chen et al., "Revisiting Distributed Synchronous SGD", 2016, without an optimizer on the server.
+    All workers apply the same optimizer to the same gradient, so their weights and their optimizer
+    states stay equal. A window of k batches is one step with the mean gradient of all of them.
     """
 
     name: ClassVar[str] = "mean_gradient"
@@ -103,7 +103,7 @@ class MeanGradientRule(SynchronousRule):
         payloads: Sequence[Vector],
         commits: Sequence[CommitInfo],
     ) -> None:
-        """Turn all commits into their mean; the center stays until a worker tells it."""
+        """Turn all commits into their mean; the center stays until a worker sends it."""
         mean = np.empty_like(payloads[0])
         weighted_mean(payloads, [commit.samples for commit in commits], mean)
         for payload in payloads:
