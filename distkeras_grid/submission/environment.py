@@ -1,8 +1,8 @@
-"""What an environment archive holds: a relocatable interpreter and what is installed beside it.
+"""What an environment archive contains: a relocatable interpreter and the packages it needs.
 
-A whole prefix, not a virtual environment: it runs wherever it is unpacked, on nodes that have no
-Python at all. The number of files decides how long a node unpacks it, so what no job needs is left
-out.
+It is a whole prefix, not a virtual environment, so it runs wherever it is unpacked, also on nodes
+without Python. The number of files decides how long it takes to unpack, so files that no job needs
+are left out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from distkeras_grid.errors import EnvironmentMismatchError
 from distkeras_grid.submission.distributions import Installed
 
-# Raised when archives of the same packages are built in another way.
+# Increased when archives of the same packages are built in another way.
 LAYOUT = 1
-#: What a container's working directory calls the unpacked archive.
+#: Name of the unpacked archive in a container's working directory.
 LINK = "environment"
 PYTHON = "bin/python"
 
@@ -34,18 +34,18 @@ PRUNED_STDLIB = (
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter below this environment, which is copied.
+    """The interpreter of this environment, which is copied.
 
     Parameters
     ----------
     version : str
         Such as ``"3.11.7"``.
     platform : str
-        System, machine and C library; nodes need the same machine and a C library as new.
+        System, machine and C library. Nodes need the same machine and a C library at least as new.
     executable : Path
         The file itself.
     prefix, stdlib, platform_stdlib : Path
-        Where it is installed; both libraries lie below.
+        Where it is installed. Both libraries are below the prefix.
     site_packages : PurePosixPath
         Relative to the prefix.
     """
@@ -76,7 +76,7 @@ class Member:
 
 
 def archive_name(interpreter: Interpreter, distributions: Iterable[Installed]) -> str:
-    """Return the archive's file name, which holds a digest of all that decides its content."""
+    """Return the archive's file name, with a digest of everything that decides its content."""
     content = {
         "layout": LAYOUT,
         "python": interpreter.version,
@@ -94,9 +94,9 @@ def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
     Parameters
     ----------
     path : PurePosixPath
-        Relative to the folder that `pruned` speaks of.
+        Relative to the folder to which `pruned` is relative.
     pruned : sequence of str
-        Folders that stay behind.
+        Folders that are left out.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def package_members(site_packages: PurePosixPath, each: Installed) -> list[Membe
     Raises
     ------
     EnvironmentMismatchError
-        If one of them is not there.
+        If one of them is missing.
     """
     members = []
     for path in each.files:
@@ -125,7 +125,7 @@ def package_members(site_packages: PurePosixPath, each: Installed) -> list[Membe
         source = each.folder / path
         if not source.is_file():
             raise EnvironmentMismatchError(
-                f"{each.name} {each.version} is not whole: {source} is missing. Install it anew: "
+                f"{each.name} {each.version} is incomplete: {source} is missing. Reinstall it: "
                 f"pip install --force-reinstall {each.name}."
             )
         members.append(Member(str(site_packages / path), source))

@@ -15,20 +15,20 @@ from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
 from distkeras_grid.submission.environment import Interpreter, Member
 
 RUN_SECONDS = 60.0
-# Where the copied executable looks for its libraries. The old kind of run path (DT_RPATH) serves
-# the extension modules that it loads, too.
+# Where the copied executable looks for its libraries. The old kind of run path (DT_RPATH) also
+# applies to the extension modules that it loads.
 RUN_PATH = "$ORIGIN/../lib"
 
 
 def this_interpreter() -> Interpreter:
-    """Describe the interpreter on which this environment rests.
+    """Describe the interpreter of this environment.
 
     Raises
     ------
     ConfigurationError
-        If this is no Linux: the containers would not run its interpreter.
+        If this is not Linux. The containers could not run the interpreter.
     EnvironmentMismatchError
-        If the interpreter does not answer.
+        If the interpreter does not run.
     """
     if sys.platform != "linux":
         raise ConfigurationError(
@@ -37,7 +37,8 @@ def this_interpreter() -> Interpreter:
         )
     prefix = Path(sys.base_prefix).resolve()
     executable = prefix / "bin" / f"python{sysconfig.get_python_version()}"
-    # A virtual environment has its own; and where a system's Python looks, only it knows.
+    # A virtual environment has its own site-packages, and only the system's Python itself knows
+    # where it looks.
     question = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = Path(run([str(executable), "-I", "-c", question]).strip())
     # The standard library may be below a link (/lib for /usr/lib).
@@ -55,14 +56,14 @@ def this_interpreter() -> Interpreter:
 
 
 def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[Member]:
-    """Return the shared libraries of the interpreter's own that files need, also of each other.
+    """Return the interpreter's own shared libraries that files need, directly or indirectly.
 
-    Those of the system stay: nodes have theirs.
+    Libraries of the system are left out, because nodes have their own.
 
     Parameters
     ----------
     interpreter : Interpreter
-        Whose libraries.
+        Owner of the libraries.
     files : iterable of Path
         Executables and libraries.
     """
@@ -71,7 +72,7 @@ def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[M
     while waiting:
         for name in run([patchelf(), "--print-needed", str(waiting.pop())]).split():
             source = folder / name
-            # In /usr/lib the interpreter's library lies among the system's.
+            # In /usr/lib the interpreter's library is among those of the system.
             own = name.startswith("libpython") or interpreter.prefix != Path("/usr")
             if own and name not in found and source.is_file():
                 found[name] = source.resolve()
@@ -85,7 +86,7 @@ def relocatable(executable: Path, folder: Path) -> Path:
     Parameters
     ----------
     executable : Path
-        Stays as it is.
+        It is not changed.
     folder : Path
         Where the copy is written.
     """
@@ -114,7 +115,7 @@ def patchelf() -> str:
 
 
 def run(command: list[str]) -> str:
-    """Run a command that answers at once; return what it wrote.
+    """Run a command that ends at once; return what it wrote.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """A JVM with Hadoop's and YARN's own clients, without a Spark session.
 
-Their configuration comes from ``HADOOP_CONF_DIR``, so that high availability and Kerberos work as
-they do for every other program of the cluster.
+The clients take their configuration from ``HADOOP_CONF_DIR``, so high availability and Kerberos
+work as they do for every other program of the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class HadoopClient:
     Parameters
     ----------
     gateway : py4j.java_gateway.JavaGateway
-        To a JVM with Hadoop's classes.
+        Gateway to a JVM with Hadoop's classes.
     """
 
     def __init__(self, gateway: Any) -> None:
@@ -49,25 +49,25 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
     Parameters
     ----------
     settings : mapping of str to str
-        Spark settings; those of Hadoop (``spark.hadoop.*``) and Kerberos count.
+        Spark settings. Those of Hadoop (``spark.hadoop.*``) and Kerberos are used.
 
     Raises
     ------
     ClusterError
-        If the JVM does not start, with the end of what it wrote.
+        If the JVM does not start. The message has the end of what it wrote.
     """
     from pyspark import java_gateway
     from pyspark.errors import PySparkRuntimeError
 
     launch: Any = java_gateway.launch_gateway
     with tempfile.TemporaryFile() as log:
-        # A master of the user's own settings would start more than a JVM.
+        # The master in the user's settings would start more than a JVM.
         told = _Settings({**settings, "spark.master": "local", "spark.submit.deployMode": "client"})
         try:
             gateway = launch(told, {"stdout": log, "stderr": log})
         except PySparkRuntimeError as error:
             raise ClusterError(
-                f"Java does not start, or refuses the settings: {_end(log)}"
+                f"Java does not start, or refuses the settings. Received: {_end(log)}"
             ) from error
         try:
             yield HadoopClient(gateway)
@@ -78,7 +78,7 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
 
 
 class _Settings:
-    """What ``launch_gateway`` asks of a SparkConf, which itself would need a JVM."""
+    """What ``launch_gateway`` reads from a SparkConf, which itself would need a JVM."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -89,4 +89,4 @@ class _Settings:
 
 def _end(log: IO[bytes]) -> str:
     log.seek(0)
-    return log.read().decode(errors="replace").strip()[-LOG_BYTES:] or "no word of it"
+    return log.read().decode(errors="replace").strip()[-LOG_BYTES:] or "no output"

@@ -24,7 +24,7 @@ def package_folders() -> dict[str, Path]:
     Raises
     ------
     EnvironmentMismatchError
-        If one is not.
+        If one of them is not installed.
     """
     folders = {}
     for name in PACKAGES:
@@ -38,13 +38,13 @@ def package_folders() -> dict[str, Path]:
 
 
 def package_zip(folders: Mapping[str, Path]) -> bytes:
-    """Return packages as the content of a zip file; the same sources give the same bytes."""
+    """Return packages as the content of a zip file. The same sources give the same bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, folder in sorted(folders.items()):
             for path in sorted(folder.rglob("*")):
                 if path.suffix in SUFFIXES and "__pycache__" not in path.parts:
-                    # Its date is 1980 unless told otherwise.
+                    # An entry's date is 1980 by default.
                     entry = zipfile.ZipInfo(f"{name}/{path.relative_to(folder)}")
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     entry.external_attr = 0o644 << 16
@@ -53,14 +53,16 @@ def package_zip(folders: Mapping[str, Path]) -> bytes:
 
 
 def write_package(version: str, folder: Path | None = None) -> Path:
-    """Write the project's zip file, named by its content, if it is not there yet; return it.
+    """Write the project's zip file, unless it exists, and return its path.
+
+    Its name has a digest of its content.
 
     Parameters
     ----------
     version : str
         Version of the project.
     folder : Path, optional
-        Default: beside the environments.
+        Where it is written; by default beside the environments.
 
     Raises
     ------

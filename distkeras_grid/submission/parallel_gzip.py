@@ -1,4 +1,4 @@
-"""Gzip on all cores: blocks are compressed side by side and joined to one stream."""
+"""Gzip on all cores: blocks are compressed in parallel and joined to one stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import BinaryIO, Self
 
-# Between blocks the compressor begins anew: larger blocks compress better, by less than 0.1% here.
+# The compressor starts again at each block. Larger blocks compress better, here by less than 0.1%.
 BLOCK = 1 << 20
 # Magic number, deflate, no flags, no date, no extra flags, unknown system.
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -21,9 +21,9 @@ LAST_BLOCK = b"\x03\x00"
 class ParallelGzip:
     """A file to write to, which compresses as ``gzip`` does.
 
-    Several threads compress, for zlib releases the interpreter lock. The result is one gzip member,
-    which every reader takes: some of Java's stop at the end of the first. It depends on content and
-    level only, not on the number of threads.
+    Several threads compress, because zlib releases the interpreter lock. The result is a single
+    gzip member, because some readers in Java stop at the end of the first. It depends only on the
+    content and the level, not on the number of threads.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class ParallelGzip:
     level : int
         From 1, the quickest, to 9.
     threads : int, optional
-        How many compress; default one for each core that this process may use.
+        Number of threads; by default one for each core that this process may use.
     """
 
     def __init__(self, target: BinaryIO, level: int, threads: int | None = None) -> None:
@@ -40,7 +40,7 @@ class ParallelGzip:
         self._target = target
         self._level = level
         self._pool = ThreadPoolExecutor(threads, "gzip")
-        # Bounds the memory: who reads faster than the threads compress waits.
+        # Bounds the memory: a reader that is faster than the threads waits.
         self._most = 2 * threads
         self._running: deque[Future[bytes]] = deque()
         self._rest = bytearray()
@@ -92,6 +92,6 @@ class ParallelGzip:
 
 
 def deflate(block: bytes, level: int) -> bytes:
-    """Return a block as deflate's format has it, filled up to a whole byte."""
+    """Return a block in deflate's format, padded to a whole byte."""
     compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     return compressor.compress(block) + compressor.flush(zlib.Z_SYNC_FLUSH)

@@ -22,9 +22,9 @@ def archive_place(environment: Environment, folder: str | None, home: str | None
     environment : Environment
         What is packed in it.
     folder : str, optional
-        That the user names.
+        Folder that the user has named.
     home : str, optional
-        The user's home directory on the cluster's file system; without one Spark itself sends the
+        The user's home directory on the cluster's file system. Without one, Spark itself sends the
         archive from this machine.
     """
     if folder is not None:
@@ -37,9 +37,9 @@ def archive_place(environment: Environment, folder: str | None, home: str | None
 def place(
     environment: Environment, uri: str, storage: Storage, say: Callable[[str], object]
 ) -> None:
-    """Pack an environment and upload it, as far as that is not done yet.
+    """Pack an environment and upload it, unless that has been done before.
 
-    An archive is never overwritten: YARN keeps unpacked copies by name and date.
+    An archive is never overwritten, because YARN keeps unpacked copies by name and date.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def place(
     storage : Storage
         Storage of the cluster.
     say : callable
-        Is told what goes on.
+        Receives lines of progress.
     """
     local = environment.archive()
     if storage.exists(uri):
-        say(f"the environment is there: {uri}")
+        say(f"the environment has been uploaded before: {uri}")
         return
     if not local.exists():
         build(environment, local, say)
@@ -67,7 +67,7 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
     say(f"uploading {size / 1e6:.0f} MB to {uri}")
     folder = uri.rpartition("/")[0]
     if not storage.exists(folder):
-        # Everybody may read it, so that a node unpacks it once for all users.
+        # All users may read it, so a node unpacks it once for all of them.
         storage.make_public_dirs(folder, levels=2 if folder.endswith(FOLDER) else 1)
     try:
         with Reporter(Bytes("uploading", size), to=say, at_once=False) as progress:

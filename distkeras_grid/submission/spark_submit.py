@@ -13,9 +13,9 @@ from typing import IO
 from distkeras_grid.errors import ClusterError, ConfigurationError
 
 SAY_SECONDS = 4.0
-# To upload Spark's own jars where the cluster has none, and be accepted.
+# Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
-# For the executors' end after an interrupt.
+# How long the executors may take to end after an interrupt.
 STOP_SECONDS = 60.0
 LAST_LINES = 15
 
@@ -28,7 +28,7 @@ def spark_submit_path() -> str:
 
 
 def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse to look for YARN where nothing says where it is.
+    """Refuse to look for YARN if no variable says where it is.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def follow(command: Sequence[str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The terminal has interrupted Spark, too; it stops the executors.
+            # The terminal has interrupted Spark, too, which now stops the executors.
             process.wait(STOP_SECONDS)
             raise
 
@@ -59,7 +59,7 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
     Raises
     ------
     ClusterError
-        If it fails, or does not end in time, with the end of what it wrote.
+        If it fails, or does not end in time. The message has the end of what it wrote.
     """
     began = said = time.monotonic()
     with tempfile.TemporaryFile() as log:
@@ -69,8 +69,8 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
                 now = time.monotonic()
                 if now - began > SUBMIT_SECONDS:
                     raise ClusterError(
-                        f"spark-submit has not handed the application over after "
-                        f"{SUBMIT_SECONDS:.0f} s:\n{last_lines(log)}"
+                        f"YARN has not accepted the application after {SUBMIT_SECONDS:.0f} s. "
+                        f"The end of what spark-submit wrote:\n{last_lines(log)}"
                     )
                 if now - said >= SAY_SECONDS:
                     said = now
@@ -81,11 +81,14 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
                 process.kill()
                 process.wait()
         if process.returncode:
-            raise ClusterError(f"spark-submit ended with {process.returncode}:\n{last_lines(log)}")
+            raise ClusterError(
+                f"spark-submit ended with code {process.returncode}. The end of what it wrote:\n"
+                f"{last_lines(log)}"
+            )
 
 
 def last_lines(log: IO[bytes]) -> str:
-    """Return the last lines of a log that say something, without the JVM's stacks."""
+    """Return the last lines of a log that are not blank, without the JVM's stack traces."""
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()
     told = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t..."))]

@@ -1,4 +1,4 @@
-"""Applications of YARN: how they are, where they write, and how they are stopped."""
+"""Applications of YARN: their state, their logs, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.submission.jvm import HadoopClient
 
-# Left alone, the client looks for a ResourceManager for a quarter of an hour, and each of its looks
-# is ten attempts to connect. So it gives up after some 20 s.
+# By default the client looks for a ResourceManager for a quarter of an hour, with ten attempts to
+# connect each time. With these values it gives up after about 20 s.
 CONNECT = {
     "yarn.resourcemanager.connect.max-wait.ms": 10000,
     "yarn.resourcemanager.connect.retry-interval.ms": 1000,
@@ -25,7 +25,7 @@ CONNECT = {
 POLL_SECONDS = 1.0
 SAY_SECONDS = 15.0
 CANCEL_SECONDS = 30.0
-# Nodes hand in the logs some seconds after an application has ended.
+# Nodes deliver the logs some seconds after an application has ended.
 LOG_SECONDS = 20.0
 LOG_BYTES = 3000
 ENDED = ("FINISHED", "FAILED", "KILLED")
@@ -33,7 +33,7 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 
 @dataclass(frozen=True)
 class Application:
-    """How an application is.
+    """The state of an application.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class Application:
     final : str
         ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended.
     containers, memory_mb : int
-        That it uses now.
+        What it uses now.
     diagnostics : str
         What YARN or the application says.
     tracking_url : str
-        Its page.
+        Address of its page.
     started, finished : float
         Seconds since 1970; 0 if not yet.
     """
@@ -68,12 +68,12 @@ class Application:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with or without success."""
         return self.state in ENDED
 
     @property
     def exit_status(self) -> int | None:
-        """The exit code of its program, where Spark says it."""
+        """The exit code of its program, None if Spark does not report it."""
         told = re.search(r"User application exited with (?:status )?(\d+)", self.diagnostics)
         return int(told.group(1)) if told else None
 
@@ -113,12 +113,12 @@ class Yarn:
         self._client.stop()
 
     def application(self, identifier: str) -> Application:
-        """Return how an application is.
+        """Return the state of an application.
 
         Raises
         ------
         ConfigurationError
-            If the text is no application's id.
+            If the text is not an application's id.
         ClusterError
             If YARN does not know it, or does not answer.
         """
@@ -147,8 +147,8 @@ class Yarn:
         while not application.ended:
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was told to. It "
-                    f"is {application.state}. Ask again: distkeras-grid status {identifier}."
+                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was stopped. Its "
+                    f"state: {application.state}. Ask again: distkeras-grid status {identifier}."
                 )
             with _translated(f"stop {identifier}"):
                 self._client.killApplication(self._id(identifier))
@@ -177,7 +177,7 @@ class Yarn:
             return log_contents(log.read_text(encoding="utf-8", errors="replace"))
 
     def log_page(self, identifier: str) -> str | None:
-        """Return the address of what the driver's container writes, None if nobody knows it."""
+        """Return the address of what the driver's container writes, None if it is not known."""
         attempt = self._last_attempt(identifier)
         if attempt is None:
             return None
@@ -185,7 +185,7 @@ class Yarn:
         with _translated("list the nodes"):
             nodes = list(self._client.getNodeReports(states))
         pages = {str(node.getNodeId().getHost()): str(node.getHttpAddress()) for node in nodes}
-        # One node alone has it, by whatever name the application calls its host.
+        # If there is a single node, it has the page, whatever the application calls its host.
         only = next(iter(pages.values())) if len(pages) == 1 else None
         page = pages.get(str(attempt.getHost()), only)
         user = self.application(identifier).user
@@ -206,7 +206,7 @@ class Yarn:
         request.setAppOwner(self.application(identifier).user)
         request.setAppFinished(True)
         request.setContainerId(str(attempt.getAMContainerId()))
-        # Spark merges both outputs of the program into this one.
+        # Spark merges both outputs of the program into stdout.
         request.setLogTypes(self._jvm.java.util.HashSet(["stdout"]))
         request.setBytes(-LOG_BYTES)
         request.setOutputLocalDir(folder)
@@ -224,7 +224,7 @@ def yarn_client(hadoop: HadoopClient) -> Iterator[Yarn]:
     Raises
     ------
     ClusterError
-        If it is not there.
+        If it does not answer.
     """
     yarn = Yarn(hadoop)
     try:
@@ -240,10 +240,10 @@ def wait(
     say: Callable[[str], object],
     clock: Callable[[], float] = time.monotonic,
 ) -> Application:
-    """Wait for an application's end; tell its state when it changes, and every 15 s.
+    """Wait until an application ends; report its state when it changes, and every 15 s.
 
-    There is no deadline: a job takes as long as it takes, and a ResourceManager that does not
-    answer is an error after 20 s.
+    There is no deadline, because a job may take any time. A ResourceManager that does not answer
+    is an error after 20 s.
     """
     said, state = -SAY_SECONDS, ""
     began = clock()
@@ -259,7 +259,7 @@ def wait(
 
 
 def state_line(application: Application, seconds: float) -> str:
-    """Return one line of how an application is, after so many seconds."""
+    """Return one line with the state of an application, after a number of seconds."""
     line = f"{application.id}  {application.state}  {seconds:.0f} s"
     if application.ended:
         return f"{line}  {application.final}"
@@ -269,7 +269,7 @@ def state_line(application: Application, seconds: float) -> str:
 
 
 def log_contents(text: str) -> str:
-    r"""Return the log in what YARN writes about one.
+    r"""Extract the log from what YARN writes about it.
 
     Examples
     --------
@@ -281,12 +281,12 @@ def log_contents(text: str) -> str:
 
 
 def check_id(identifier: str) -> None:
-    """Refuse a text that is no application's id.
+    """Refuse a text that is not an application's id.
 
     Raises
     ------
     ConfigurationError
-        With an example.
+        The message has an example.
     """
     if not re.fullmatch(r"application_\d+_\d+", identifier):
         raise ConfigurationError(
@@ -304,7 +304,7 @@ def _application(report: Any) -> Application:
         queue=str(report.getQueue()),
         state=str(report.getYarnApplicationState()),
         final=str(report.getFinalApplicationStatus()),
-        # -1 where YARN tells nothing.
+        # YARN reports -1 if it does not know.
         containers=max(0, int(usage.getNumUsedContainers())) if usage else 0,
         memory_mb=max(0, int(usage.getUsedResources().getMemorySize())) if usage else 0,
         diagnostics=str(report.getDiagnostics() or "").strip(),
@@ -316,7 +316,7 @@ def _application(report: Any) -> Application:
 
 @contextmanager
 def _translated(action: str) -> Iterator[None]:
-    """Turn an exception of the JVM into ours."""
+    """Turn an exception of the JVM into an error of this package."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     try:
