@@ -28,13 +28,13 @@ def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        Shape ``(rows, *field.shape)``. Raw bytes are of the field's type, and share Arrow's memory
-        read-only; numbers are as they came, double becoming ``float32``.
+        Shape ``(rows, *field.shape)``. Raw bytes have the field's type and share Arrow's memory,
+        read-only. Numbers keep their type, except that double becomes ``float32``.
 
     Raises
     ------
     SchemaError
-        If the column is of another type, holds nulls, or values of another size.
+        If the column has another type, or contains nulls or values of another size.
 
     Examples
     --------
@@ -61,20 +61,20 @@ def labels_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
     Parameters
     ----------
     column : pyarrow.Array
-        Numbers, or lists of as many numbers in each row.
+        Numbers, or lists with the same length in each row.
     name : str
         Name of the column.
 
     Returns
     -------
     ndarray
-        Shape ``(rows,)`` or ``(rows, k)``; integers as they are, double as ``float32``, as in
-        Keras' own ``fit``.
+        Shape ``(rows,)`` or ``(rows, k)``. Integers keep their type, and double becomes
+        ``float32``, as in Keras' own ``fit``.
 
     Raises
     ------
     SchemaError
-        If the column is of another type, holds nulls, or lists of unequal length.
+        If the column has another type, or contains nulls or lists of unequal length.
 
     Examples
     --------
@@ -101,29 +101,29 @@ def numbers_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
     Raises
     ------
     SchemaError
-        If the column is of another type or holds nulls.
+        If the column has another type or contains nulls.
     """
     _check_nulls(column, name, "a number")
     return _numbers(column, name)
 
 
 def as_model_sees(values: NDArray[Any], field: Field, dtype: str = "float32") -> NDArray[Any]:
-    """Return what a model sees of values, as the training engine computes it.
+    """Return values as the model sees them, computed as the training engine does.
 
     Parameters
     ----------
     values : ndarray, shape (n, *field.shape)
-        As stored.
+        Values as they are stored.
     field : Field
-        With the scaling.
+        Has the scaling.
     dtype : str, default "float32"
         Type of the model's input.
 
     Returns
     -------
     ndarray
-        ``values * scale + offset`` as float32; where that changes nothing, the values as `dtype`,
-        for whole numbers may be indices.
+        ``values * scale + offset`` as float32. If that changes nothing, the values as `dtype`,
+        because whole numbers may be indices.
     """
     if field.scaling == (1.0, 0.0):
         return values.astype(dtype, copy=False)
@@ -131,7 +131,7 @@ def as_model_sees(values: NDArray[Any], field: Field, dtype: str = "float32") ->
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Return whether values of a type are bytes."""
+    """Return whether the values of a type are bytes."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
@@ -141,7 +141,7 @@ def binary_values(column: pa.Array, name: str) -> list[memoryview]:
     Raises
     ------
     SchemaError
-        If the column holds nulls.
+        If the column contains nulls.
     """
     _check_nulls(column, name, "the bytes of an image")
     offsets, content = _binary_buffers(column)
@@ -152,14 +152,14 @@ def decode_images(contents: list[memoryview], field: Field) -> NDArray[Any]:
     """Decode the bytes of image files.
 
     OpenCV decodes JPEG a quarter faster than Pillow (7,900 against 6,400 gray tiles of 256 pixels
-    a second with Spark's part in it), and it is here for tiling anyway.
+    a second, with Spark's share), and tiling needs it anyway.
 
     Parameters
     ----------
     contents : list of memoryview
         Whole files.
     field : Field
-        The shape and the type that all must have.
+        Shape and type that all images must have.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def decode_images(contents: list[memoryview], field: Field) -> NDArray[Any]:
     Raises
     ------
     SchemaError
-        If a file cannot be decoded, or is of another shape or type.
+        If a file cannot be decoded, or has another shape or type.
     """
     images = aligned_empty((len(contents), *field.shape), field.dtype)
     for row, content in enumerate(contents):
@@ -185,17 +185,17 @@ def _decoded(content: memoryview, field: Field, row: int) -> NDArray[Any]:
         pixels = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise SchemaError(
-            f"column {field.name!r}: row {row} of the batch is no image that can be decoded, "
-            f"{field.encoding} is expected; it has {len(content)} bytes that begin with "
-            f"{bytes(content[:8])!r}"
+            f"Column {field.name!r} must contain {field.encoding} images. Received in row {row} of "
+            f"the batch: {len(content)} bytes that cannot be decoded and begin with "
+            f"{bytes(content[:8])!r}."
         )
     if pixels.ndim == 2:
         pixels = pixels[:, :, np.newaxis]
     if pixels.shape != field.shape or pixels.dtype != field.dtype:
         raise SchemaError(
-            f"column {field.name!r}: row {row} of the batch is an image of shape {pixels.shape}, "
-            f"{pixels.dtype}; {field.shape}, {field.dtype} are expected. Tile or resize the "
-            "images to one shape, or describe the column with another Field"
+            f"Column {field.name!r} must contain images of shape {field.shape}, {field.dtype}. "
+            f"Received in row {row} of the batch: shape {pixels.shape}, {pixels.dtype}. Tile or "
+            "resize the images to one shape, or describe the column with another Field."
         )
     return pixels[:, :, ::-1] if pixels.shape[2] == 3 else pixels
 
@@ -214,7 +214,7 @@ def _raw(column: pa.Array, field: Field) -> NDArray[Any]:
 
 
 def _binary_buffers(column: pa.Array) -> tuple[NDArray[Any], memoryview]:
-    """Return where values begin and end, and the bytes that they share."""
+    """Return where values begin and end, and the bytes that contain them."""
     _, offsets, content = column.buffers()
     width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
     if len(column) == 0:
@@ -236,8 +236,8 @@ def _list_values(column: pa.Array, name: str, size: int, expected: str) -> NDArr
     if values.null_count:
         row = values.is_null().index(pa.scalar(True)).as_py() // size
         raise SchemaError(
-            f"column {name!r}: row {row} of the batch holds a null among its numbers: "
-            f"{_shortened(column[row])}; {expected} are expected. Drop or fill such rows"
+            f"Column {name!r} must contain {expected}. Received in row {row} of the batch: a null "
+            f"among the numbers, {_shortened(column[row])}. Drop or fill such rows."
         )
     return _numbers(values, name)
 
@@ -248,8 +248,8 @@ def _numbers(values: pa.Array, name: str) -> NDArray[Any]:
         values = values.cast(pa.uint8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise SchemaError(
-            f"column {name!r} is of the Arrow type {kind}; numbers, lists of numbers or, for "
-            "features, binary are expected. Cast it in Spark"
+            f"Column {name!r} must contain numbers, lists of numbers or, for features, binary. "
+            f"Received: the Arrow type {kind}. Cast the column in Spark."
         )
     array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array.astype(np.float32) if array.dtype == np.float64 else array
@@ -259,9 +259,9 @@ def _check_nulls(column: pa.Array, name: str, expected: str) -> None:
     if column.null_count:
         row = column.is_null().index(pa.scalar(True)).as_py()
         raise SchemaError(
-            f"column {name!r}: row {row} of the batch is null, and {column.null_count} of "
-            f"{len(column)} rows are; {expected} expected. Drop them: "
-            f"df.dropna(subset=[{name!r}])"
+            f"Column {name!r} must contain {expected}. Received: null in {column.null_count} of "
+            f"{len(column)} rows of the batch, first in row {row}. Drop them: "
+            f"df.dropna(subset=[{name!r}])."
         )
 
 
@@ -269,9 +269,9 @@ def _check_sizes(sizes: NDArray[Any], size: int, name: str, expected: str) -> No
     wrong = np.flatnonzero(sizes != size)
     if len(wrong):
         raise SchemaError(
-            f"column {name!r}: row {wrong[0]} of the batch has {sizes[wrong[0]]} values or bytes, "
-            f"and {len(wrong)} of {len(sizes)} rows are not of the size expected: {expected}. "
-            "Describe the column with another Field, or drop these rows"
+            f"Column {name!r} must contain {expected}. Received: another size in {len(wrong)} of "
+            f"{len(sizes)} rows of the batch, such as {sizes[wrong[0]]} values or bytes in row "
+            f"{wrong[0]}. Describe the column with another Field, or drop these rows."
         )
 
 

@@ -1,8 +1,8 @@
-"""Which rows of a seat come in which batch, window and epoch: pure, and the same at every try.
+"""Which rows of a seat are in which batch, window and epoch, the same in every attempt.
 
-The order follows from (seed, seat, epoch) alone, so a task that runs again can begin at any
-window: the server tells it how many are folded. Nothing is left out: an epoch's last batch may
-have fewer rows and its last window fewer batches.
+The order depends only on (seed, seat, epoch), so a task that runs again can start at any window;
+the server tells it how many are folded. No row is left out: the last batch of an epoch may have
+fewer rows, and its last window fewer batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.spec import ScheduleSpec
 
-# Batches in a block where the window is an epoch: a block's rows are in memory at once.
+# Batches in a block if the window is an epoch. The rows of a block are in memory together.
 BLOCK_STEPS = 32
 
 
@@ -28,12 +28,12 @@ class Window:
     Parameters
     ----------
     sequence : int
-        Place among all windows of the seat, from 0, over all epochs.
+        Number of the window among all windows of the seat, over all epochs, from 0.
     epoch, window : int
-        Epoch, from 1, of its first batch, and place in it, from 0.
+        Epoch of its first batch, from 1, and the window's number in that epoch, from 0.
     blocks : tuple of ndarray
-        Places of rows in the seat's order, int64; each block of shape ``(steps, batch)``. Full
-        batches come first; a shorter last batch is a block of its own.
+        Positions of rows in the seat's order, int64. Each block has the shape ``(steps, batch)``.
+        Full batches come first; a shorter last batch is a block of its own.
     """
 
     sequence: int
@@ -45,16 +45,16 @@ class Window:
 def seat_windows(
     schedule: ScheduleSpec, rows: int, seat: int, start_sequence: int = 0
 ) -> Iterator[Window]:
-    """Yield the windows of a seat, as a run's schedule says; see `windows`.
+    """Yield the windows of a seat according to a run's schedule; see `windows`.
 
     Parameters
     ----------
     schedule : ScheduleSpec
-        The run's.
+        Schedule of the run.
     rows : int
         Rows of the seat.
     seat : int
-        Which one.
+        Number of the seat, from 0.
     start_sequence : int, default 0
         The first window to yield.
     """
@@ -90,7 +90,7 @@ def windows(
     Parameters
     ----------
     rows : int
-        Rows of the seat; none give no window.
+        Rows of the seat. Without rows there is no window.
     batch_size : int
         Rows in a batch.
     window : int or None
@@ -100,13 +100,13 @@ def windows(
     seed, seat : int
         Decide the order, together with the epoch.
     shuffle : bool
-        Whether each epoch has an order of its own; else rows come as they are.
+        Whether each epoch has its own random order. Otherwise the rows keep theirs.
     start_sequence : int
         The first window to yield.
     epochs_per_window : int, default 1
-        Epochs in a window, where `window` is None.
+        Epochs in a window if `window` is None.
     bootstrap : bool, default False
-        Train on as many rows, drawn once with replacement.
+        Whether to train on a sample of as many rows, drawn once with replacement.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def windows(
 def steps_before(
     sequence: int, rows: int, batch_size: int, window: int | None, epochs_per_window: int = 1
 ) -> int:
-    """Return the steps that a seat has trained before the window of this number.
+    """Return how many steps a seat has trained before the window of this number.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def epoch_order(rows: int, seed: int, seat: int, epoch: int, *, shuffle: bool) -
 
 
 def bootstrap_sample(rows: int, seed: int, seat: int) -> NDArray[np.int64]:
-    """Return as many places as there are rows, drawn with replacement and in order."""
+    """Return as many positions as there are rows, drawn with replacement and sorted."""
     return np.sort(np.random.default_rng([seed, seat, 0]).integers(0, rows, rows))
 
 

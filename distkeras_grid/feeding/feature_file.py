@@ -24,14 +24,14 @@ DECODE_ROWS = 64
 
 
 class FeatureFile:
-    """Takes the values of a column as they arrive, gives them back by their place.
+    """Takes the values of a column as they arrive, and returns them by their position.
 
     Parameters
     ----------
     field : Field
         The column.
     folder : Path
-        Where the file lies.
+        Folder of the file.
     mapped_bytes : int
         A file up to this size is mapped into memory; see `LocalFile`.
 
@@ -56,7 +56,7 @@ class FeatureFile:
         Raises
         ------
         SchemaError
-            If the column holds what the field does not describe.
+            If the column contains values that the field does not describe.
         NoSpaceError
             If the disk has no room for it.
         """
@@ -71,10 +71,10 @@ class FeatureFile:
         self._file.write(np.ascontiguousarray(features).data)
 
     def seal(self, rows: int) -> None:
-        """End the writing of so many rows.
+        """End the writing, after this number of rows.
 
-        Image files are decoded once, here, if that takes at most half of the free space: other
-        seats of the host want theirs.
+        Image files are decoded once, here, if the pixels take at most half of the free space;
+        other seats on the host need space, too.
         """
         self._file.seal()
         if not self.encoded:
@@ -85,7 +85,7 @@ class FeatureFile:
             self._decode(rows)
 
     def gather(self, stored: NDArray[np.int64]) -> NDArray[Any]:
-        """Return copies of values by their place in the file, shape ``(n, *field.shape)``."""
+        """Return copies of values by their position in the file, shape ``(n, *field.shape)``."""
         if self.encoded:
             stops = self._ends[stored].tolist()
             starts = np.where(stored > 0, self._ends[stored - 1], 0).tolist()
@@ -96,7 +96,7 @@ class FeatureFile:
         return records.view(self._dtype).reshape(-1, *self._field.shape)
 
     def close(self) -> None:
-        """Drop the file; a second call changes nothing."""
+        """Delete the file. A second call has no effect."""
         self._file.close()
 
     def _decode(self, rows: int) -> None:
@@ -106,7 +106,7 @@ class FeatureFile:
                 stored = np.arange(start, min(start + DECODE_ROWS, rows))
                 decoded.write(self.gather(stored).data)
         except NoSpaceError:
-            # Others have taken the space meanwhile: the encoded file serves as well.
+            # Another process has taken the space. The encoded file can be used, too.
             decoded.close()
             return
         decoded.seal()

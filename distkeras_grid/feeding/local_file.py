@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.rows import aligned_empty, take
 
-# Left for everyone else on the disk.
+# Space on the disk that is left to others.
 RESERVED_BYTES = 256 << 20
 
 
 class LocalFile:
-    """Bytes on the local disk; gone with the process, however it ends.
+    """Bytes on the local disk, deleted when the process ends in whatever way.
 
     Parameters
     ----------
     folder : Path
-        Where it lies.
+        Folder of the file.
     mapped_bytes : int
-        A file up to this size is mapped, which costs least for small pieces. A larger one is read
-        piece by piece: mapped pages count as the container's memory on YARN, and Linux maps up to
-        2 MiB around each page that is touched.
+        A file up to this size is mapped, which is the cheapest for small pieces. A larger one is
+        read piece by piece, because YARN counts mapped pages as the container's memory, and Linux
+        maps up to 2 MiB around each page that is touched.
     """
 
     def __init__(self, folder: Path, mapped_bytes: int) -> None:
@@ -42,7 +42,7 @@ class LocalFile:
 
     @property
     def free_bytes(self) -> int:
-        """Free space on the disk beside what is left to others."""
+        """Free space on the disk, less the part that is left to others."""
         return shutil.disk_usage(self._folder).free - RESERVED_BYTES
 
     def write(self, content: bytes | memoryview) -> None:
@@ -60,7 +60,7 @@ class LocalFile:
         try:
             self._file.write(content)
         except OSError as error:
-            # A quota, or another process that was faster.
+            # A quota is reached, or another process has taken the space.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise NoSpaceError(self._no_space(size, self.free_bytes)) from error
@@ -86,7 +86,7 @@ class LocalFile:
         Parameters
         ----------
         places : ndarray
-            Which records, shape ``(n,)``; the file begins with record 0.
+            Numbers of the records, shape ``(n,)``. The file begins with record 0.
         size : int
             Bytes of a record.
 
@@ -105,8 +105,8 @@ class LocalFile:
         return table
 
     def close(self) -> None:
-        """Drop the file; a second call changes nothing."""
-        # Views may live on in a traceback, so the map is left to whoever holds the last one.
+        """Delete the file. A second call has no effect."""
+        # A traceback may still hold views, so the map is freed with the last of them.
         self._map = None
         self._file.close()
 
@@ -114,21 +114,22 @@ class LocalFile:
         got = os.preadv(self._file.fileno(), [target], start)
         if got != len(target):
             raise StorageError(
-                f"a worker's local file in {self._folder} gave {got} of {len(target)} bytes at "
-                f"{start} of {self._written}; look for errors of this disk"
+                f"A worker's local file in {self._folder} cannot be read. Received: {got} of "
+                f"{len(target)} bytes at position {start} of {self._written}. Look for errors of "
+                "this disk."
             )
 
     def _no_space(self, size: int, free: int) -> str:
         return (
-            f"a worker's rows do not fit the disk of {self._folder}: {self._written:,} bytes are "
-            f"written, {size:,} come next, {max(free, 0):,} are free beside {RESERVED_BYTES:,} "
-            "left to others. Use workers on more hosts, point spark.local.dir at a larger disk, "
-            "or store images as jpeg"
+            f"A worker's rows do not fit on the disk of {self._folder}. Received: {size:,} bytes "
+            f"after {self._written:,}, with {max(free, 0):,} bytes free ({RESERVED_BYTES:,} more "
+            "are left to others). Use workers on more hosts, point spark.local.dir at a larger "
+            "disk, or store images as jpeg."
         )
 
 
 def local_folder() -> Path:
     """Return a folder on the worker's local disks."""
-    # Spark tells its Python workers its local directories; on YARN they are the container's.
+    # Spark passes its local directories to its Python workers. On YARN they are the container's.
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return Path(first) if first and Path(first).is_dir() else Path(tempfile.gettempdir())

@@ -1,7 +1,7 @@
 """What the values of one feature column are: shape, type, encoding, scaling and classes.
 
-A binary column says nothing about its content. `Field` does, and travels as JSON in the metadata
-of the Spark column, where it survives ``select``, ``filter`` and Parquet.
+A binary column says nothing about its content. `Field` does. It is stored as JSON in the metadata
+of the Spark column, and ``select``, ``filter`` and Parquet keep it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DTYPES = (
     "float32",
     "float64",
 )
-# What each image format can hold.
+# The types that each image format can store.
 ENCODED_DTYPES = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}
 
 
@@ -52,12 +52,12 @@ class Field:
     encoding : {"raw", "jpeg", "png"}, default "raw"
         ``raw`` is the array's bytes in C order; the others are the bytes of an image file.
     classes : tuple of str, default ()
-        Name of class ``i`` at position ``i``, where the labels beside the column have names.
+        Name of class ``i`` at position ``i``, if the labels beside the column have names.
 
     Raises
     ------
     ConfigurationError
-        If an argument cannot be meant so.
+        If an argument is not valid.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Field:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # Lists come in from JSON and from users; a frozen value holds tuples.
+        # JSON and users give lists, but a frozen value needs tuples.
         object.__setattr__(self, "shape", _without_list(self.shape))
         object.__setattr__(self, "classes", _without_list(self.classes))
         self._check_name_and_shape()
@@ -86,7 +86,7 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Numbers in one value."""
+        """How many numbers one value has."""
         return math.prod(self.shape)
 
     @property
@@ -105,7 +105,7 @@ class Field:
         Returns
         -------
         dict
-            ``{"distkeras_grid": {...}}``, JSON types only; the column's name is not in it.
+            ``{"distkeras_grid": {...}}``, only JSON types, without the column's name.
         """
         content: dict[str, Any] = {
             "version": VERSION,
@@ -127,24 +127,24 @@ class Field:
         name : str
             Name of the column.
         metadata : mapping
-            Metadata of the Spark column; keys of other tools beside ours are left alone.
+            Metadata of the Spark column. Keys of other tools are ignored.
 
         Raises
         ------
         SchemaError
-            If the metadata hold no field, one of a later version, or one that makes no sense.
+            If the metadata have no field, one of another version, or one that is not valid.
         """
         content = metadata.get(METADATA_KEY)
         if not isinstance(content, Mapping):
             raise SchemaError(
-                f"column {name!r} carries no {METADATA_KEY!r} metadata; describe it with "
-                f'Field("{name}", shape=(height, width, channels), dtype="uint8"). '
-                f"Its metadata: {dict(metadata)!r}"
+                f"Column {name!r} has no {METADATA_KEY!r} metadata. Received: {dict(metadata)!r}. "
+                f'Describe it with Field("{name}", shape=(height, width, channels), '
+                'dtype="uint8").'
             )
         if content.get("version") != VERSION:
             raise SchemaError(
-                f"column {name!r} was written in version {content.get('version')!r} of the field "
-                f"metadata, this program reads version {VERSION}; use the program that wrote it"
+                f"The metadata of column {name!r} must be of version {VERSION}. Received: version "
+                f"{content.get('version')!r}. Use the program that wrote it."
             )
         try:
             return cls(
@@ -158,8 +158,8 @@ class Field:
             )
         except (KeyError, TypeError, ConfigurationError) as error:
             raise SchemaError(
-                f"column {name!r} has damaged {METADATA_KEY!r} metadata ({error!r}): "
-                f"{dict(content)!r}; write the column again, or describe it with Field(...)"
+                f"Column {name!r} has damaged {METADATA_KEY!r} metadata ({error!r}). Received: "
+                f"{dict(content)!r}. Write the column again, or describe it with Field(...)."
             ) from error
 
     def _check_name_and_shape(self) -> None:
@@ -210,7 +210,7 @@ class Field:
             )
         if len(set(self.classes)) != len(self.classes):
             raise ConfigurationError(
-                f"classes of field {self.name!r} repeat a name: {self.classes!r}"
+                f"classes of field {self.name!r} must differ. Received: {self.classes!r}."
             )
 
 

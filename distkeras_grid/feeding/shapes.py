@@ -17,12 +17,12 @@ class Port:
     Parameters
     ----------
     name : str
-        As Keras names it: of an input its own name, of an output that of its layer; of both the
-        key, where the model was built with a dict.
+        Keras' name: for an input its own name, for an output the name of its layer. If the model
+        was built with a dict, the key.
     shape : tuple of (int or None)
         Shape of one row.
     dtype : str
-        As the model has it.
+        Type in the model.
     """
 
     name: str
@@ -31,19 +31,19 @@ class Port:
 
     @property
     def size(self) -> int | None:
-        """Length of the last axis; None if nobody knows it."""
+        """Length of the last axis, None if it is not known."""
         return self.shape[-1] if self.shape else None
 
 
 def inputs_of(model: Any) -> tuple[Port, ...]:
-    """Return a model's inputs in its order; none of a class that declares none to Keras."""
+    """Return a model's inputs in its order; none if its class declares none to Keras."""
     tensors, keys = _declared(model, "input")
     names = [keys.get(id(tensor), tensor.name) for tensor in tensors]
     return _ports(names, tensors)
 
 
 def outputs_of(model: Any) -> tuple[Port, ...]:
-    """Return a model's outputs in its order; none of a class that declares none to Keras."""
+    """Return a model's outputs in its order; none if its class declares none to Keras."""
     tensors, keys = _declared(model, "output")
     layers = getattr(model, "output_names", None) or [tensor.name for tensor in tensors]
     names = [keys.get(id(t), layer) for t, layer in zip(tensors, layers, strict=True)]
@@ -56,17 +56,16 @@ def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
     Parameters
     ----------
     given : object, list, tuple or mapping
-        One item, which suits a model of one; one for each in the model's order; or one for each
-        by its name.
+        A single item, for a model with one; a sequence in the model's order; or a mapping by name.
     ports : sequence of Port
-        The model's; empty of a model that declares none, which has one.
+        Inputs or outputs of the model. Empty if the model declares none; it then has one.
     what : str
-        The argument, for errors.
+        Name of the argument, for errors.
 
     Raises
     ------
     ConfigurationError
-        Names what has no item, or what the model does not have.
+        If items are missing, or the model has no place for one. The message names it.
 
     Examples
     --------
@@ -102,19 +101,19 @@ def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
 
 
 def check_fit(model: Any, fields: Sequence[Field]) -> None:
-    """Refuse feature columns whose values are not of the shapes that the model takes.
+    """Refuse feature columns whose values do not have the shapes that the model takes.
 
     Parameters
     ----------
     model : keras.Model
-        A model; one whose shapes nobody knows, as of a class of the user's, is not checked.
+        A model. If its shapes are not known, as with a class of the user's, nothing is checked.
     fields : sequence of Field
         The feature columns, in the order of the model's inputs.
 
     Raises
     ------
     SchemaError
-        If shapes differ; names both, and the input where there are several.
+        If shapes differ. The message names both, and the input if there are several.
     """
     ports = inputs_of(model)
     for port, field in zip(ports, fields, strict=bool(ports)):
@@ -122,33 +121,33 @@ def check_fit(model: Any, fields: Sequence[Field]) -> None:
             continue
         where = f" for input {port.name!r}" if len(ports) > 1 else ""
         raise SchemaError(
-            f"Column {field.name!r} holds values of shape {field.shape}, but model {model.name!r} "
-            f"takes {port.shape}{where}. Reshape in the model (keras.layers.Reshape), build it for "
-            f"the data, or describe the column with Field({field.name!r}, shape=...) in "
-            "features_col."
+            f"Model {model.name!r} takes values of shape {port.shape}{where}. Received: column "
+            f"{field.name!r} with values of shape {field.shape}. Reshape in the model "
+            "(keras.layers.Reshape), build it for the data, or describe the column with "
+            f"Field({field.name!r}, shape=...) in features_col."
         )
 
 
 def check_one_output(class_weight: object, outputs: Sequence[Port]) -> None:
-    """Refuse class weights for a model of several outputs, as Keras does.
+    """Refuse class weights for a model with several outputs, as Keras does.
 
     Raises
     ------
     ConfigurationError
-        Names the outputs.
+        If there are several. The message names them.
     """
     if class_weight is not None and len(outputs) > 1:
         names = ", ".join(repr(port.name) for port in outputs)
         raise ConfigurationError(
-            "class_weight is only supported for models with a single output, this one has "
-            f"{names}; use sample_weight_col, whose weights hold for all outputs. "
-            f"Received: class_weight={class_weight!r}."
+            f"class_weight needs a model with a single output, and this one has {names}. "
+            f"Received: class_weight={class_weight!r}. Use sample_weight_col, whose weights apply "
+            "to all outputs."
         )
 
 
 def _declared(model: Any, end: Literal["input", "output"]) -> tuple[list[Any], dict[int, str]]:
-    """Return the tensors of one end, and the keys of those that the model has in a dict."""
-    # Models whose layers Keras does not know raise AttributeError here, by its own design.
+    """Return the inputs or outputs, and the keys of those that the model has in a dict."""
+    # Keras raises AttributeError here for models whose layers it does not know.
     tensors = list(getattr(model, f"{end}s", None) or [])
     structure = getattr(model, end, None) if tensors else None
     if not isinstance(structure, Mapping):

@@ -1,6 +1,6 @@
-"""The rows of one seat in local files, for reading in any order in every epoch.
+"""The rows of one seat in local files, which can be read in any order in every epoch.
 
-Spark delivers rows once. Features go to files, labels and weights stay in memory.
+Spark delivers rows once. Features are written to files; labels and weights stay in memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from distkeras_grid.feeding.local_file import local_folder
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.rows import take
 
-# A larger file is not mapped but read.
+# A larger file is read, not mapped.
 MAPPED_BYTES = 64 << 20
 
-# Names of the columns in which rows travel; of features and labels one for each.
+# Names of the columns that are sent; features and labels have one for each input or output.
 ROW, WEIGHT = "row", "weight"
 FEATURES, LABEL = "features_{}", "label_{}"
 
@@ -36,7 +36,7 @@ class Rows:
     Parameters
     ----------
     features : tuple of ndarray
-        One for each input of the model, shape ``(n, *shape)``, in the type in which it is stored.
+        One for each input of the model, shape ``(n, *shape)``, in the type that is stored.
     labels : tuple of ndarray
         One for each output, shape ``(n,)`` or ``(n, k)``.
     weights : ndarray, optional
@@ -49,9 +49,10 @@ class Rows:
 
 
 class Spool:
-    """Takes the rows of a seat as they arrive, gives them back by place.
+    """Takes the rows of a seat as they arrive, and returns them by position.
 
-    Use: `append` each batch, `seal`, then `gather` as often as wanted; `close`, or ``with``.
+    Call `append` for each batch, then `seal`, then `gather` as often as wanted. Call `close` at
+    the end, or use ``with``.
 
     Parameters
     ----------
@@ -60,14 +61,14 @@ class Spool:
     labels : sequence of str
         Names of the label columns, for errors.
     folder : Path, optional
-        Where the files lie; Spark's first local directory if not given.
+        Folder of the files; by default Spark's first local directory.
     mapped_bytes : int, default 64 MiB
         A file up to this size is mapped into memory; see `LocalFile`.
 
     Attributes
     ----------
     rows : int
-        Rows that have come.
+        Rows that have been appended.
     """
 
     def __init__(
@@ -103,12 +104,12 @@ class Spool:
         ----------
         batch : pyarrow.RecordBatch
             Columns ``row`` (number of the row in the data set), ``features_0``, ``features_1`` and
-            so on, ``label_0`` and so on, and perhaps ``weight``.
+            so on, ``label_0`` and so on, and optionally ``weight``.
 
         Raises
         ------
         SchemaError
-            If a column holds what its field does not describe.
+            If a column contains values that its field does not describe.
         NoSpaceError
             If the disk has no room for the features.
         """
@@ -127,8 +128,8 @@ class Spool:
     def seal(self) -> None:
         """End the writing.
 
-        Place ``i`` is from now on the row with the i-th smallest number, in whatever order they
-        came: a task that runs again gets the rows in another order.
+        From now on position ``i`` is the row with the i-th smallest number. The order in which
+        rows arrive does not matter, because it differs when a task runs again.
         """
         self._order = np.argsort(_joined(self._numbers), kind="stable")
         self._all_labels = [_joined(parts) for parts in self._labels]
@@ -139,12 +140,12 @@ class Spool:
             file.seal(self.rows)
 
     def gather(self, indices: NDArray[np.int64]) -> Rows:
-        """Return copies of rows, each array on memory that starts at a multiple of 64 bytes.
+        """Return copies of rows, in arrays whose memory starts at a multiple of 64 bytes.
 
         Parameters
         ----------
         indices : ndarray
-            Places, shape ``(n,)``, each from 0 to ``rows - 1``.
+            Positions, shape ``(n,)``, each from 0 to ``rows - 1``.
         """
         stored = self._order[indices]
         return Rows(
@@ -154,7 +155,7 @@ class Spool:
         )
 
     def close(self) -> None:
-        """Drop the files; a second call changes nothing."""
+        """Delete the files. A second call has no effect."""
         for file in self._files:
             file.close()
 
