@@ -51,7 +51,9 @@ def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
         values = _list_values(column, field.name, field.size, f"{field.size} numbers {field.shape}")
     else:
         values = numbers_from_arrow(column, field.name)
-        _check_sizes(np.ones(len(column), np.int64), field.size, field.name, f"{field.shape}")
+        _check_sizes(
+            np.ones(len(column), np.int64), field.size, field.name, f"values of shape {field.shape}"
+        )
     return values.reshape(len(column), *field.shape)
 
 

@@ -76,7 +76,7 @@ def test_png_of_16_bits():
     [
         (b"", r"row 1 .* 0 bytes"),
         (b"no image at all", r"row 1 .* begin with b'no image'"),
-        (encoded(noise(4, 4, 3), "png"), r"shape \(4, 4, 3\), uint8; \(4, 4, 1\)"),
+        (encoded(noise(4, 4, 3), "png"), r"\(4, 4, 1\), .* \(4, 4, 3\)"),
         (encoded(noise(4, 5, 1), "png"), r"shape \(4, 5, 1\)"),
         (encoded(noise(4, 4, 1, dtype=np.uint16), "png"), "uint16"),
     ],
@@ -85,7 +85,7 @@ def test_png_of_16_bits():
 def test_image_that_does_not_fit_is_refused(content, message):
     good = encoded(noise(4, 4, 1), "png")
     field = Field("image", (4, 4, 1), encoding="png")
-    with pytest.raises(SchemaError, match=f"'image': .*{message}"):
+    with pytest.raises(SchemaError, match=f"'image'.*{message}"):
         features_from_arrow(pa.array([good, content]), field)
 
 
@@ -126,18 +126,18 @@ def test_numbers_as_features(shape):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([b"123456", None]), "row 1 of the batch is null, and 1 of 2"),
-        (pa.array([b"123456", b"12345"]), r"row 1 of the batch has 5 .* 6 bytes \(\(2, 3\), uint8"),
-        (pa.array([[1] * 6, [1] * 7, None]), "row 2 of the batch is null"),
-        (pa.array([[1] * 6, [1] * 7]), r"row 1 of the batch has 7 .* 6 numbers \(2, 3\)"),
+        (pa.array([b"123456", None]), "null in 1 of 2 .* row 1"),
+        (pa.array([b"123456", b"12345"]), r"6 bytes \(\(2, 3\), uint8.* 5 .* row 1"),
+        (pa.array([[1] * 6, [1] * 7, None]), "null .* row 2"),
+        (pa.array([[1] * 6, [1] * 7]), r"6 numbers \(2, 3\).* 7 .* row 1"),
         (pa.array([[1] * 6, [1, 2, None, 4, 5, 6]]), r"row 1 .*\[1, 2, None, 4, 5, 6\]"),
         (pa.array([["a"] * 6]), "Arrow type string"),
-        (pa.array([1, 2]), "row 0 of the batch has 1 "),
+        (pa.array([1, 2]), r"\(2, 3\).* 1 .* row 0"),
         (pa.array(["a"]), "Arrow type string"),
     ],
 )
 def test_features_that_do_not_fit_are_refused(column, message):
-    with pytest.raises(SchemaError, match=f"column 'x'.*{message}"):
+    with pytest.raises(SchemaError, match=f"'x'.*{message}"):
         features_from_arrow(column, Field("x", (2, 3)))
 
 
@@ -161,14 +161,14 @@ def test_labels(column, expected):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1, None]), "row 1 of the batch is null"),
-        (pa.array([None, [1.0]]), "row 0 of the batch is null"),
-        (pa.array([[1, 2], [1]]), "row 1 of the batch has 1 .* 2 numbers as in the first"),
+        (pa.array([1, None]), "null .* row 1"),
+        (pa.array([None, [1.0]]), "null .* row 0"),
+        (pa.array([[1, 2], [1]]), "2 numbers as in the first.* 1 .* row 1"),
         (pa.array(["cat"]), "Arrow type string"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(column, message):
-    with pytest.raises(SchemaError, match=f"column 'label'.*{message}"):
+    with pytest.raises(SchemaError, match=f"'label'.*{message}"):
         labels_from_arrow(column, "label")
 
 

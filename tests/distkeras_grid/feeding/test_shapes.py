@@ -47,15 +47,13 @@ def test_a_model_that_takes_the_columns_shape_fits(shape):
 @pytest.mark.parametrize("shape", [(None, 2, 2), (None, 2, 2, 3), (None, 4)])
 def test_a_model_that_takes_another_shape_does_not_fit(shape):
     wanted = re.escape(str(shape[1:]))
-    with pytest.raises(
-        SchemaError, match=rf"'image' holds .* \(2, 2, 1\), but model 'm' takes {wanted}\. "
-    ):
+    with pytest.raises(SchemaError, match=rf"'m' takes .* {wanted}\..* 'image' .* \(2, 2, 1\)"):
         check_fit(Model([shape]), [IMAGE])
 
 
 def test_of_several_inputs_the_one_that_does_not_fit_is_named():
     model = Model([(None, 2, 2, 1), (None, 3)])
-    message = r"'years' holds .* \(1,\), but .* takes \(3,\) for input 'inputs_1'"
+    message = r"\(3,\) for input 'inputs_1'.* 'years' .* \(1,\)"
     with pytest.raises(SchemaError, match=message):
         check_fit(model, [IMAGE, AGE])
     check_fit(Model([(None, 2, 2, 1), (None, 1)]), [IMAGE, AGE])
@@ -128,5 +126,5 @@ def test_class_weights_are_for_one_output():
     check_one_output({0: 2.0}, PORTS[:1])
     check_one_output({0: 2.0}, ())
     check_one_output(None, PORTS)
-    with pytest.raises(ConfigurationError, match="single output, this one has 'pixels', 'age'"):
+    with pytest.raises(ConfigurationError, match="'pixels', 'age'"):
         check_one_output({0: 2.0}, PORTS)

@@ -167,8 +167,8 @@ def test_full_disk_is_refused_with_the_arithmetic(monkeypatch, tmp_path):
         spool.append(batch([0, 1]))
         usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 59)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-        message = f"disk of {tmp_path}: 40 bytes are written, 60 come next, 59 are free"
-        with pytest.raises(NoSpaceError, match=re.escape(message)):
+        message = f"{re.escape(str(tmp_path))}.* 60 bytes after 40, with 59 bytes free"
+        with pytest.raises(NoSpaceError, match=message):
             spool.append(batch([2, 3, 4]))
 
 
@@ -177,7 +177,7 @@ def test_write_that_fails_is_a_full_disk_too(tmp_path):
     file = local_file.LocalFile(tmp_path, 1 << 20)
     file._file.close()
     file._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
-    with pytest.raises(NoSpaceError, match="10 come next"):
+    with pytest.raises(NoSpaceError, match="10 bytes"):
         file.write(b"0123456789")
     file.close()
 
@@ -185,7 +185,7 @@ def test_write_that_fails_is_a_full_disk_too(tmp_path):
 def test_file_that_lost_bytes_is_an_error(tmp_path):
     with sealed([batch([0, 1])], folder=tmp_path, mapped_bytes=0) as spool:
         spool._files[0]._file._file.truncate(30)
-        with pytest.raises(StorageError, match="gave 10 of 20 bytes at 20 of 40"):
+        with pytest.raises(StorageError, match="10 of 20 bytes at position 20 of 40"):
             spool.gather(np.array([1]))
 
 
