@@ -19,6 +19,7 @@ EXPECTED = {
     errors.EmptyDataError: 3,
     errors.SplitLeakError: 3,
     errors.ImageError: 3,
+    errors.AmbiguousImageError: 3,
     errors.BusyError: 75,
     errors.StorageError: 4,
     errors.PathNotFoundError: 4,
