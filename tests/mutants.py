@@ -59,8 +59,12 @@ OTHER_SIGN: dict[type, type] = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.And: ast.Or, ast.Or: ast.And},
 }
-#: No code, or the wording of an error.
-PASSED_OVER = {ast.JoinedStr: ("values",), ast.Raise: ("exc", "cause")}
+#: No code, the wording of an error, or what a class is made by.
+PASSED_OVER = {
+    ast.JoinedStr: ("values",),
+    ast.Raise: ("exc", "cause"),
+    ast.ClassDef: ("keywords", "decorator_list"),
+}
 
 
 @dataclass(frozen=True)

@@ -468,7 +468,7 @@ class WorkerMind:
         return self._next_window()
 
     def _refused(self, event: Refused) -> list[Action]:
-        if self.phase == "steps" and self.rejoins_for is None:
+        if self.phase == "steps":
             # For one that was lost for a while no steps are kept: it goes on as a late worker.
             return self._rejoin(beyond=self.version)
         # The server looks at every commit, so the worker looks only at what was refused.

@@ -71,6 +71,7 @@ def test_a_quorum_ends_a_run_and_may_leave_rows_out():
 
 def test_a_callback_ends_a_run_whatever_is_folded():
     watch = watched(epochs=5)
+    assert not watch.stopped
     assert watch.handle(Stopped(), 0.0) == [Finish()]
     assert watch.stopped
 
@@ -125,6 +126,13 @@ def test_a_lost_worker_that_comes_back_trains_what_is_left():
     assert watch.handle(looked("finished", "finished", folded=100), 50.0) == [Finish()]
 
 
+def test_a_worker_that_gave_up_is_not_missing():
+    """It has told why, and the driver reads that."""
+    watch = watched(round_timeout=1e6)
+    for now in (0.0, 31.0, 1e3):
+        assert watch.handle(looked("finished", "failed"), now) == []
+
+
 def test_a_quorum_waits_for_all_at_the_start_and_goes_on_without_some_later():
     watch = watched(workers=5, quorum=0.8, synchronous=True)
     for version, over in ((0, True), (1, False)):
@@ -164,11 +172,20 @@ def test_a_worker_that_no_restart_helps_ends_the_run(state):
 
 def test_a_worker_that_gets_on_after_a_restart_may_be_started_again():
     watch, now = watched(), 0.0
-    for number in range(10):
-        told = Looked((SeatStatus(0, 10 + number, "running", 50, number),), 1, 5, 5)
+    for number in range(9):
+        # It gets on with every third attempt: that is often enough.
+        told = Looked((SeatStatus(0, 10 + number, "running", 50, number // 3),), 1, 5, 5)
         assert watch.handle(told, now) == []
         assert watch.handle(told, now + 61.0) == [Restart(0, 10 + number, 61.0)]
         now += 62.0
+
+
+def test_workers_do_not_wait_for_each_other_unless_it_is_said():
+    spec = make_spec(round_timeout=60.0)
+    seen = looked("running")
+    for watch in (RunWatch(spec), RunWatch.from_state(spec, RunWatch(spec).to_state())):
+        watch.handle(seen, 0.0)
+        assert watch.handle(seen, 61.0) == [Restart(0, 10, 61.0)]
 
 
 def test_a_worker_that_gets_on_is_not_silent():
@@ -216,8 +233,8 @@ def test_who_waits_for_the_others_is_not_silent():
 def test_the_need_of_the_network_is_known_once_all_have_measured():
     watch = watched()
     assert watch.handle(WindowMeasured(0, 1.0), 0.0) == []
-    assert watch.handle(WindowMeasured(0, 2.0), 0.0) == []
-    assert watch.handle(WindowMeasured(1, 4.0), 0.0) == [AllMeasured(3.0)]
+    assert watch.handle(WindowMeasured(0, 0.5), 0.0) == []
+    assert watch.handle(WindowMeasured(1, 0.25), 0.0) == [AllMeasured(0.375)]
     # A worker that comes again says nothing new.
     assert watch.handle(WindowMeasured(1, 5.0), 0.0) == []
 

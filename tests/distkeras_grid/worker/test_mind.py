@@ -226,6 +226,8 @@ def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
 def test_a_state_that_is_refused_ends_the_attempt():
     worker = mind(MeanGradientRule())
     worker.handle(started(version=4, has_state=True))
+    # Nothing was computed yet, and nothing says what lies in the memory for it.
+    worker.payload[:] = np.nan
     with pytest.raises(RefusedError):
         worker.handle(minds.Refused(RefusedError("none was promised")))
 
@@ -244,6 +246,19 @@ def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
     assert kinds(worker.handle(refusal)) == ["Rejoin"]
     with pytest.raises(RefusedError):
         worker.handle(again)
+
+
+def test_a_worker_that_begins_again_is_asked_anew_and_may_begin_again_once_more():
+    """Where the optimizer has no state, the weights alone are a new start."""
+    worker = mind(MeanGradientRule())
+    worker.handle(started())
+    exchanged(worker, 3, wanted=True)
+    refusal = minds.Refused(RefusedError("not kept"))
+    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    assert kinds(worker.handle(started(sequence=1, version=2, newest=3))) == ["FetchStep"]
+    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    # Asked for its state before it began again, it has no more to tell than the server.
+    assert kinds(worker.handle(started(sequence=1, version=3, newest=3))) == ["Compute"]
 
 
 def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end():
@@ -313,6 +328,40 @@ def test_a_mind_that_is_saved_and_restored_at_any_step_does_not_notice(rule):
         return other
 
     assert life(saved) == life(lambda worker: worker)
+
+
+def test_a_mind_that_is_saved_before_its_start_has_done_nothing():
+    told = mind().to_state()
+    arrays = {name: told.pop(name) for name in ("before", "after", "payload")}
+    assert {each.shape for each in arrays.values()} == {(LAYOUT.size,)}
+    assert told == {
+        **{"phase": "starting", "stop": False, "hands_over": False, "begun": False},
+        **dict.fromkeys(("version", "told", "newest", "sequence", "samples"), 0),
+        **{"rejoins_for": None, "held_back": None},
+    }
+
+
+def test_what_is_held_back_is_saved_and_what_is_not_is_forgotten():
+    settings = DeepGradientCompression(0.9, warm_up_epochs=0)
+    layout = WeightLayout((Variable("x", (3, 4)),))
+
+    def planned(sequence):
+        return windows(4, 1, 1, 1, seed=0, seat=0, shuffle=False, start_sequence=sequence)
+
+    def holding():
+        held = {"accumulator": lambda: Accumulator(settings, layout, 1)}
+        return WorkerMind(0, DownpourRule(), layout, planned, **held)
+
+    worker, other = holding(), holding()
+    at_first = worker.to_state()
+    *_, compute = worker.handle(minds.Started(start(), np.zeros(12, np.float32)))
+    compute.after[:] = np.arange(12)
+    worker.handle(computed())
+    other.from_state(worker.to_state())
+    held = other.to_state()["held_back"]
+    np.testing.assert_array_equal(held["residual"], worker.to_state()["held_back"]["residual"])
+    other.from_state(at_first)
+    assert other.to_state()["held_back"] is None
 
 
 def test_a_window_that_was_begun_is_pending_after_a_restore():
