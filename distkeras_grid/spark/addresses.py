@@ -1,4 +1,4 @@
-"""Where the parameter server listens, and where executors and containers find it."""
+"""The address at which the parameter server listens, and the one that executors connect to."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ PORT_RETRIES = "16"
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """Where the server is to listen, and what executors are told.
+    """Where the server is to listen, and the address that executors receive.
 
     Parameters
     ----------
     bind_host : str
         Address to listen on.
     advertised_host : str
-        Host that executors connect to; another one than `bind_host` behind NAT or in Docker.
+        Host that executors connect to. It differs from `bind_host` behind NAT or in Docker.
     port : int
-        TCP port, the same on both sides; 0 takes a free one.
+        TCP port, the same on both sides. 0 takes a free one.
     port_retries : int
-        Ports after `port` that are tried while they are taken.
+        How many ports after `port` are tried if it is in use.
     """
 
     bind_host: str
@@ -54,9 +54,9 @@ def choose_place(
     master_host: str | None,
     master_port: int,
 ) -> ServerPlace:
-    """Return the server's place: by default where Spark's own driver listens, and nowhere else.
+    """Return the server's place; by default only where Spark's own driver listens.
 
-    In local mode nobody else needs to reach it. In YARN's cluster mode Spark sets
+    In local mode no other host needs to reach it. In YARN's cluster mode Spark sets
     ``spark.driver.host`` to the host of the driver's container.
 
     Parameters
@@ -64,11 +64,11 @@ def choose_place(
     master : str
         Spark's master.
     setting : callable
-        Gives a Spark setting, None where it is not set.
+        Returns a Spark setting, None if it is not set.
     node : str
         Name of the driver's host.
     master_host, master_port
-        What the user has given to the trainer.
+        The trainer's arguments.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def choose_place(
 
 
 def open_for_probe(place: ServerPlace) -> TokenServer:
-    """Listen where the server will, for executors that try to come here.
+    """Listen where the server will, for executors that test the connection.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def open_for_probe(place: ServerPlace) -> TokenServer:
 
 
 def port_note(place_port: int, taken_port: int) -> str | None:
-    """Return what is to be said of a port that is not the one asked for, None otherwise.
+    """Return a message if the port is not the one asked for, None otherwise.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a user hands over as data, turned into a DataFrame with known columns."""
+"""Turns what a user passes as data into a DataFrame with known columns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-# What users give: for a model of one, for each in the model's order, or by their names.
+# What users give: one column, a list in the order of the model's inputs, or a dict by their names.
 FeatureColumns: TypeAlias = str | Field | Sequence[str | Field] | Mapping[str, str | Field]
 LabelColumns: TypeAlias = str | Sequence[str] | Mapping[str, str]
 
 SPLIT_COLUMN = "split"
-# What the tiling job writes beside its tiles.
+# The file that the tiling job writes beside its tiles.
 MANIFEST = "_dataset.json"
 
 
-# Types in which numbers travel as integers, and their names in Spark's SQL; others are floats.
+# Types whose numbers are sent as integers, with their names in Spark's SQL. Others become floats.
 _INTEGERS = {"int32": "int", "int64": "bigint"}
 
 
@@ -78,9 +78,9 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
     Raises
     ------
     ConfigurationError
-        For an RDD, an array, a pandas frame or a Spark Connect frame; says what to do instead.
+        For an RDD, an array, a pandas frame or a Spark Connect frame. The message says what to do.
     PathNotFoundError
-        If there is nothing under the path.
+        If the path has no data.
     StorageError
         If the path cannot be read.
     """
@@ -108,13 +108,13 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """Return the Parquet data set under `path`; the columns keep their metadata.
 
-    For a data set of tiles that is added to, these are the tiles of one moment, also if it changes
-    meanwhile.
+    If other jobs add tiles to the data set meanwhile, the result still has the tiles of a single
+    point in time.
 
     Raises
     ------
     PathNotFoundError
-        If the path does not exist or holds no Parquet file.
+        If the path does not exist or has no Parquet file.
     StorageError
         If it cannot be read: an unknown host, no answer, no permission.
     """
@@ -134,10 +134,10 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _shards(spark: SparkSession, path: str) -> list[str]:
-    """Return the folders that a data set of tiles consists of now, none where it has no shards.
+    """Return the folders that a data set of tiles consists of now, none if it has no shards.
 
-    While `tile --update` publishes a change, or after it was killed then, other folders may lie
-    beside them.
+    While `tile --update` publishes a change, or after it was killed while doing so, there may be
+    other folders beside them.
     """
     storage = Storage(spark)
     if not storage.exists(f"{path}/{MANIFEST}"):
@@ -152,21 +152,21 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
     Parameters
     ----------
     path : str
-        What the tiling job wrote; any Hadoop path.
+        Output of the tiling job; any Hadoop path.
     splits : tuple of str
         Names of the splits, default ``("train", "test")``.
 
     Returns
     -------
     list of DataFrame
-        In the order of `splits`; the ``image`` column carries its shape and scaling.
+        In the order of `splits`. The metadata of the ``image`` column have its shape and scaling.
 
     Raises
     ------
     PathNotFoundError
-        If the path holds no data set.
+        If the path has no data set.
     SchemaError
-        If a split is not there.
+        If a split does not exist.
     """
     from pyspark.sql import functions as F
 
@@ -175,8 +175,8 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
     frame = read_parquet(active_session(), path)
     if SPLIT_COLUMN not in frame.columns:
         raise SchemaError(
-            f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received "
-            f"columns: {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
+            f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received: "
+            f"columns {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
         )
     present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
     missing = [name for name in splits if name not in present]
@@ -196,7 +196,7 @@ def resolve_columns(
     *,
     model: Any = None,
 ) -> Columns:
-    """Find and check the columns a run reads; looks at no more than one row for each.
+    """Find and check the columns that a run reads. At most one row is read for each.
 
     Parameters
     ----------
@@ -207,14 +207,14 @@ def resolve_columns(
     weight_col : str, optional
         Column of sample weights.
     model : keras.Model, optional
-        Whose inputs and outputs the columns are for; one of each where it declares none.
+        The model that takes the columns. If it declares no inputs and outputs, it has one of each.
 
     Raises
     ------
     ConfigurationError
         If an input or an output has no column.
     SchemaError
-        If a column is missing or of a type that cannot be used.
+        If a column is missing or has a type that cannot be used.
     """
     features = resolve_features(frame, features_col, model)
     names = match(label_col, outputs_of(model), "label_col")
@@ -234,15 +234,16 @@ def resolve_features(
 ) -> tuple[Field, ...]:
     """Return the `Field` of each feature column, in the order of the model's inputs.
 
-    It is the one given, or the column's own metadata. Arrays and Spark ML vectors need neither;
-    their length is that of the first row. Integers stay integers where the input asks for them.
+    It is the one given, or comes from the column's metadata. Arrays and Spark ML vectors need
+    neither; their length is that of the first row. Integers stay integers if the model's input has
+    an integer type.
 
     Raises
     ------
     ConfigurationError
         If an input has no column.
     SchemaError
-        If a column is missing, or binary without metadata or `Field`.
+        If a column is missing, or is binary and has neither metadata nor a `Field`.
     """
     inputs = inputs_of(model)
     given = match(features_col, inputs, "features_col")
@@ -262,7 +263,7 @@ def _resolve_feature(frame: DataFrame, features_col: str | Field, wanted: str) -
         return Field.from_metadata(name, metadata)
     if is_binary(kind):
         raise SchemaError(
-            f"Column {name!r} is binary and carries no metadata, so its shape is unknown. "
+            f"Column {name!r} is binary and has no metadata, so its shape is unknown. "
             f'Describe it: features_col=Field("{name}", shape=(height, width, channels), '
             f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
         )
@@ -278,7 +279,7 @@ def _resolve_feature(frame: DataFrame, features_col: str | Field, wanted: str) -
 
 
 def feature_expression(frame: DataFrame, field: Field) -> Column:
-    """Return the column as the tasks read it: binary, or an array of floats or integers."""
+    """Return the column in the form that tasks read: binary, or an array of floats or integers."""
     from pyspark.sql import functions as F
 
     column = F.col(quoted(field.name))
@@ -296,7 +297,7 @@ def feature_expression(frame: DataFrame, field: Field) -> Column:
 
 
 def quoted(name: str) -> str:
-    """Return a column name in back quotes, so that dots in it are no struct access."""
+    """Return a column name in back quotes, so that a dot in it does not access a struct."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -337,8 +338,8 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
         described = [each.name for each in frame.schema if METADATA_KEY in each.metadata]
         if argument == "features_col" and described:
             hint = (
-                f" {described[0]!r} is described as one: set features_col={described[0]!r} "
-                f"(--features {described[0]})."
+                f" {described[0]!r} has metadata of a feature column: set "
+                f"features_col={described[0]!r} (--features {described[0]})."
             )
         raise SchemaError(
             f"{argument} {name!r} is not a column of the data.{hint} "

@@ -1,7 +1,7 @@
-"""What can be known of a session before work starts: one finding a question.
+"""What can be checked in a session before work starts; each check returns a finding.
 
-Each check is a function of plain values, which `distkeras-grid doctor` and every training ask. A
-finding that is bad would end the run, or make it useless; a warning costs time or surprises.
+Each check is a function of plain values. `distkeras-grid doctor` and every training call them. A
+bad finding would end the run or make it useless. A warning means that it may be slow or fail.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
-#: Gives a Spark setting, None where it is not set.
+#: Returns a Spark setting, None if it is not set.
 Setting = Callable[[str], str | None]
 
 # Oldest Java that the supported versions of Spark run on.
@@ -31,7 +31,7 @@ OLDEST_JAVA = 17
 
 
 class Level(StrEnum):
-    """How a finding is to be taken."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARN = "warn"
@@ -40,18 +40,18 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer to one question.
+    """The result of one check.
 
     Parameters
     ----------
     subject : str
-        One or two words: what was looked at.
+        What was checked, in one or two words.
     level : Level
-        How to take it.
+        How serious it is.
     text : str
-        What was found; if it is not well, also what to change.
+        What was found and, unless all is well, what to change.
     error : type of GridError
-        What a bad finding raises before a run.
+        The error that a bad finding raises before a run.
     """
 
     subject: str
@@ -76,7 +76,7 @@ def settle(findings: Iterable[Finding]) -> list[str]:
 
 
 def caught(subject: str, check: Callable[[], str]) -> Finding:
-    """Return what a check says, or the error of ours that it raises, as a finding."""
+    """Return the result of a check, or the `GridError` that it raises, as a finding."""
     try:
         return Finding(subject, Level.OK, check())
     except GridError as error:
@@ -93,9 +93,9 @@ def check_slots(
     slots : int
         Tasks that Spark can run at once.
     workers : int, optional
-        Workers that are wanted; by default as many as there are slots.
+        Number of workers; by default one for each slot.
     together : bool, default True
-        Whether work cannot begin before all of them run. Else further slots may come later.
+        Whether work can begin only when all of them run. Otherwise further slots may come later.
     fixed : bool, default False
         Whether no further slots can come, as with a local master.
     """
@@ -106,21 +106,21 @@ def check_slots(
     return Finding(
         "slots",
         Level.BAD if together or fixed else Level.WARN,
-        f"{workers} workers run at the same time, but Spark has {slots} task slots: lower "
-        "num_workers, or raise spark.executor.instances x spark.executor.cores / spark.task.cpus "
-        "(local mode: local[N,4]).",
+        f"All workers run at the same time, so each needs a task slot. Received: {workers} workers "
+        f"and {slots} task slots. Lower num_workers, or raise spark.executor.instances x "
+        "spark.executor.cores / spark.task.cpus (local mode: local[N,4]).",
         NotEnoughSlotsError,
     )
 
 
 def check_scheduling(setting: Setting) -> list[Finding]:
-    """Look at the settings by which Spark itself starts and ends executors and tasks."""
+    """Check the settings by which Spark itself starts and ends executors and tasks."""
     if setting("spark.speculation") == "true":
         speculation = Finding(
             "speculation",
             Level.BAD,
-            "spark.speculation is on: Spark would start a second copy of a slow worker, which "
-            "then takes its seat again and again. Set spark.speculation=false.",
+            "spark.speculation is on: Spark would start a second copy of a slow worker, and the "
+            "two would replace each other again and again. Set spark.speculation=false.",
         )
     else:
         speculation = Finding("speculation", Level.OK, "spark.speculation is off")
@@ -128,9 +128,9 @@ def check_scheduling(setting: Setting) -> list[Finding]:
         allocation = Finding(
             "allocation",
             Level.WARN,
-            "spark.dynamicAllocation.enabled is on: executors come and go, so the slots of this "
-            "moment are no promise, and a run waits for executors when it starts. Set it to false "
-            "and spark.executor.instances to the executors that the workers need.",
+            "spark.dynamicAllocation.enabled is on: executors come and go, so the number of slots "
+            "may change, and a run waits for executors when it starts. Set it to false, and set "
+            "spark.executor.instances to the executors that the workers need.",
         )
     else:
         allocation = Finding("allocation", Level.OK, "spark.dynamicAllocation is off")
@@ -138,12 +138,12 @@ def check_scheduling(setting: Setting) -> list[Finding]:
 
 
 def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
-    """Look at what Spark gives a task of its executor's GPUs; nothing to say where it gives none.
+    """Check how many GPUs of its executor a task gets; no finding if executors have none.
 
     Parameters
     ----------
     setting : callable
-        Gives a Spark setting.
+        Returns a Spark setting.
     sharing : bool, default False
         Whether several workers may use one GPU.
     """
@@ -153,38 +153,37 @@ def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
         if held <= 0:
             return []
         text = (
-            f"executors hold {held:g} GPUs, tasks get none: workers train on CPUs. Set "
+            f"executors have {held:g} GPUs, but tasks get none, so workers train on CPUs. Set "
             "spark.task.resource.gpu.amount=1."
         )
         return [Finding("gpu", Level.WARN, text)]
     if amount < 1 and not sharing:
         text = (
-            f"spark.task.resource.gpu.amount is {amount:g}: {int(1 / amount)} workers would share "
-            "a GPU, its memory and its time. Set it to 1, or say that it is meant: "
-            "gpu_sharing=True."
+            f"spark.task.resource.gpu.amount is {amount:g}, so {int(1 / amount)} workers would "
+            "share a GPU, its memory and its time. Set it to 1, or allow it: gpu_sharing=True."
         )
         return [Finding("gpu", Level.BAD, text)]
     if held > max(amount, 1) and setting("spark.python.worker.reuse") != "false":
         text = (
-            f"an executor has {held:g} GPUs, and Python processes that are used again keep the "
-            "GPU of their first task: set spark.python.worker.reuse=false."
+            f"an executor has {held:g} GPUs, and a Python process that is reused keeps the GPU of "
+            "its first task. Set spark.python.worker.reuse=false."
         )
         return [Finding("gpu", Level.BAD, text)]
-    return [Finding("gpu", Level.OK, f"each worker gets {amount:g} GPU of its executor's")]
+    return [Finding("gpu", Level.OK, f"each worker gets {amount:g} GPU of its executor")]
 
 
 def check_java(version: str) -> Finding:
-    """Look at the version of the driver's Java.
+    """Check the version of the driver's Java.
 
     Examples
     --------
     >>> check_java("17.0.15").level, check_java("1.8.0_402").level
     (<Level.OK: 'ok'>, <Level.BAD: 'bad'>)
     """
-    # Up to 8 it called itself 1.8.
+    # Java 8 reports its version as 1.8.
     number = re.match(r"\d+", version)
     if number is not None and int(number.group()) < OLDEST_JAVA:
-        text = f"Java {version}; Spark needs {OLDEST_JAVA} or later: set JAVA_HOME."
+        text = f"Spark needs Java {OLDEST_JAVA} or later. Received: {version}. Set JAVA_HOME."
         return Finding("java", Level.BAD, text)
     return Finding("java", Level.OK, f"Java {version}")
 
@@ -192,33 +191,33 @@ def check_java(version: str) -> Finding:
 def check_hadoop(
     master: str, folder: str | None, files: Iterable[str], *, submitted: bool = False
 ) -> Finding:
-    """Look at the configuration by which Spark finds HDFS and YARN.
+    """Check the configuration by which Spark finds HDFS and YARN.
 
     Parameters
     ----------
     master : str
-        Spark's.
+        Spark's master.
     folder : str or None
-        What ``HADOOP_CONF_DIR``, or else ``YARN_CONF_DIR``, says.
+        Value of ``HADOOP_CONF_DIR`` or, without it, of ``YARN_CONF_DIR``.
     files : iterable of str
         Names of the files in it that can be read.
     submitted : bool, default False
-        Whether this is YARN's cluster mode, where Spark has brought the configuration along.
+        Whether this is YARN's cluster mode, in which Spark sends the configuration.
     """
     if submitted and folder is None:
-        return Finding("hadoop", Level.OK, "Spark brought the submitting machine's configuration")
+        return Finding("hadoop", Level.OK, "Spark sent the submitting machine's configuration")
     needed = ["core-site.xml", "yarn-site.xml"] if master.startswith("yarn") else []
     present = sorted(name for name in files if name.endswith("-site.xml"))
     missing = [name for name in needed if name not in present]
     if folder is None and needed:
         text = (
-            "HADOOP_CONF_DIR is not set, and --master yarn finds its cluster by it: set it to the "
-            f"folder that holds {' and '.join(needed)}."
+            "HADOOP_CONF_DIR is not set, and --master yarn needs it. Set it to the folder that "
+            f"contains {' and '.join(needed)}."
         )
         return Finding("hadoop", Level.BAD, text, ClusterError)
     if missing:
         text = (
-            f"HADOOP_CONF_DIR={folder} has no {' and no '.join(missing)} that can be read: copy "
+            f"HADOOP_CONF_DIR={folder} has no {' and no '.join(missing)} that can be read. Copy "
             "the cluster's configuration there, or name another folder."
         )
         return Finding("hadoop", Level.BAD, text, ClusterError)
@@ -229,27 +228,27 @@ def check_hadoop(
 
 
 def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None) -> list[Finding]:
-    """Look for what a cluster with Kerberos asks of its users; nothing to say of another.
+    """Check for a Kerberos ticket or keytab; no finding if the cluster does not use Kerberos.
 
     Parameters
     ----------
     authentication : str
-        What core-site.xml says in ``hadoop.security.authentication``.
+        Value of ``hadoop.security.authentication`` in core-site.xml.
     ticket : bool or None
-        Whether ``klist -s`` finds a ticket that is valid; None where there is no klist.
+        Whether ``klist -s`` finds a valid ticket, None if there is no klist.
     keytab : str or None
-        ``spark.kerberos.keytab``, by which Spark gets tickets itself.
+        ``spark.kerberos.keytab``, with which Spark gets its own tickets.
     """
     if authentication != "kerberos":
         return []
     if keytab:
-        return [Finding("kerberos", Level.OK, f"Spark gets its tickets by the keytab {keytab}")]
+        return [Finding("kerberos", Level.OK, f"Spark gets its tickets with the keytab {keytab}")]
     if ticket is None:
-        text = "core-site.xml wants Kerberos, and there is no klist to look for a ticket: run kinit"
+        text = "core-site.xml requires Kerberos, but there is no klist to find a ticket: run kinit"
         return [Finding("kerberos", Level.WARN, text)]
     if not ticket:
         text = (
-            "core-site.xml wants Kerberos, and klist finds no valid ticket: run kinit, or give "
+            "core-site.xml requires Kerberos, but klist finds no valid ticket. Run kinit, or give "
             "spark-submit --principal and --keytab."
         )
         return [Finding("kerberos", Level.BAD, text, ClusterError)]
@@ -262,10 +261,10 @@ def check_storage(storage: Storage, uri: str) -> str:
     Raises
     ------
     StorageError
-        What the file system says.
+        If the file system refuses one of the steps.
     """
     where = storage.resolve(uri).rstrip("/")
-    # Below the root, which is there: hdfs://host:port/a, file:/a.
+    # Stops below the root, which always exists: hdfs://host:port/a, file:/a.
     while re.search(r":(//[^/]*)?/[^/]", where) and not storage.exists(where):
         where = where.rpartition("/")[0]
     probe = storage.hidden_beside(f"{where}/doctor")
@@ -279,19 +278,19 @@ def check_storage(storage: Storage, uri: str) -> str:
     storage.delete(probe)
     if read != content:
         raise StorageError(
-            f"{where} gave back other bytes than were written there. Check the file system."
+            f"A file in {where} has other bytes than were written. Check the file system."
         )
     free = storage.free_space(f"{where}/")
     return f"{where} can be written and read, {free / 1e9:.3g} GB free"
 
 
 def describe_executors(answers: list[dict[str, Any]], driver: str) -> str:
-    """Return in words what `check_executors` found.
+    """Describe what `check_executors` found.
 
     Parameters
     ----------
     answers : list of dict
-        What the executors said.
+        Answers of the executors.
     driver : str
         The driver's interpreter.
     """

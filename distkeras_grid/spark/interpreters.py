@@ -1,4 +1,4 @@
-"""What runs on the executors, asked of themselves: interpreter, packages, and the way back here."""
+"""Checks of the executors: their interpreter, their packages and the connection to the driver."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from distkeras_grid.spark.session import task_slots
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What a training task imports; the versions must be those of the driver, or weights would be
-# computed by other code than the one that evaluates them.
+# What a training task imports. The versions must be those of the driver; otherwise the code that
+# computes weights would differ from the code that evaluates them.
 TRAINING_PACKAGES = ("numpy", "keras", "tensorflow", "pyarrow")
 TILING_PACKAGES = (
     "numpy",
@@ -31,7 +31,7 @@ TILING_PACKAGES = (
     "tifffile",
     "imagecodecs",
 )
-# Builds of one package under several names; the first that is installed counts.
+# Builds of one package under several names. The first one that is installed is taken.
 ALIASES = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
     "opencv-python-headless": ("opencv-python-headless", "opencv-python", "opencv-contrib-python"),
@@ -39,7 +39,7 @@ ALIASES = {
 
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the installed version of each package, None where it is missing; imports nothing."""
+    """Return the installed version of each package, None if it is missing, without imports."""
     found: dict[str, str | None] = {}
     for name in names:
         found[name] = None
@@ -70,31 +70,31 @@ def check_executors(
     names: tuple[str, ...] = TRAINING_PACKAGES,
     place: ServerPlace | None = None,
 ) -> list[dict[str, Any]]:
-    """Refuse executors that lack a package, have another version, or cannot come back here.
+    """Refuse executors that lack a package, have another version, or do not reach the driver.
 
-    One small job, once per session, list of packages and place. Its function is shipped by value,
-    so that executors without the project can still answer.
+    This is one small job for each session, list of packages and place. Its function is pickled by
+    value, so executors without the project can still answer.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     names : tuple of str
-        Packages that must be the driver's.
+        Packages whose versions must be those of the driver.
     place : ServerPlace, optional
-        Where the parameter server is going to listen: executors must reach it.
+        Where the parameter server is going to listen. Executors must reach it.
 
     Returns
     -------
     list of dict
-        What each interpreter on the executors said of itself.
+        The answer of each interpreter on the executors.
 
     Raises
     ------
     EnvironmentMismatchError
-        Names both interpreters and every package that is missing or differs.
+        If a package is missing or differs. The message names it and both interpreters.
     ServerUnreachableError
-        Names both ends of the connection that cannot be made.
+        If a connection cannot be made. The message names both ends.
     """
     key = (spark.sparkContext.applicationId, names, place)
     if key in _CHECKED:
@@ -132,16 +132,16 @@ def refuse_unreachable(
     place : ServerPlace
         Where the driver listened.
     port : int
-        The port that was taken.
+        The port on which it listened.
     token : str
-        What an executor receives that has reached this driver.
+        What an executor receives if it has reached this driver.
     answers : list of dict
-        Their ``host`` and ``received``: the token, or the error of the socket.
+        ``host`` and ``received`` of each: the token, or the error of the socket.
 
     Raises
     ------
     ServerUnreachableError
-        Names the executors' hosts, the address they tried and what the socket said.
+        If any did not. The message names their hosts, the address and the error of the socket.
     """
     failed = {a["host"]: a["received"] for a in answers if a["received"] != token}
     if not failed:
@@ -168,17 +168,16 @@ def _ask(
         answers = set(tasks.mapPartitions(_probe(names, target)).collect())
     except Exception as error:
         raise EnvironmentMismatchError(
-            f"Executors cannot run the Python code of this driver, whose interpreter is "
-            f"{sys.executable} (Python {python}), with theirs, "
-            f"{os.environ.get('PYSPARK_PYTHON', 'python3')}: {spark_reason(error)} "
-            "Set spark.pyspark.python (PYSPARK_PYTHON) to an interpreter of the same version "
-            "with the same packages."
+            f"The executors' interpreter {os.environ.get('PYSPARK_PYTHON', 'python3')} cannot run "
+            f"the code of this driver, whose interpreter is {sys.executable} (Python {python}). "
+            f"Received: {spark_reason(error)} Set spark.pyspark.python (PYSPARK_PYTHON) to an "
+            "interpreter of the same version with the same packages."
         ) from error
     return [json.loads(text) for text in sorted(answers)]
 
 
 def _probe(names: tuple[str, ...], target: tuple[str, int] | None) -> Any:
-    """Return the probe, self-contained: nothing of the project is imported to unpickle it."""
+    """Return the probe. It is self-contained: unpickling it imports nothing of the project."""
     aliases = {name: ALIASES.get(name, (name,)) for name in names}
 
     def probe(_rows: Iterator[int]) -> Iterator[str]:
@@ -201,7 +200,7 @@ def _probe(names: tuple[str, ...], target: tuple[str, int] | None) -> Any:
                     continue
         packages["distkeras_grid"] = None
         with suppress(ImportError):
-            # It may have come as an archive (--py-files), without metadata.
+            # It may have been sent as an archive (--py-files), without metadata.
             packages["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
         received = None
         if target is not None:
@@ -219,7 +218,7 @@ def _probe(names: tuple[str, ...], target: tuple[str, int] | None) -> Any:
         }
         yield json.dumps(answer)
 
-    probe.__module__ = "__main__"  # cloudpickle ships functions of __main__ by value
+    probe.__module__ = "__main__"  # cloudpickle pickles functions of __main__ by value
     return probe
 
 

@@ -1,7 +1,7 @@
-"""One Spark job that holds all workers of a run, started beside the driver's own thread.
+"""One Spark job with all workers of a run, in a thread beside the driver's own.
 
-Ordinary tasks, never a barrier stage: a barrier stage that ends in ``collect`` is not retried,
-while of ordinary tasks the one that died runs again alone.
+The tasks are ordinary ones, never a barrier stage. Spark does not retry a barrier stage that ends
+in ``collect``, but it starts an ordinary task that died again, without the others.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 DIED = (
-    "A worker's Python process died without a word, as it does when the system kills it for lack "
-    "of memory: look at the executor's log, give executors more memory, or use fewer of them."
+    "A worker's Python process died without an error, as it does when the system kills it for lack "
+    "of memory. Look at the executor's log, give executors more memory, or use fewer workers."
 )
 
-# What YARN says of a container that took more than it had asked for, as Spark passes it on.
+# What YARN says about a container that used more than it had asked for, as Spark passes it on.
 KILLED = re.compile(
     r"Container killed by YARN for exceeding (?:physical )?memory limits\. "
     r"(?P<used>[\d.]+) (?P<used_unit>[KMGT])B of (?P<limit>[\d.]+) (?P<limit_unit>[KMGT])B"
 )
-# More than the killer has seen; it looks every few seconds, and the container was still growing.
+# YARN measures only every few seconds, and the container was still growing.
 KILLED_MARGIN = 1.25
 
-# Rows come to Python in pieces of up to 64 MB by default, of which JVM and worker hold several.
+# By default Spark sends rows to Python in pieces of up to 64 MB. JVM and worker hold several.
 PIECE_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 PIECE = "16m"
 
-# Spark drops a job in less than 0.2 s; a driver that is busy gets some more.
+# Spark cancels a job in less than 0.2 s; a driver that is busy may need more.
 CANCEL_SECONDS = 5.0
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -51,9 +51,9 @@ class Launch:
     Parameters
     ----------
     frame : DataFrame
-        One partition a worker, as `seats.deal` returns it.
+        One partition for each worker, as `seats.deal` returns it.
     task : callable
-        What each task runs over the record batches of its partition.
+        What each task calls with the record batches of its partition.
     schema : str
         Spark DDL of what the task yields.
     name : str
@@ -78,7 +78,7 @@ class Launch:
 
     @property
     def done(self) -> bool:
-        """Whether the job has ended, well or not."""
+        """Whether the job has ended, with or without success."""
         return self._done.is_set()
 
     def wait(self, timeout: float) -> bool:
@@ -88,7 +88,7 @@ class Launch:
     def cancel(self) -> None:
         """Stop the job's tasks; Spark kills their Python processes within about 4 s."""
         deadline = time.monotonic() + CANCEL_SECONDS
-        # Again and again: one query is several jobs, and the next may not be submitted yet.
+        # Repeated, because one query is several jobs, and the next may not be submitted yet.
         while not self.done and time.monotonic() < deadline:
             self._context.cancelJobsWithTag(self._tag)
             self.wait(0.1)
@@ -99,9 +99,9 @@ class Launch:
         Parameters
         ----------
         attempt : int
-            Its ``taskAttemptId``; nothing happens if it has ended.
+            Its ``taskAttemptId``. If it has ended, nothing happens.
         """
-        # Only the JVM's SparkContext can; a killed attempt does not count as a failed one.
+        # Only the JVM's SparkContext has this. A killed attempt does not count as a failed one.
         jvm_context: Any = self._context._jsc.sc()
         jvm_context.killTaskAttempt(attempt, True, "the worker is silent")
 
@@ -111,8 +111,8 @@ class Launch:
         Raises
         ------
         GridError
-            If the job failed: the error of ours that a task raised, else a `ClusterError` that
-            ends with Spark's own reason.
+            If the job failed: the `GridError` that a task raised, or a `ClusterError` with Spark's
+            own reason.
         """
         if self.error is not None:
             master = str(self._context.master)
@@ -122,7 +122,7 @@ class Launch:
         return self.rows
 
     def localities(self) -> Localities:
-        """Return how near to their data Spark ran the job's tasks."""
+        """Return how close to their data Spark ran the job's tasks."""
         return job_localities(self._context, self._tag)
 
     def _collect(self, frame: DataFrame, task: Task, schema: str) -> None:
@@ -140,7 +140,7 @@ class Launch:
 
 @contextmanager
 def small_pieces(spark: SparkSession) -> Iterator[None]:
-    """Let rows come to Python in pieces of `PIECE` at most, or as the user says if that is less."""
+    """Limit the pieces in which rows come to Python to `PIECE`, or to the user's smaller value."""
     before = spark.conf.get(PIECE_SETTING, None)
     if before is not None and 0 < megabytes(before) <= megabytes(PIECE):
         yield
@@ -156,12 +156,12 @@ def small_pieces(spark: SparkSession) -> Iterator[None]:
 
 
 def executor_overhead(setting: Callable[[str], str | None]) -> int:
-    """Return the memory of an executor's container beside its heap [MB]."""
+    """Return the memory overhead of an executor's container [MB]."""
     return Container.of(setting, "executor").overhead_mb
 
 
 def job_error(name: str, reason: str, master: str, overhead_mb: int | None = None) -> GridError:
-    """Build the error for a job that Spark gave up.
+    """Build the error for a job that failed after Spark's last attempt.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     master : str
         Spark's master, which decides whether tasks are tried again.
     overhead_mb : int, optional
-        What ``spark.executor.memoryOverhead`` is, for an executor killed for its memory.
+        Value of ``spark.executor.memoryOverhead``, for an executor killed for its memory.
 
     Examples
     --------
@@ -187,8 +187,8 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
         return ours
     if full := meaning(FULL, reason):
         return NoSpaceError(
-            f"The job {name!r} found no space: {reason.removesuffix('.')}. {full} Spark's own "
-            "local folders (spark.local.dir) need some, too."
+            f"The job {name!r} ran out of disk space: {reason.removesuffix('.')}. {full} Spark's "
+            "own local folders (spark.local.dir) need space, too."
         )
     killed = KILLED.search(reason)
     if killed is not None:
@@ -197,14 +197,14 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     advice = ""
     if once is not None:
         advice = (
-            f" With the master {master!r} no task is tried again: "
-            f"'local[{once.group(1) or 1},4]' does so."
+            f" With the master {master!r} Spark does not retry tasks; with "
+            f"'local[{once.group(1) or 1},4]' it does."
         )
     return ClusterError(f"Spark gave up on the job {name!r}: {reason}{advice}")
 
 
 def _killed(name: str, killed: re.Match[str], overhead_mb: int | None) -> str:
-    """Say which setting a killed container lacks, and a value that is enough for what it took."""
+    """Return a message with the setting to raise, and a value that would have been enough."""
     used, limit = (
         float(killed[which]) * megabytes(f"1{unit}")
         for which, unit in (("used", killed["used_unit"]), ("limit", killed["limit_unit"]))
@@ -215,14 +215,15 @@ def _killed(name: str, killed: re.Match[str], overhead_mb: int | None) -> str:
     else:
         advice = f"set spark.executor.memoryOverhead={up(overhead_mb + more)}m (now {overhead_mb})"
     return (
-        f"YARN killed an executor of the job {name!r} for its memory: it took {killed['used']} "
-        f"{killed['used_unit']}B of {killed['limit']} {killed['limit_unit']}B. Python with "
-        f"TensorFlow lives beside the JVM's heap: {advice}, or lower the batch size."
+        f"YARN killed an executor of the job {name!r} because of its memory. Received: "
+        f"{killed['used']} {killed['used_unit']}B used of {killed['limit']} "
+        f"{killed['limit_unit']}B. Python with TensorFlow is outside the JVM's heap: {advice}, or "
+        "lower the batch size."
     )
 
 
 def spark_reason(error: BaseException) -> str:
-    r"""Return the line of a Spark error that tells the cause, without the JVM's stack.
+    r"""Return the line of a Spark error that names the cause, without the JVM's stack trace.
 
     Examples
     --------
@@ -234,7 +235,7 @@ def spark_reason(error: BaseException) -> str:
         return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    # Spark wraps what a file system says of a full disk or quota in errors of its own.
+    # Spark wraps a file system's error about a full disk or quota in errors of its own.
     full = next((line for line in lines if meaning(FULL, line)), None)
     if full is not None:
         return full.removeprefix("Caused by: ")

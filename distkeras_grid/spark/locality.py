@@ -1,8 +1,9 @@
-"""How near to its data Spark ran each task of a job, as Spark itself counts it.
+"""How close to its data Spark ran each task of a job, in Spark's own locality levels.
 
-Balance comes before locality: seats hold the same number of rows, mixed from all sources, whatever
-hosts they lie on. So blocks of HDFS are read where they lie (Spark's own preferred locations, the
-levels of the reading stages), and rows then go once to the worker that has their seat.
+Balance is more important than locality: seats have the same number of rows, mixed from all sources,
+whatever hosts store them. So blocks of HDFS are read on the hosts that have them (Spark's preferred
+locations, the levels of the reading stages), and then each row is sent once, to the worker that has
+its seat.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# Stages of one job have thousands of tasks at most; that of the workers has one for each.
+# The stages of a job have thousands of tasks at most; the workers' stage has one for each worker.
 _MOST_TASKS = 100_000
 
 
@@ -67,7 +68,7 @@ def job_localities(context: SparkContext, tag: str) -> Localities:
 
 
 def _stages_of(tracker: Any, tag: str) -> Iterator[tuple[int, int]]:
-    """Yield number and attempt of each stage that ran; one whose output was there is not run."""
+    """Yield number and attempt of each stage that ran, without those whose output existed."""
     for job in tracker.getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
         for stage in found.get().stageIds() if found.isDefined() else ():

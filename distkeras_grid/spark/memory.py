@@ -1,9 +1,9 @@
 """Memory of the containers that executors and the driver run in: pure arithmetic.
 
-A container holds a JVM and, beside it, Python: TensorFlow, the weights in several copies, a block
-of batches. Spark asks YARN for the JVM's heap (``spark.executor.memory``) and an overhead (by
-default a tenth of the heap, at least 384 MB), in which all of Python must fit; a container that
-takes more is killed.
+A container holds a JVM and, outside its heap, Python: TensorFlow, several copies of the weights, a
+block of batches. Spark asks YARN for the JVM's heap (``spark.executor.memory``) and an overhead (by
+default a tenth of the heap, at least 384 MB). All of Python must fit into the overhead. YARN kills
+a container that uses more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.doctor import Finding, Level, Setting
 
 MB = 1 << 20
-# Overheads are named in steps of so many megabytes.
+# Overheads are rounded up to a multiple of this.
 STEP_MB = 64
 
 Role = Literal["executor", "driver"]
@@ -26,15 +26,15 @@ Role = Literal["executor", "driver"]
 # 3.11, x86-64, one core a task). Resident pages of files, such as TensorFlow's own, count as YARN
 # counts them: in each process.
 #
-# Of a JVM beside its heap: classes, compiled code, threads, buffers of the network.
+# A JVM outside its heap: classes, compiled code, threads, network buffers.
 JVM_MB = 160
-# Spark's Python daemons (2 x 48) and the worker of a job before (61).
+# Spark's Python daemons (2 x 48) and the worker of an earlier job (61).
 DAEMONS_MB = 160
 # A worker that has trained a net of 70,000 weights: 823.
 WORKER_MB = 830
-# Rows on their way, in pieces of 16 MB: with pieces of 64 MB the JVM took 180 more and Python 270.
+# Rows in transit, in pieces of 16 MB. With pieces of 64 MB the JVM took 180 more and Python 270.
 ROWS_MB = 112
-# The driver's Python with the same net: 656. The server's process with NumPy: 39.
+# The driver's Python with the same net: 656. The parameter server's process with NumPy: 39.
 DRIVER_PYTHON_MB = 660
 SERVER_MB = 40
 # Address space that TensorFlow reserves beyond what it uses: VmPeak 2,700 at 650 resident.
@@ -43,20 +43,20 @@ RESERVED_MB = 2100
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What a model and its batches weigh; the defaults stand for a model not known yet.
+    """The size of a model and its batches. The defaults stand for a model that is not known yet.
 
     Parameters
     ----------
     weights : int
         Parameters of the model, statistics included.
     optimizer_slots : int
-        Numbers that the optimizer keeps for each weight; Adam 2.
+        Numbers that the optimizer keeps for each weight, 2 for Adam.
     block_bytes : int
         Features between two exchanges of a worker, as they are stored.
     server_vectors : int
-        Vectors that rule and compression have the server keep beside the center.
+        Vectors that the server keeps beside the center, for the rule and the compression.
     worker_vectors : int
-        Vectors that the compression has a worker keep.
+        Vectors that a worker keeps for the compression.
     """
 
     weights: int = 5_000_000
@@ -66,10 +66,10 @@ class ModelSize:
     worker_vectors: int = 0
 
     def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
-        """Return the same for vectors of `size` numbers, which hold the optimizer's state, too.
+        """Return the same for vectors of `size` numbers that include the optimizer's state.
 
-        A worker has six of them: before and after a window, what is sent and answered, the
-        client's own, and one kept aside. The driver has three, the server two and one a worker.
+        A worker has six of them: before and after a window, the commit, the reply, the client's
+        own, and one kept aside. The driver has three, the server two and one for each worker.
         """
         longer = max(size / self.weights - 1, 0.0)
         return replace(
@@ -87,9 +87,9 @@ class ModelSize:
     def copies(self) -> int:
         """Copies of the weights in a worker.
 
-        For 6 million weights 12.4 with plain SGD and 18.9 with Adam: the task's closure and the
-        archive in it, variables, gradients, the vectors before and after a window, the one that
-        is sent, the client's own, and what is kept aside while a window is compiled.
+        For 6 million weights they are 12.4 with plain SGD and 18.9 with Adam: the task's closure
+        and the archive in it, variables, gradients, the vectors before and after a window, the
+        commit, the client's own, and a copy that is kept while a window is compiled.
         """
         return 13 + 3 * self.optimizer_slots + self.worker_vectors
 
@@ -105,7 +105,7 @@ class ModelSize:
 
     def driver_mb(self, workers: int, validation_bytes: int = 0) -> float:
         """Return the driver's Python process and the parameter server [MB]."""
-        # Measured: 8.0 copies with SGD, 13.7 with Adam; the server has one, and one a worker.
+        # Measured: 8.0 copies with SGD, 13.7 with Adam. The server has one, and one per worker.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
         server = SERVER_MB + (2 + workers + self.server_vectors) * self.vector_mb
         return python + server + 2 * validation_bytes / MB
@@ -129,14 +129,15 @@ def driver_overhead_mb(
 ) -> int:
     """Return what ``spark.driver.memoryOverhead`` must be in cluster mode [MB].
 
-    There the driver's container holds its JVM, Python with TensorFlow, and the parameter server.
+    In that mode the driver's container holds its JVM, Python with TensorFlow, and the parameter
+    server.
 
     Parameters
     ----------
     model : ModelSize, optional
         By default one that is not known yet.
     workers : int, default 2
-        How many the run has.
+        Number of workers in the run.
     validation_bytes : int, default 0
         Bytes of the validation data, which the driver evaluates.
     """
@@ -154,11 +155,11 @@ class Container:
     heap_mb : int
         ``spark.ROLE.memory``.
     overhead_mb : int
-        ``spark.ROLE.memoryOverhead``, or what follows from its factor.
+        ``spark.ROLE.memoryOverhead``, or the value that follows from its factor.
     python_mb : int
         ``spark.executor.pyspark.memory``, 0 if not set.
     off_heap_mb : int
-        ``spark.memory.offHeap.size`` where it is on.
+        ``spark.memory.offHeap.size``, 0 if off-heap memory is not enabled.
     """
 
     role: Role
@@ -178,7 +179,7 @@ class Container:
         role : "executor" or "driver"
             What runs in it.
         factor : float, default 0.1
-            The overhead's part of the heap where no setting says it.
+            The overhead as a share of the heap, if no setting says it.
         """
         heap = megabytes(setting(f"spark.{role}.memory") or "1g")
         least = megabytes(setting(f"spark.{role}.minMemoryOverhead") or "384m")
@@ -189,7 +190,7 @@ class Container:
             return cls(role, heap, overhead)
         off_heap = "0"
         if setting("spark.memory.offHeap.enabled") == "true":
-            # The one size that Spark reads in bytes.
+            # Only this size is in bytes by default.
             off_heap = f"{setting('spark.memory.offHeap.size') or 0}"
             off_heap = f"{off_heap}b" if off_heap.isdigit() else off_heap
         python = megabytes(setting("spark.executor.pyspark.memory") or "0")
@@ -205,22 +206,22 @@ def check_containers(
     workers: int,
     validation_bytes: int = 0,
 ) -> list[Finding]:
-    """Compare what a run takes with the containers of YARN or Kubernetes.
+    """Compare the memory that a run needs with the containers of YARN or Kubernetes.
 
-    Elsewhere nobody limits an executor's Python, and there is no finding.
+    Other masters do not limit an executor's Python, so there is no finding for them.
 
     Parameters
     ----------
     setting : callable
-        Gives a Spark setting.
+        Returns a Spark setting.
     master : str
-        Spark's.
+        Spark's master.
     model : ModelSize
-        What is trained.
+        Size of the model.
     slots : int
         Tasks that an executor runs at once.
     workers : int
-        How many the run has.
+        Number of workers in the run.
     validation_bytes : int, default 0
         Bytes of the validation data.
     """
@@ -232,7 +233,7 @@ def check_containers(
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
         f"(TensorFlow {WORKER_MB}, {model.copies} x {model.vector_mb:.3g} of weights, batches "
-        f"{model.block_mb:.3g}, rows on their way {ROWS_MB})"
+        f"{model.block_mb:.3g}, rows in transit {ROWS_MB})"
     )
     findings = [
         *_check_address_space(executor, model, slots),
@@ -250,18 +251,18 @@ def check_containers(
 
 
 def check_machine(total_mb: int, heap_mb: int, model: ModelSize, workers: int) -> Finding:
-    """Compare what a run takes in local mode with the memory of the machine; never bad.
+    """Compare the memory that a local run needs with that of the machine; at worst a warning.
 
     Parameters
     ----------
     total_mb : int
-        What the machine has free.
+        Free memory of the machine.
     heap_mb : int
-        ``spark.driver.memory``, the heap of the one JVM.
+        ``spark.driver.memory``, the heap of the only JVM.
     model : ModelSize
-        What is trained.
+        Size of the model.
     workers : int
-        How many the run has.
+        Number of workers in the run.
     """
     taken = workers * (model.worker_mb + ROWS_MB) + DAEMONS_MB
     needed = heap_mb + JVM_MB + taken + model.driver_mb(workers)
@@ -276,12 +277,12 @@ def check_machine(total_mb: int, heap_mb: int, model: ModelSize, workers: int) -
 
 
 def megabytes(text: str) -> int:
-    """Return a size as Spark writes sizes of memory [MB].
+    """Parse a memory size in Spark's notation [MB].
 
     Raises
     ------
     ConfigurationError
-        If it is no size.
+        If it is not a size.
 
     Examples
     --------
@@ -291,14 +292,14 @@ def megabytes(text: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([bkmgtp]?)b?", text.strip().lower())
     if found is None:
         raise ConfigurationError(
-            f"A size of memory is a number with its unit. Received: {text!r}. Write 512m or 2g."
+            f"A memory size must be a number with a unit. Received: {text!r}. Write 512m or 2g."
         )
     power = "bkmgtp".index(found.group(2) or "m")
     return (int(found.group(1)) << 10 * power) // MB
 
 
 def _compare(container: Container, needed_mb: int, parts: str) -> Finding:
-    """Compare the container's room beside its heap with what is needed there."""
+    """Compare the container's memory outside its heap with what is needed there."""
     role, room = container.role, container.overhead_mb + container.python_mb
     name = f"spark.{role}.memoryOverhead"
     subject = f"{role} memory"
@@ -306,19 +307,19 @@ def _compare(container: Container, needed_mb: int, parts: str) -> Finding:
     if container.python_mb:
         beside += f" + spark.executor.pyspark.memory {container.python_mb}"
     if needed_mb <= room:
-        text = f"{beside} MB for {needed_mb} MB beside the heap of {container.heap_mb}"
+        text = f"{beside} MB for {needed_mb} MB outside the heap of {container.heap_mb} MB"
         return Finding(subject, Level.OK, text)
     return Finding(
         subject,
         Level.BAD,
-        f"Beside its heap (spark.{role}.memory {container.heap_mb} MB) the {role}'s container has "
-        f"{room} MB ({beside}) for {needed_mb}: JVM {JVM_MB}, {parts}. A container that takes "
-        f"more is killed: set {name}={needed_mb - container.python_mb}m.",
+        f"The {role}'s container needs {needed_mb} MB outside its heap (spark.{role}.memory "
+        f"{container.heap_mb} MB): JVM {JVM_MB}, {parts}. Received: {room} MB ({beside}). A "
+        f"container that uses more is killed. Set {name}={needed_mb - container.python_mb}m.",
     )
 
 
 def _check_address_space(container: Container, model: ModelSize, slots: int) -> list[Finding]:
-    """Look at the limit that Spark sets a worker's address space to, which is no memory."""
+    """Check the limit that Spark sets for a worker's address space, which is not its memory."""
     limit = container.python_mb // slots
     needed = up(model.worker_mb + RESERVED_MB)
     if not limit or limit >= needed:
@@ -327,15 +328,15 @@ def _check_address_space(container: Container, model: ModelSize, slots: int) -> 
         Finding(
             "executor memory",
             Level.BAD,
-            f"spark.executor.pyspark.memory limits the address space of a worker to {limit} MB, "
-            f"of which TensorFlow reserves {RESERVED_MB} that it never uses, beside "
-            f"{model.worker_mb:.0f} in use. Leave it unset, and use spark.executor.memoryOverhead.",
+            f"spark.executor.pyspark.memory limits the address space of a worker to {limit} MB. "
+            f"TensorFlow reserves {RESERVED_MB} MB of it without using them, and a worker uses "
+            f"{model.worker_mb:.0f} MB. Leave it unset, and use spark.executor.memoryOverhead.",
         )
     ]
 
 
 def up(needed_mb: float) -> int:
-    """Return a size in the steps in which sizes are named [MB].
+    """Round a size up to a multiple of `STEP_MB` [MB].
 
     Examples
     --------

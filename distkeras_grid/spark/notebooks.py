@@ -1,4 +1,4 @@
-"""What a notebook needs of Spark beyond a script."""
+"""What a notebook needs from Spark in addition to what a script needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _WATCHED: set[int] = set()
 
 
 def stop_jobs_with_cells() -> None:
-    """See to it that interrupting a cell stops its Spark jobs; outside a notebook do nothing.
+    """Make an interrupted cell stop its Spark jobs; outside a notebook do nothing.
 
     In a script PySpark's own handler of SIGINT cancels all jobs. Jupyter replaces that handler
-    while a cell runs, so the executors would work on for a cell that nobody waits for.
+    while a cell runs, so the executors would continue to work for a cell that has ended.
     """
     if "IPython" not in sys.modules:
         return

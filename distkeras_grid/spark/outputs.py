@@ -1,8 +1,8 @@
-"""Folders that jobs write: each appears whole or not at all, and replaces only its like.
+"""Folders that jobs write: each appears complete or not at all, and replaces only its own kind.
 
 No file system can exchange two folders in one step, and on HDFS a rename replaces nothing. So the
-new folder is written beside the old one under a hidden name; at the end the old one is renamed
-aside, the new one gets the name, and only then the old one is deleted.
+new folder is written beside the old one, under a hidden name. At the end the old one is renamed,
+the new one gets its name, and only then is the old one deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distkeras_grid.spark.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class OutputKind:
-    """By what a folder is known as one that we wrote.
+    """How a folder is recognized as the output of a job.
 
     Parameters
     ----------
@@ -28,8 +28,7 @@ class OutputKind:
     marker : str
         The file in it that is written last.
     others : tuple of str
-        Patterns of all other names directly in it. A folder that holds any further name holds
-        something of the user's.
+        Patterns of all other names directly in it. Any further name belongs to the user.
     """
 
     name: str
@@ -37,7 +36,7 @@ class OutputKind:
     others: tuple[str, ...]
 
     def strangers(self, names: list[str]) -> list[str]:
-        """Return which names are not of such a folder."""
+        """Return the names that do not belong to such a folder."""
         known = (self.marker, *self.others)
         return [name for name in names if not any(fnmatchcase(name, each) for each in known)]
 
@@ -50,9 +49,9 @@ class Output:
     storage : Storage
         Storage of the session.
     uri : str
-        The folder; one that exists and is empty counts as missing.
+        The folder. One that exists and is empty counts as missing.
     kind : OutputKind
-        What it will be.
+        Kind of the folder.
     overwrite : bool, default False
         Whether a complete folder of the same kind is replaced.
 
@@ -73,7 +72,7 @@ class Output:
         self._overwrite = overwrite
 
     def check(self, *inputs: str) -> None:
-        """Refuse, before any work, what could not be written at the end or would lose data.
+        """Refuse, before any work, an output that cannot be written or would destroy data.
 
         Parameters
         ----------
@@ -99,7 +98,7 @@ class Output:
 
     @contextmanager
     def writing(self) -> Iterator[str]:
-        """Yield a hidden folder to fill, and publish it; after an error it is deleted."""
+        """Yield a hidden folder to fill, and publish it at the end; delete it after an error."""
         temporary = self._storage.hidden_beside(self.uri)
         try:
             yield temporary
@@ -109,13 +108,13 @@ class Output:
         self.publish(temporary)
 
     def publish(self, temporary: str) -> None:
-        """Give a complete folder the output's name, in place of the one that has it.
+        """Give a complete folder the output's name, and delete the folder that had the name.
 
         Parameters
         ----------
         temporary : str
-            The complete folder, in the same directory. It stays where it is after an error, whose
-            notes name it; what it should have replaced is put back.
+            The complete folder, in the same directory. After an error it stays there, and a note
+            of the error names it. The folder that it should have replaced is put back.
 
         Raises
         ------
@@ -139,11 +138,11 @@ class Output:
             raise
         if replacing and not self._storage.delete(aside):
             raise StorageError(
-                f"{self.uri} is complete, but what it replaced cannot be deleted. Delete {aside}."
+                f"{self.uri} is complete, but the former folder cannot be deleted. Delete {aside}."
             )
 
     def check_existing(self, *inputs: str) -> None:
-        """Refuse a folder that is there and must not be replaced.
+        """Refuse a folder that exists and must not be replaced.
 
         Parameters
         ----------
@@ -155,7 +154,7 @@ class Output:
         ConfigurationError
             If the output is or contains an input.
         OutputExistsError
-            Says why, and what to do.
+            If it must not be replaced. The message says why, and what to do.
         """
         for path in inputs:
             if (self._real(path) + "/").startswith(self._real(self.uri).rstrip("/") + "/"):
@@ -166,7 +165,7 @@ class Output:
         names = storage.list_names(self.uri) if storage.exists(self.uri) else []
         if not names:
             return
-        # Looked up below it: a file is listed under its own name, which may be that.
+        # Asked with its whole path: listing a file returns its own name, which may be the marker.
         if not storage.exists(f"{self.uri.rstrip('/')}/{kind.marker}"):
             raise OutputExistsError(
                 f"{self.uri} exists and is not a {kind.name} (there is no {kind.marker} in it), so "
@@ -184,14 +183,14 @@ class Output:
             )
 
     def _put_back(self, aside: str, error: BaseException) -> None:
-        """Give the former folder its name again; where that fails, say in `error` where it is."""
-        # Looked up: an interrupt can come between what the file system did and its answer.
+        """Give the former folder its name again; if that fails, add a note to `error`."""
+        # Asks first: an interrupt can come between the file system's action and its answer.
         try:
             if not self._storage.exists(aside):
                 return
             self._storage.rename(aside, self.uri)
         except StorageError as second:
-            error.add_note(f"the former one is in {aside}, for it cannot be put back: {second}")
+            error.add_note(f"the former folder is in {aside}; it cannot be put back: {second}")
 
     def _real(self, uri: str) -> str:
         """Return the whole path, of local files without symbolic links."""

@@ -1,9 +1,10 @@
-"""Keys by which Spark's own hash partitioning puts every row where we want it.
+"""Keys with which Spark's hash partitioning puts every row into a chosen partition.
 
 ``repartition(n, key)`` sends a row to partition ``pmod(hash(key), n)``, where ``hash`` is Murmur3
-with the seed 42 (Spark's `HashPartitioning`; files of bucketed tables rest on it, so it stays). For
-one int Murmur3 is a bijection: each of its steps can be undone. So each partition number is the
-hash of exactly one int, which is found without a search and is right for any number of partitions.
+with the seed 42 (Spark's `HashPartitioning`, which cannot change, because files of bucketed tables
+depend on it). For one int Murmur3 is a bijection: each of its steps can be undone. So each
+partition number is the hash of exactly one int, which is found without a search and works for any
+number of partitions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which row goes to which worker, decided once and the same at every retry.
+"""Which row goes to which worker, the same in every attempt.
 
-Rows are numbered in the DataFrame's own order (partition after partition); the number decides the
+Rows are numbered in the DataFrame's own order (partition after partition). The number decides the
 seat and, on the worker, the order. So a task that runs again sees the same rows in the same order,
-and the server's high-water mark tells it exactly where to go on.
+and the server tells it with which window to continue.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _SEAT = "_distkeras_grid_seat"
 _KEY = "key"
 
 CHANGED = (
-    "The data have changed since their rows were counted, or Spark reads them in other partitions: "
-    "write them to Parquet and train from there."
+    "The data have changed since their rows were counted, or Spark reads them in other partitions. "
+    "Write them to Parquet, and train on the Parquet files."
 )
 
-# monotonically_increasing_id() is (partition << 33) + the row's place in the partition.
+# monotonically_increasing_id() is (partition << 33) + the row's position in the partition.
 _PARTITION_SHIFT = 33
 
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What one aggregate job tells about the data.
+    """What one aggregate job finds out about the data.
 
     Parameters
     ----------
     rows : int
-        Rows in all.
+        Total number of rows.
     partition_rows : tuple of (int, int)
         Partition number and its rows, ascending.
     label_ranges : tuple of (float, float)
@@ -72,7 +72,7 @@ def summarize(frame: DataFrame, columns: Columns) -> DataSummary:
     LabelError
         If labels are null, NaN, or arrays of unequal length.
     SplitLeakError
-        If rows of more than one split came together.
+        If there are rows of more than one split.
     """
     from pyspark.sql import functions as F
 
@@ -103,14 +103,14 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
         if broken:
             shape = f"of {label.size} numbers" if label.size else "that is a number"
             raise LabelError(
-                f"{broken} of {rows} rows have no label {shape} in column {label.name!r}. "
-                "Drop or mend them first."
+                f"Column {label.name!r} must have a label {shape} in every row. Received: "
+                f"{broken} of {rows} rows without one. Drop or correct them first."
             )
     splits = tuple(sorted({str(s) for row in found for s in row["splits"]}))
     if len(splits) > 1:
         raise SplitLeakError(
-            f"The data hold rows of the splits {', '.join(splits)}: training on them all would "
-            f"leak test data. Filter first: data.where(\"{SPLIT_COLUMN} = 'train'\")."
+            f"Training needs the rows of one split. Received: rows of {', '.join(splits)}. "
+            f"Filter first: data.where(\"{SPLIT_COLUMN} = 'train'\")."
         )
     return DataSummary(
         rows=rows,
@@ -146,7 +146,7 @@ def _label_range(found: list[Any], place: int) -> tuple[float, float]:
 
 
 def largest_seat(rows: int, seats: int) -> int:
-    """Return the rows of the largest of `seats` seats; seats differ by one row at most.
+    """Return how many rows the largest of `seats` seats has; seats differ by at most one row.
 
     Examples
     --------
@@ -158,18 +158,18 @@ def largest_seat(rows: int, seats: int) -> int:
 
 @contextmanager
 def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
-    """Yield the data in partitions that stay as they are, however often they are read.
+    """Yield the data in partitions that are the same each time they are read.
 
-    Rows get their numbers from their partitions. Of files each read sees the same ones; behind a
-    sort, a join or a group, Spark plans partitions anew for each query, so the columns of the run
-    are computed once and kept on the executors' disks, to the end of the context.
+    Rows get their numbers from their partitions. Files give the same partitions each time. After a
+    sort, a join or a group Spark plans the partitions again for each query, so the columns of the
+    run are computed once and kept on the executors' disks until the context ends.
 
     Parameters
     ----------
     frame : DataFrame
         The user's data.
     columns : Columns
-        What the run reads of them.
+        Columns that the run reads.
     """
     from pyspark import StorageLevel
 
@@ -200,11 +200,11 @@ def deal(
 ) -> DataFrame:
     """Return the rows dealt to `seats` partitions, partition i for worker i.
 
-    With `shuffle` neighbouring rows go to different seats, so that each has tiles of every
-    source: of each `seats` rows in a row one goes to each seat, beginning with a seat that `seed`
-    decides, or data that alternate between two classes would give two workers one class each.
-    Without, seats hold consecutive ranges in the data's order. With `copies` each seat has all
-    rows.
+    With `shuffle` neighboring rows go to different seats, so that each seat has tiles of every
+    source. Of each `seats` consecutive rows one goes to each seat. `seed` decides with which seat
+    they begin; otherwise, data that alternate between two classes would give two workers one class
+    each. Without `shuffle`, seats have consecutive ranges in the data's order. With `copies` each
+    seat has all rows.
 
     Returns
     -------
@@ -232,10 +232,10 @@ def deal(
 
 
 def _row_number(summary: DataSummary) -> Column:
-    """Return the row's number: its place in the partition, behind all earlier partitions' rows.
+    """Return the row's number: its position in the partition plus the rows of all earlier ones.
 
-    A row beyond the rows that `summarize` counted in its partition is an error: other numbers
-    would be given twice, and a task that runs again would not find its place.
+    A row beyond those that `summarize` counted in its partition is an error. Its number would
+    belong to another row, too, and a task that runs again could not continue.
     """
     from pyspark.sql import functions as F
 
@@ -251,7 +251,7 @@ def _row_number(summary: DataSummary) -> Column:
 
 
 def travelling(frame: DataFrame, columns: Columns) -> list[Column]:
-    """Return features and labels as the tasks read them: ``features_0``, ..., ``label_0``, ..."""
+    """Return features and labels for the tasks: ``features_0``, ..., ``label_0``, ..."""
     features = [feature_expression(frame, field) for field in columns.features]
     labels = [label_expression(frame, label) for label in columns.labels]
     return [
@@ -261,7 +261,7 @@ def travelling(frame: DataFrame, columns: Columns) -> list[Column]:
 
 
 def label_expression(frame: DataFrame, label: Label) -> Column:
-    """Return a label as the tasks read it: long, double or ``array<float>``."""
+    """Return a label for the tasks: long, double or ``array<float>``."""
     from pyspark.sql import functions as F
 
     column = F.col(quoted(label.name))

@@ -15,7 +15,7 @@ from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# All cores, and failed tasks are tried again.
+# All cores, and failed tasks are retried.
 DEFAULT_MASTER = "local[*,4]"
 
 # spark-submit leaves the port of its JVM here, for the Python that it starts.
@@ -23,7 +23,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 def planned_settings(master: str | None) -> dict[str, str]:
-    """Return what is known of a session before `build_session` starts it, its master at least.
+    """Return the settings that are known before `build_session` starts; at least the master.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ def build_session(
 ) -> SparkSession:
     """Return the running session, or build one.
 
-    Under ``spark-submit`` all is as the submission says, interpreter and master included. Else
-    Spark starts on this machine, and executors use the interpreter that runs this.
+    Under ``spark-submit`` the submission decides everything, including interpreter and master.
+    Otherwise Spark starts on this machine, and executors use the interpreter that runs this.
 
     Parameters
     ----------
     name : str
         The application's name in Spark's pages.
     master : str, optional
-        Spark master; default ``local[*,4]``: all cores, and failed tasks are tried again, which
+        Spark master. The default ``local[*,4]`` takes all cores and retries failed tasks, which
         ``local[*]`` never does. Not used under ``spark-submit``.
     settings : mapping of str to str, optional
-        Further Spark settings, where the submission does not have them.
+        Further Spark settings, which those of a submission override.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.logger import PySparkLogger
@@ -63,8 +63,8 @@ def build_session(
     ours = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(settings or {})}
     builder = SparkSession.builder
     if _SUBMITTED in os.environ:
-        # Until something has asked for the submission's JVM, SparkConf() is empty, and what is
-        # set on the builder would replace what the submission says.
+        # SparkConf() is empty until something has used the submission's JVM, and settings of the
+        # builder would replace those of the submission.
         SparkContext.getSystemProperty("spark.master")
         submitted = SparkConf()
         ours = {key: value for key, value in ours.items() if not submitted.contains(key)}
@@ -107,7 +107,7 @@ def active_session() -> SparkSession:
 
     if TaskContext.get() is not None:
         raise ConfigurationError(
-            "This runs on the driver only. It was called inside a Spark task: call it outside."
+            "This runs on the driver only. Received: a call inside a Spark task. Call it outside."
         )
     session = SparkSession.getActiveSession()
     if session is None:
@@ -116,7 +116,7 @@ def active_session() -> SparkSession:
     return session
 
 
-# So long Spark's own schedulers wait for the first executors
+# How long Spark's own schedulers wait for the first executors
 # (spark.scheduler.maxRegisteredResourcesWaitingTime).
 REGISTRATION_SECONDS = 30.0
 # Executors of one application register within a second or two of each other.
@@ -124,17 +124,17 @@ SETTLED_SECONDS = 3.0
 
 
 def settled_slots(spark: SparkSession, wanted: int | None) -> int:
-    """Return `task_slots`, once no more executors are to be expected.
+    """Return `task_slots` when no more executors are to be expected.
 
-    Executors register for some seconds after a session has started; a run that counts at once
-    would take the first of them for the whole cluster.
+    Executors register in the first seconds of a session. A run that counted them at once would
+    take the first ones for the whole cluster.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     wanted : int, optional
-        Slots that are enough; by default their number must have stood still for a while.
+        Slots that are enough. Without it, their number must not have changed for a while.
     """
     context = spark.sparkContext
     slots = task_slots(spark)
@@ -160,13 +160,13 @@ def task_slots(spark: SparkSession) -> int:
         # The tracker counts the driver as an executor.
         tracker: Any = context._jsc.sc().statusTracker()
         cores = (len(tracker.getExecutorInfos()) - 1) * int(each)
-    # On a cluster without that setting an executor has its node's cores, and this is their sum.
+    # On a cluster without that setting an executor has all cores of its node; this is their sum.
     cores = cores or int(context.defaultParallelism)
     return cores // int(conf.get("spark.task.cpus", "1") or 1)
 
 
 def executor_slots(setting: Callable[[str], str | None]) -> int:
-    """Return how many tasks one executor runs at once, where ``spark.executor.cores`` says it.
+    """Return how many tasks one executor runs at once, from ``spark.executor.cores``.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def local_cores(master: str) -> int | None:
     return (os.cpu_count() or 1) if count == "*" else int(count)
 
 
-# Settings by which a user asks Spark to encrypt what passes between driver and executors.
+# Settings by which a user asks Spark to encrypt the traffic between driver and executors.
 ENCRYPTION = (
     "spark.network.crypto.enabled",
     "spark.authenticate.enableSaslEncryption",
@@ -203,14 +203,14 @@ ENCRYPTION = (
 
 
 def check_plaintext(spark: SparkSession, *, allowed: bool) -> None:
-    """Refuse to send weights in the clear where Spark's own traffic is told to be encrypted.
+    """Refuse to send weights unencrypted if Spark's own traffic is to be encrypted.
 
-    Spark's own TorchDistributor refuses likewise. In local mode nothing leaves the host.
+    Spark's TorchDistributor refuses it, too. In local mode nothing leaves the host.
 
     Raises
     ------
     ConfigurationError
-        Names the setting and the argument that allows it.
+        If it is refused. The message names the setting and the argument that allows it.
     """
     context = spark.sparkContext
     if allowed or local_cores(str(context.master)) is not None:
@@ -218,7 +218,7 @@ def check_plaintext(spark: SparkSession, *, allowed: bool) -> None:
     told = [name for name in ENCRYPTION if context.getConf().get(name, "false") == "true"]
     if told:
         raise ConfigurationError(
-            f"{told[0]} is on, but weights travel unencrypted between executors and the parameter "
-            "server (connections are authenticated). If the network is trusted, say so: "
+            f"{told[0]} is on, but executors and the parameter server exchange weights unencrypted "
+            "(their connections are authenticated). If you trust the network, set "
             "allow_plaintext=True."
         )

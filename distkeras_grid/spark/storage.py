@@ -1,8 +1,8 @@
 """Files on any path that Hadoop knows, through the FileSystem classes of the driver's JVM.
 
 ``file:``, ``hdfs:``, ``s3a:``, Kerberos and high availability work as they do for Spark itself. A
-path without a scheme belongs to ``fs.defaultFS``, as everywhere in Hadoop. What is written appears
-under its name whole or not at all: it gets a hidden name first and is renamed at the end.
+path without a scheme belongs to ``fs.defaultFS``, as everywhere in Hadoop. A file appears under its
+name complete or not at all: it has a hidden name first and is renamed at the end.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from distkeras_grid.file_systems import meaning
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Py4J sends bytes as one line of base64: pieces keep the memory of both sides small.
+# Py4J sends bytes as one line of base64. In pieces they need less memory on both sides.
 CHUNK_BYTES = 8 << 20
 
-# Parts of what file systems say, and what they mean to a session of Spark.
+# Parts of the messages of file systems, and what to do about them in a Spark session.
 HINTS = {
     **file_systems.HINTS,
     "UnknownHostException": "Check the host name in the path.",
@@ -40,9 +40,8 @@ HINTS = {
 class Storage:
     """Files and directories on the paths of a Spark session.
 
-    Every method raises `StorageError` with the path when the file system refuses,
-    `PathNotFoundError` when the path does not exist, and `NoSpaceError` when a disk or a quota is
-    full.
+    Every method raises `StorageError` with the path if the file system refuses,
+    `PathNotFoundError` if the path does not exist, and `NoSpaceError` if a disk or a quota is full.
 
     Parameters
     ----------
@@ -68,9 +67,9 @@ class Storage:
         Parameters
         ----------
         gateway : py4j.java_gateway.JavaGateway
-            To a JVM with Hadoop's classes.
+            Gateway to a JVM with Hadoop's classes.
         configuration : py4j.java_gateway.JavaObject
-            A ``org.apache.hadoop.conf.Configuration`` in that JVM.
+            An ``org.apache.hadoop.conf.Configuration`` in that JVM.
         """
         storage = cls.__new__(cls)
         storage._use(gateway, configuration)
@@ -120,14 +119,14 @@ class Storage:
             raise StorageError(f"{uri} is not UTF-8 text ({error}). Check the path.") from error
 
     def write_bytes(self, uri: str, content: bytes, *, overwrite: bool = False) -> None:
-        """Write a file; its directories are made where they are missing.
+        """Write a file, and create its directories if they are missing.
 
         Parameters
         ----------
         uri : str
         content : bytes
         overwrite : bool, default False
-            Replace a file that exists, instead of raising.
+            Whether to replace a file that exists.
 
         Raises
         ------
@@ -148,7 +147,7 @@ class Storage:
         self.write_bytes(uri, content.encode("utf-8"), overwrite=overwrite)
 
     def upload(self, file: Path, uri: str, done: Callable[[int], object]) -> None:
-        """Copy a file of this machine to `uri`, where everybody may read it.
+        """Copy a file of this machine to `uri`, where all users may read it.
 
         Its bytes do not pass through Python.
 
@@ -157,7 +156,7 @@ class Storage:
         file : Path
         uri : str
         done : callable
-            Is told the bytes of each piece that was copied.
+            Receives the number of bytes of each piece that was copied.
 
         Raises
         ------
@@ -170,7 +169,7 @@ class Storage:
             try:
                 stream = file_system.create(path, True)
                 try:
-                    # Hadoop's own copyBytes takes a small number for the size of its buffer.
+                    # Hadoop's own copyBytes would take a small number for the size of its buffer.
                     copy = self._jvm.org.apache.commons.io.IOUtils.copyLarge
                     while count := int(copy(source, stream, 0, CHUNK_BYTES)):
                         done(count)
@@ -181,7 +180,7 @@ class Storage:
             self._open_to_all(file_system, path, "644")
 
     def make_public_dirs(self, uri: str, levels: int) -> None:
-        """Make the directory `uri`; it and those above it, `levels` in all, get the mode 755."""
+        """Create the directory `uri`. It and the directories above it, `levels` in all, get 755."""
         self.make_dirs(uri)
         with translated("change the mode of", uri):
             file_system, path = self._open(uri)
@@ -194,33 +193,33 @@ class Storage:
         file_system.setPermission(path, permission)
 
     def make_dirs(self, uri: str) -> None:
-        """Make the directory `uri` and those above it; one that exists is fine."""
+        """Create the directory `uri` and those above it, unless they exist."""
         with translated("make directory", uri):
             file_system, path = self._open(uri)
             if not file_system.mkdirs(path):
                 raise StorageError(f"Cannot make directory {uri}: the file system refused.")
 
     def delete(self, uri: str) -> bool:
-        """Delete a file, or a directory with all in it; return whether there was one."""
+        """Delete a file, or a directory with its content; return whether there was one."""
         with translated("delete", uri):
             file_system, path = self._open(uri)
             return bool(file_system.delete(path, True))
 
     def discard(self, uri: str, error: BaseException) -> None:
-        """Delete what `error` left half written; if that fails too, add a note to `error`."""
+        """Delete what is incomplete after `error`; if that fails, too, add a note to `error`."""
         try:
             self.delete(uri)
         except StorageError as second:
-            error.add_note(f"{uri} stays behind: {second}")
+            error.add_note(f"{uri} is incomplete and cannot be deleted: {second}")
 
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
-        """Rename a file or a directory within one file system, in one step where it can do so.
+        """Rename a file or a directory within one file system, in one step if it can do so.
 
         Parameters
         ----------
         source, target : str
         overwrite : bool, default False
-            Replace a file or an empty directory that exists at `target`.
+            Whether to replace a file or an empty directory that exists at `target`.
 
         Raises
         ------
@@ -232,8 +231,8 @@ class Storage:
         with translated(f"rename to {target}", source):
             file_system, from_path = self._open(source)
             _, to_path = self._open(target)
-            # FileContext, since FileSystem.rename moves *into* a directory that exists and
-            # answers a refusal with `false`; and it replaces a file in one step.
+            # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
+            # refused. FileContext raises, and replaces a file in one step.
             context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
                 file_system.getUri(), self._configuration
             )
@@ -245,8 +244,8 @@ class Storage:
     def free_space(self, uri: str) -> int:
         """Return the bytes that can still be written at `uri`, which need not exist yet.
 
-        On HDFS that is the cluster's free space divided by the default replication. Object
-        stores answer with a number that is never reached.
+        On HDFS this is the cluster's free space divided by the default replication. Object stores
+        return a number that is never reached.
         """
         with translated("measure", uri):
             file_system, path = self._open(uri)
@@ -257,7 +256,7 @@ class Storage:
             return remaining // max(1, int(file_system.getDefaultReplication(path)))
 
     def hidden_beside(self, uri: str, ending: str = "tmp") -> str:
-        """Return a new name in the directory of `uri` that Spark and Hadoop skip there.
+        """Return a new name in the directory of `uri` that Spark and Hadoop ignore.
 
         Raises
         ------
@@ -267,7 +266,7 @@ class Storage:
         directory, _, name = self.resolve(uri).rpartition("/")
         if not name:
             raise StorageError(f"{uri} is the root of a file system. Give a path below it.")
-        # They skip names that begin with "_" or "." when they read a directory.
+        # They ignore names that begin with "_" or "." when they read a directory.
         return f"{directory}/_{name}.{uuid.uuid4().hex}.{ending}"
 
     def _open(self, uri: str) -> tuple[Any, Any]:
@@ -292,7 +291,7 @@ class Storage:
 
 @contextmanager
 def translated(action: str, uri: str) -> Iterator[None]:
-    """Turn an exception of the JVM into ours, with the path in the message."""
+    """Turn an exception of the JVM into a `StorageError` with the path in its message."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -322,7 +321,7 @@ def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stor
     if full := _meaning(file_systems.FULL, causes):
         return NoSpaceError(f"{told} {full}")
     hint = _meaning(HINTS, causes)
-    # Java names a file "not found", too, where the system refused to open it, and says why.
+    # Java also says that a file is "not found" if the system refuses to open it, and says why.
     if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
         return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
     return StorageError(f"{told} {hint}" if hint else told)

@@ -24,7 +24,7 @@ def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):
     found = {line[6:].split("  ")[0]: line for line in lines}
     assert [name for name in found if found[name].startswith("BAD")] == ["executor memory"]
     needed = executor_overhead_mb(ModelSize(70_000))
-    assert f"set spark.executor.memoryOverhead={needed}m." in found["executor memory"]
+    assert f"spark.executor.memoryOverhead={needed}m." in found["executor memory"]
     assert "core-site.xml" in found["hadoop"]
     assert "on yarn, application_" in found["session"]
     assert "2 task slots for 2 workers" in found["slots"]

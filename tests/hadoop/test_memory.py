@@ -31,7 +31,7 @@ def test_data_larger_than_the_container_are_trained_and_a_killed_worker_names_th
     (died,) = [line for line in ended.stdout.splitlines() if line.startswith("died: ")]
     assert "YARN killed an executor of the job" in died
     # YARN may look while the loss is still taking: enough is what covers what it has seen.
-    ((taken, limit),) = re.findall(r"it took ([\d.]+) GB of ([\d.]+) GB", died)
+    ((taken, limit),) = re.findall(r"([\d.]+) GB used of ([\d.]+) GB", died)
     (value,) = re.findall(r"set spark\.executor\.memoryOverhead=(\d+)m \(now (?:\d+)\)", died)
     assert int(value) > overhead
     assert int(value) - overhead >= 1024 * (float(taken) - float(limit))

@@ -162,9 +162,9 @@ class TestOnSpark:
             ModelPredictor(model, "image", output_col="number").predict(df)
         with pytest.raises(SchemaError, match=r"'imag' is not a column.*'image'"):
             ModelPredictor(model, "imag").predict(df)
-        with pytest.raises(SchemaError, match=r"carries no metadata.*Field\("):
+        with pytest.raises(SchemaError, match=r"has no metadata.*Field\("):
             ModelPredictor(model, "image").predict(df.withMetadata("image", {"other": 1}))
-        with pytest.raises(SchemaError, match=r"holds values of shape \(4, 1, 1\)"):
+        with pytest.raises(SchemaError, match=r"values of shape \(4, 1, 1\)"):
             ModelPredictor(model, Field("image", (4, 1, 1))).predict(df)
         with pytest.raises(ConfigurationError, match="must be a DataFrame"):
             ModelPredictor(model, "image").predict(PIXELS)

@@ -169,4 +169,4 @@ def test_everything_bad_says_what_to_change():
     ]
     assert levels(bad) == [Level.BAD] * len(bad)
     assert all(issubclass(found.error, ClusterError | ConfigurationError) for found in bad)
-    assert all(word in " ".join(found.text for found in bad) for word in ("lower", "kinit", "set"))
+    assert all(word in " ".join(found.text for found in bad) for word in ("Lower", "kinit", "Set"))

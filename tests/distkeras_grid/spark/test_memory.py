@@ -70,8 +70,8 @@ def test_a_container_as_spark_asks_for_it():
 def test_a_container_that_is_too_small_names_setting_and_value():
     (found,) = findings(executor_memory="512m")
     assert found.level is Level.BAD
-    assert "has 384 MB" in found.text
-    (value,) = re.findall(r"set spark\.executor\.memoryOverhead=(\d+)m\.", found.text)
+    assert "Received: 384 MB" in found.text
+    (value,) = re.findall(r"Set spark\.executor\.memoryOverhead=(\d+)m\.", found.text)
     (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{value}m")
     assert found.level is Level.OK
     (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{int(value) - 1}m")
@@ -90,7 +90,7 @@ def test_the_driver_counts_where_it_runs_in_a_container():
     assert len(findings(**told)) == 1
     executor, driver = findings(submit_deployMode="cluster", **told)
     assert (executor.level, driver.level) == (Level.OK, Level.BAD)
-    (value,) = re.findall(r"set spark\.driver\.memoryOverhead=(\d+)m", driver.text)
+    (value,) = re.findall(r"Set spark\.driver\.memoryOverhead=(\d+)m", driver.text)
     assert int(value) == driver_overhead_mb(SMALL, 2)
 
 

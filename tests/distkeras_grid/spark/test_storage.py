@@ -130,7 +130,9 @@ def test_what_cannot_be_deleted_after_an_error_is_a_note_of_that_error(storage):
     error = ValueError("the first")
     storage.discard("nosuchscheme://host/x", error)
     (note,) = error.__notes__
-    assert note.startswith("nosuchscheme://host/x stays behind: Cannot delete")
+    assert note.startswith(
+        "nosuchscheme://host/x is incomplete and cannot be deleted: Cannot delete"
+    )
 
 
 def test_missing_paths_name_themselves(storage, root):

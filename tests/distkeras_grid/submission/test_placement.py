@@ -53,7 +53,7 @@ def test_it_is_uploaded_once_and_open_to_all(spark, environment: Environment, tm
     environment.archive().write_bytes(b"another")
     place(environment, uri, Storage(spark), said.append)
     assert target.read_bytes() == b"archive" * 100
-    assert said[-1] == f"the environment is there: {uri}"
+    assert said[-1] == f"the environment has been uploaded before: {uri}"
 
 
 @pytest.mark.spark
@@ -98,4 +98,4 @@ def test_what_is_there_is_neither_packed_nor_uploaded(
     monkeypatch.setattr(placement, "build", pytest.fail)
     said: list[str] = []
     place(environment, str(environment.archive()), Storage(spark), said.append)
-    assert said == [f"the environment is there: {environment.archive()}"]
+    assert said == [f"the environment has been uploaded before: {environment.archive()}"]

@@ -87,7 +87,7 @@ def test_weights_of_data_without_rows(frame):
     ("columns", "kind", "match"),
     [
         (("features", "label + 1 as label"), LabelError, "from 1 to 3, but"),
-        (("features", "nullif(label, 1) as label"), LabelError, "4 of 12 rows have no label"),
+        (("features", "nullif(label, 1) as label"), LabelError, "4 of 12 rows"),
         (("*", "if(label = 1, 'a', 'b') as split"), SplitLeakError, "more than one split"),
         (("*", "'train' as split"), SplitLeakError, r"split 'train', as .*\.drop\(\"split\"\)"),
     ],

@@ -120,7 +120,7 @@ def test_workers_learn_both_outputs_and_predict_them(frame, arrays):
         ({"label_col": {"kind": "sort"}}, {}, ConfigurationError, "nothing for 'size'"),
         ({"label_col": ["sort", "wieght"]}, {}, SchemaError, "Did you mean 'weight'"),
         ({"features_col": ["place", "values"]}, {}, SchemaError, r"\(3,\) for input 'numbers'"),
-        ({}, {"class_weight": {0: 2.0}}, ConfigurationError, "has 'kind', 'size'; use sample"),
+        ({}, {"class_weight": {0: 2.0}}, ConfigurationError, "'kind', 'size'.*sample_weight_col"),
         ({"label_col": ["place", "weight"]}, {}, LabelError, r"'place' run from 1\.67772e\+07"),
     ],
 )
