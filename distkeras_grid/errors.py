@@ -133,6 +133,10 @@ class ClusterError(GridError):
     """Spark cannot run what was asked of it."""
 
 
+class ApplicationNotFoundError(ClusterError):
+    """YARN does not know an application, or has forgotten it."""
+
+
 class NotEnoughSlotsError(ClusterError):
     """Fewer task slots than workers that must run at once."""
 

@@ -48,7 +48,7 @@ HELP = {
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
     ExitCode.BUSY: "another run holds the lock; nothing was done",
-    ExitCode.INTERRUPTED: "interrupted; the executors' work was stopped",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN",
 }
 
 # Looked up in this order, so that a class stands before its base.

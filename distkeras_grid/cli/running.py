@@ -16,6 +16,7 @@ from distkeras_grid.cli.console import (
 )
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
 from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.signals import terminable
 from distkeras_grid.errors import GridError
 
 
@@ -77,10 +78,32 @@ def _locked(
     path: str | None, verb: str, command: Callable[[Sequence[str]], int], rest: Sequence[str]
 ) -> int:
     with ExitStack() as stack:
-        if path is not None:
-            try:
-                stack.enter_context(held(path, verb))
-            except GridError as error:
-                tell_error(f"{type(error).__name__}: {error}")
-                return exit_code(error)
-        return int(command(rest))
+        # First in, last out: the lock is free once nothing can be interrupted any more.
+        try:
+            stack.enter_context(terminable())
+            if path is not None:
+                stack.enter_context(held(path, verb, _application_runs))
+            return int(command(rest))
+        except GridError as error:
+            tell_error(f"{type(error).__name__}: {error}")
+            return exit_code(error)
+        except KeyboardInterrupt as interrupt:
+            tell_error("interrupted")
+            return exit_code(interrupt)
+
+
+def _application_runs(identifier: str) -> bool:
+    """Whether YARN says that an application has not ended.
+
+    Raises
+    ------
+    ClusterError
+        If nobody can tell.
+    """
+    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.spark_submit import check_hadoop_settings
+    from distkeras_grid.submission.yarn import yarn_client
+
+    check_hadoop_settings()
+    with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
+        return yarn.still_runs(identifier)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distkeras_grid
-from distkeras_grid.cli import running
+from distkeras_grid.cli import lock, running
 from distkeras_grid.cli.console import note, tell
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_codes_help, guarded
 from distkeras_grid.cli.verbs import VERBS
@@ -41,10 +41,11 @@ examples:
   distkeras-grid submit --master spark://host:7077 --with scikit-image my_job.py --my-flag 1
   distkeras-grid submit --dry-run evaluate --data hdfs:///predicted
 
-Flags of the job follow its name, its --log-format too; --lock stands before it, for submit holds
-the lock until the job has ended. With --deploy-mode client the driver runs here, its output is
-seen, and its exit code is that of this command. With cluster it runs in a container: submit waits
-and tells the state, status and cancel take the application's id.
+Flags of the job follow its name, its --log-format too. --lock stands before it: submit holds the
+lock until the job has ended. With --deploy-mode client the driver runs here, its output is shown,
+and its exit code is that of this command. With cluster the driver runs in a container: submit waits
+and tells the state, and status and cancel take the application's id. Ctrl-C and SIGTERM stop the
+application in both modes, and then free the lock.
 """
 
 
@@ -75,6 +76,11 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         help="the driver runs here, or in a container (%(default)s)",
     )
     add("--detach", action="store_true", help="cluster mode: do not wait for the end")
+    add(
+        "--keep-running",
+        action="store_true",
+        help="cluster mode: an interrupt ends the waiting, and not the application",
+    )
     add("--name", help="of the application (that of the job)")
     add("--queue", help="of YARN")
     add("--executors", type=int, default=2, metavar="N", help="(%(default)s)")
@@ -138,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def submit(flags: argparse.Namespace) -> int:
     """Submit as the flags say; return the exit code."""
     from distkeras_grid.submission.jvm import hadoop_client
-    from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow
+    from distkeras_grid.submission.spark_submit import check_hadoop_settings
 
     submission = planned(flags)
     if submission.on_yarn:
@@ -150,8 +156,8 @@ def submit(flags: argparse.Namespace) -> int:
             tell(shlex.join(command))
             return ExitCode.OK
         if submission.in_cluster:
-            return in_cluster(command, submission.tag, hadoop, detach=flags.detach)
-    return follow(command)
+            return in_cluster(command, submission.tag, hadoop, flags)
+    return in_client(command, submission)
 
 
 def planned(flags: argparse.Namespace) -> Submission:
@@ -167,8 +173,11 @@ def planned(flags: argparse.Namespace) -> Submission:
     for file in [program, *files]:
         if "://" not in file and not Path(file).is_file():
             raise ConfigurationError(f"There is no file {file!r} here; check the path.")
-    if flags.detach and flags.deploy_mode != "cluster":
-        raise ConfigurationError("--detach goes with --deploy-mode cluster: the driver runs here.")
+    for flag in ("detach", "keep_running"):
+        if getattr(flags, flag) and flags.deploy_mode != "cluster":
+            raise ConfigurationError(
+                f"--{flag.replace('_', '-')} goes with --deploy-mode cluster: the driver runs here."
+            )
     return Submission(
         program=program,
         arguments=arguments,
@@ -248,26 +257,69 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
     return replace(submission, environment=uri)
 
 
-def in_cluster(command: Sequence[str], tag: str, hadoop: HadoopClient, *, detach: bool) -> int:
+def in_client(command: Sequence[str], submission: Submission) -> int:
+    """Run the driver here, and return its exit code; an interrupt stops the application, too."""
+    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.spark_submit import follow
+    from distkeras_grid.submission.yarn import yarn_client
+
+    holding = lock.current()
+    try:
+        return follow(command, [holding.descriptor] if holding else ())
+    except KeyboardInterrupt:
+        if submission.on_yarn:
+            # Spark tells YARN when it ends in order; one that was killed does not.
+            with (
+                hadoop_client(client_settings(submission)) as hadoop,
+                yarn_client(hadoop) as yarn,
+            ):
+                stop(yarn, submission.tag)
+        raise
+
+
+def in_cluster(
+    command: Sequence[str], tag: str, hadoop: HadoopClient, flags: argparse.Namespace
+) -> int:
     """Hand an application over to YARN, wait for its end, and return its exit code."""
     from distkeras_grid.submission.spark_submit import hand_over
     from distkeras_grid.submission.yarn import wait, yarn_client
 
+    holding = lock.current()
     with yarn_client(hadoop) as yarn:
-        hand_over(command, note)
-        identifier = yarn.tagged(tag)
-        if identifier is None:
-            raise ClusterError("YARN does not list the application; ask: distkeras-grid status.")
-        tell(identifier)
-        note(f"stop it: distkeras-grid cancel {identifier}")
-        if detach:
-            return ExitCode.OK
         try:
+            hand_over(command, note)
+            identifier = yarn.tagged(tag)
+            if identifier is None:
+                raise ClusterError(
+                    "YARN does not list the application; ask: distkeras-grid status."
+                )
+            if holding:
+                holding.add_application(identifier)
+            tell(identifier)
+            note(f"stop it: distkeras-grid cancel {identifier}")
+            if flags.detach:
+                return ExitCode.OK
             application = wait(yarn, identifier, note)
         except KeyboardInterrupt as interrupt:
-            interrupt.add_note(f"{identifier} goes on; ask: distkeras-grid status {identifier}")
+            if flags.keep_running:
+                known = yarn.tagged(tag)
+                interrupt.add_note(f"{known} goes on; ask: distkeras-grid status {known}")
+            else:
+                stop(yarn, tag)
+                if holding:
+                    holding.forget_application()
             raise
+        if holding:
+            holding.forget_application()
         return ending(application, yarn)
+
+
+def stop(yarn: Yarn, tag: str) -> None:
+    """Stop the application with a tag, if there is one; tell how it ended."""
+    identifier = yarn.tagged(tag)
+    if identifier is not None:
+        application = yarn.cancel(identifier)
+        note(f"{application.id}  {application.state}  {application.final}")
 
 
 def ending(application: Application, yarn: Yarn) -> int:

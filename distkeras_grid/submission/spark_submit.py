@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,8 +17,9 @@ from distkeras_grid.errors import ClusterError, ConfigurationError
 SAY_SECONDS = 4.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
-# How long the executors may take to end after an interrupt.
+# How long the executors may take to end after an interrupt, and what was killed.
 STOP_SECONDS = 60.0
+KILL_SECONDS = 10.0
 LAST_LINES = 15
 
 
@@ -42,15 +45,36 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
         )
 
 
-def follow(command: Sequence[str]) -> int:
-    """Run a command with its output in view; return its exit code."""
-    with subprocess.Popen(command) as process:
+def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
+    """Run a command with its output in view; return its exit code.
+
+    An interrupt of this process, whoever sends it, interrupts the command once: Spark then stops
+    the executors. One that has not ended after a minute is killed.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Program and arguments.
+    inherited : sequence of int, default ()
+        Open files that the command keeps open, such as that of a lock.
+    """
+    # A group of its own: else Ctrl-C in a terminal would reach it directly, and SIGTERM not at all.
+    with subprocess.Popen(command, process_group=0, pass_fds=inherited) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The terminal has interrupted Spark, too, which now stops the executors.
-            process.wait(STOP_SECONDS)
+            _stop(process)
             raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a command and its children; kill them if they do not end."""
+    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
 
 
 def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:

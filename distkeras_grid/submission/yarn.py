@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
 from distkeras_grid.submission.jvm import HadoopClient
 
 # By default the client looks for a ResourceManager for a quarter of an hour, with ten attempts to
@@ -119,8 +119,10 @@ class Yarn:
         ------
         ConfigurationError
             If the text is not an application's id.
+        ApplicationNotFoundError
+            If YARN does not know it.
         ClusterError
-            If YARN does not know it, or does not answer.
+            If YARN does not answer.
         """
         with _translated(f"ask for {identifier}"):
             return _application(self._client.getApplicationReport(self._id(identifier)))
@@ -133,6 +135,13 @@ class Yarn:
         with _translated("list the applications"):
             found = [str(each.getApplicationId()) for each in self._client.getApplications(request)]
         return found[0] if found else None
+
+    def still_runs(self, identifier: str) -> bool:
+        """Whether an application is known and has not ended."""
+        try:
+            return not self.application(identifier).ended
+        except ApplicationNotFoundError:
+            return False
 
     def cancel(self, identifier: str) -> Application:
         """Stop an application, and wait until it has ended; return how it ended.
@@ -325,7 +334,7 @@ def _translated(action: str) -> Iterator[None]:
         name = str(error.java_exception.getClass().getSimpleName())
         message = str(error.java_exception.getMessage()).strip().split("\n", 1)[0]
         if name == "ApplicationNotFoundException":
-            raise ClusterError(
+            raise ApplicationNotFoundError(
                 f"Cannot {action}: this YARN does not know it, or has forgotten it. Check the id "
                 "and HADOOP_CONF_DIR."
             ) from error

@@ -7,16 +7,17 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import current, held
 from distkeras_grid.cli.running import run
 from distkeras_grid.errors import BusyError, StorageError
 
 HOLDER = """
 import subprocess, sys
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import current, held
 
 with held(sys.argv[1], "tile"):
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
@@ -75,3 +76,99 @@ def test_a_lock_that_cannot_be_opened_is_a_storage_error(tmp_path, capsys):
     with pytest.raises(StorageError, match="No such file"):
         held(missing, "train").__enter__()
     assert run("train", lambda _: 0, ["--lock", missing]) == 4
+
+
+@pytest.mark.parametrize("content", ["not a lock", '{"a": 1}', "\x00\x01"])
+def test_a_file_with_other_content_stays_as_it_is(path, content):
+    with open(path, "w") as file:
+        file.write(content)
+    with pytest.raises(StorageError):
+        held(path, "train").__enter__()
+    with open(path) as file:
+        assert file.read() == content
+
+
+def test_a_link_is_not_followed(tmp_path, path):
+    target = tmp_path / "precious"
+    target.write_text("")
+    os.symlink(target, path)
+    with pytest.raises(StorageError, match="link"):
+        held(path, "train").__enter__()
+    os.unlink(path)
+    os.symlink(tmp_path / "made", path)
+    with pytest.raises(StorageError, match="link"):
+        held(path, "train").__enter__()
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_pipe_is_no_lock_file(path):
+    os.mkfifo(path)
+    with pytest.raises(StorageError):
+        held(path, "train").__enter__()
+
+
+HANDED_ON = """
+import subprocess, sys
+from distkeras_grid.cli.lock import current, held
+
+with held(sys.argv[1], "submit") as lock:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=[lock.descriptor]
+    )
+    print(child.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_work_that_was_given_the_lock_keeps_it_when_the_command_is_killed(path):
+    with subprocess.Popen(
+        [sys.executable, "-c", HANDED_ON, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        child = int(holder.stdout.readline())
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait(10)
+        with pytest.raises(BusyError, match=f"process {holder.pid}"):
+            held(path, "train").__enter__()
+        os.kill(child, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                with held(path, "train"):
+                    return
+            except BusyError:
+                time.sleep(0.05)
+        pytest.fail("the lock stayed")
+
+
+def test_an_application_whose_end_nobody_has_seen_keeps_the_lock(path):
+    asked = []
+
+    def runs(identifier):
+        asked.append(identifier)
+        return True
+
+    with held(path, "submit") as lock:
+        assert current() is lock
+        lock.add_application("application_17_0001")
+    assert current() is None
+    with pytest.raises(BusyError, match="application_17_0001"):
+        held(path, "train", runs).__enter__()
+    # Who was turned away has not overwritten what the file says.
+    with pytest.raises(BusyError, match="application_17_0001"):
+        held(path, "train", runs).__enter__()
+    with held(path, "train", lambda _: False) as lock:
+        pass
+    with held(path, "train", runs):
+        pass
+    assert asked == ["application_17_0001"] * 2
+
+
+def test_an_application_that_has_ended_leaves_the_lock_free(path):
+    with held(path, "submit") as lock:
+        lock.add_application("application_17_0001")
+        lock.forget_application()
+    with held(path, "train", lambda _: True):
+        pass

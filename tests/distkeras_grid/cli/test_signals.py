@@ -1,0 +1,116 @@
+"""SIGTERM and SIGINT to a command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.signals import terminable
+
+COMMAND = """
+import signal, sys, time
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.running import run
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def work():
+    try:
+        print("working", flush=True)
+        time.sleep(60)
+    finally:
+        print("stopped", flush=True)
+
+def bare(rest):
+    work()
+
+commands = {"bare": bare, "guarded": lambda rest: guarded(work)}
+raise SystemExit(run("train", commands[sys.argv[1]], sys.argv[2:]))
+"""
+FOLLOWING = """
+import sys
+from distkeras_grid.cli.running import run
+from distkeras_grid.submission import spark_submit
+
+spark_submit.STOP_SECONDS = float(sys.argv[1])
+code = run("submit", lambda _: spark_submit.follow([sys.executable, "-c", sys.argv[2]]), [])
+raise SystemExit(code)
+"""
+#: Says how often it is interrupted, and ends on the first one or never.
+FOLLOWED = """
+import signal, sys, time
+def told(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    if {ends}:
+        time.sleep(0.3)
+        raise SystemExit(0)
+signal.signal(signal.SIGINT, told)
+print("working", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def interrupted(number, program, *arguments):
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "working\n"
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=30)
+    return process.returncode, out.splitlines(), err
+
+
+@pytest.mark.parametrize("kind", ["guarded", "bare"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_both_signals_stop_the_work_and_end_with_one_line(number, kind):
+    code, out, err = interrupted(number, COMMAND, kind)
+    assert (code, out, err) == (ExitCode.INTERRUPTED, ["stopped"], "interrupted\n")
+
+
+def test_the_last_line_of_json_tells_of_the_interrupt():
+    program = COMMAND.replace(
+        'print("working", flush=True)', 'sys.__stdout__.write("working\\n"); sys.__stdout__.flush()'
+    )
+    code, out, _ = interrupted(signal.SIGTERM, program, "guarded", "--log-format", "json")
+    last = json.loads(out[-1])
+    assert code == last["exit_code"] == ExitCode.INTERRUPTED
+    assert last["exit"] == "INTERRUPTED"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_command_follows_is_interrupted_once(number):
+    code, out, _ = interrupted(number, FOLLOWING, "20", FOLLOWED.format(ends=True))
+    assert (code, out) == (ExitCode.INTERRUPTED, ["SIGINT"])
+
+
+def test_what_does_not_end_when_it_is_interrupted_is_killed():
+    code, out, _ = interrupted(signal.SIGTERM, FOLLOWING, "0.5", FOLLOWED.format(ends=False))
+    assert (code, out) == (ExitCode.INTERRUPTED, ["SIGINT"])
+
+
+def test_the_handler_of_before_comes_back_and_other_threads_are_left_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    with terminable():
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is before
+    seen = []
+
+    def enter():
+        with terminable():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join(10)
+    assert seen == [before]
