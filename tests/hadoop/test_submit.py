@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.lock import held
+from distkeras_grid.errors import BusyError
 
 if TYPE_CHECKING:
     from tests.hadoop.conftest import Grid
@@ -181,6 +185,60 @@ def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_
         ours = [path for path in process["path"] if path.startswith((sys.prefix, sys.base_prefix))]
         # Spark puts the jar of its core on Python's path, here where the sandbox's Spark lies.
         assert [path for path in ours if not path.endswith(".jar")] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_sigterm_stops_the_application_and_then_frees_the_lock(
+    grid: Grid, files: InsecureClient, tmp_path: Path, mode: str
+) -> None:
+    (tmp_path / "probe.py").write_text(PROBE)
+    (tmp_path / "helping.py").write_text(HELPING)
+    lock, seen = str(tmp_path / "lock"), f"{ROOT}/terminated-{mode}.json"
+    script = str(Path(sys.executable).with_name("distkeras-grid"))
+    command = (
+        *(script, "submit", "--lock", lock, *SMALL, "--deploy-mode", mode),
+        *("--name", f"terminated-{mode}", "--py-files", str(tmp_path / "helping.py")),
+        *(str(tmp_path / "probe.py"), seen),
+    )
+    with subprocess.Popen(
+        command,
+        env=grid.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            deadline = time.monotonic() + 300
+            while files.status(seen, strict=False) is None:
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(1)
+            with pytest.raises(BusyError):
+                held(lock, "another").__enter__()
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == ExitCode.INTERRUPTED, err
+    assert err.endswith("interrupted\n")
+    with held(lock, "another"):
+        pass
+    address = grid.sandbox.environment()["HADOOP_CONF_DIR"]
+    states = {
+        application["name"]: application["state"] for application in applications(Path(address))
+    }
+    assert states[f"terminated-{mode}"] in ("FINISHED", "FAILED", "KILLED")
+
+
+def applications(configuration: Path) -> list[dict[str, Any]]:
+    """What YARN's REST interface lists."""
+    site = (configuration / "yarn-site.xml").read_text()
+    (address,) = re.findall(
+        r"<name>yarn.resourcemanager.webapp.address</name>\s*<value>([^<]*)</value>", site
+    )
+    with urllib.request.urlopen(f"http://{address}/ws/v1/cluster/apps", timeout=30) as answer:
+        return list((json.load(answer)["apps"] or {"app": []})["app"])
 
 
 def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:

@@ -27,6 +27,7 @@ EXPECTED = {
     errors.NoSpaceError: 4,
     errors.EnvironmentMismatchError: 5,
     errors.ClusterError: 5,
+    errors.ApplicationNotFoundError: 5,
     errors.NotEnoughSlotsError: 5,
     errors.StartTimeoutError: 5,
     errors.SandboxError: 5,
