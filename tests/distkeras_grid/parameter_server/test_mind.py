@@ -482,7 +482,6 @@ def assert_same(one, other):
 
 
 LONG = settings(
-    max_examples=100,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
