@@ -128,10 +128,7 @@ class ServerState:
         self.started = False
         self.events = EventLog()
         self._spec = spec
-        rule = rule_of(spec.rule)
-        scalar = 2 if spec.compression == "bfloat16" else 4
-        self._separate = rule.traits.own_center
-        self._reply_bytes = scalar * spec.size if rule.traits.answers else 0
+        self._separate = rule_of(spec.rule).traits.own_center
         self._seats = [_Seat() for _ in range(spec.workers)]
         self._epochs_ended = 0
         self._ended = False
@@ -389,7 +386,7 @@ class ServerState:
         now : float
             Unix seconds.
         reply_bytes : sequence of int, default ()
-            Size of each reply's vector, where they differ.
+            Size of each reply's vector; default none has one.
 
         Returns
         -------
@@ -402,7 +399,7 @@ class ServerState:
         before = self._count_of(self._spec.snapshots_per_epoch)
         self.version += 1
         replies = []
-        sizes = reply_bytes or [self._reply_bytes] * len(arrivals)
+        sizes = reply_bytes or [0] * len(arrivals)
         for arrival, info, size in zip(arrivals, infos, sizes, strict=True):
             seat = self._seats[info.seat]
             seat.next_sequence += 1

@@ -361,3 +361,19 @@ def test_a_vector_of_another_size_is_not_sent():
     commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
     with pytest.raises(LocalProtocolError, match="To be sent: vector of 8 bytes"):
         connection.send(commit, 8, Content.VECTOR)
+
+
+@pytest.mark.parametrize("state", ["worker challenge", "driver challenge"])
+def test_a_server_that_has_not_proven_that_it_has_the_key_is_heard_in_short(state):
+    sender, receiver = ends(messages.Goodbye)
+    receiver.state = state
+    with pytest.raises(RemoteProtocolError):
+        receiver.receive(sender.send(messages.Goodbye("RefusedError", "x" * 3000)))
+
+
+@pytest.mark.parametrize("state", ["worker welcome", "driver welcome", "exchanging", "polling"])
+def test_one_that_has_may_say_more(state):
+    sender, receiver = ends(messages.Goodbye)
+    receiver.state = state
+    (goodbye,) = receiver.receive(sender.send(messages.Goodbye("RefusedError", "x" * 3000)))
+    assert len(goodbye.message) == 3000
