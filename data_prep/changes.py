@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
-from data_prep.split import Source, assign_splits
+from data_prep.split import Source, assign_splits, same_as
 from data_prep.stages import Inspected
 from distkeras_grid.feeding.schema import Field
 
@@ -122,7 +122,7 @@ def compare(
     usable = [path for path in listed if path not in found]
     unchanged = {path for path in usable if _is_tiled_as(entries.get(path), listed[path], said)}
     standing = unchanged if prune else unchanged | removed
-    contents = {entries[path].sha256 for path in standing}
+    contents = {entries[path].content for path in standing}
     unchanged |= {
         path for path in usable if _is_known_copy(entries.get(path), listed[path], contents)
     }
@@ -136,6 +136,8 @@ def _is_tiled_as(entry: Entry | None, listed: Listed, said: Mapping[str, Annotat
         and entry.status == TILED
         and (entry.length, entry.modified) == (listed.length, listed.modified)
         and entry.label == said[entry.source].label
+        # Without it a copy in another format would not be found.
+        and entry.pixel_sha256 is not None
     )
 
 
@@ -144,7 +146,7 @@ def _is_known_copy(entry: Entry | None, listed: Listed, contents: set[str | None
         entry is not None
         and entry.status == LEFT_OUT
         and (entry.length, entry.modified) == (listed.length, listed.modified)
-        and entry.sha256 in contents
+        and entry.content in contents
     )
 
 
@@ -184,7 +186,8 @@ def decide(
         if reason is not None:
             _leave_out(changes, path, former, reason)
         elif _has_same_tiles(former, seen, said[path]):
-            changes.entries[path] = _stamped(entries[path], listed[path])
+            known = replace(entries[path], pixel_sha256=seen.pixel_sha256 or None)
+            changes.entries[path] = _stamped(known, listed[path])
         else:
             touched.append(path)
     for path in touched:
@@ -204,15 +207,17 @@ def _sort_touched(
 ) -> None:
     """Tile each content once: the first by path, where none stands already."""
     standing = changes.entries.values()
-    originals = {entry.sha256: entry for entry in standing if entry.status == TILED}
+    originals = {entry.content: entry for entry in standing if entry.status == TILED}
     for path in touched:
-        new = Entry(path, TILED, sha256=found[path].sha256, label=said[path].label)
-        original = originals.setdefault(new.sha256, new)
+        seen = found[path]
+        pixels = seen.pixel_sha256 or None
+        new = Entry(path, TILED, sha256=seen.sha256, label=said[path].label, pixel_sha256=pixels)
+        original = originals.setdefault(new.content, new)
         if original is new:
             changes.work.append(path)
         elif original.label == new.label:
-            reason = f"the same bytes as {original.source}"
-            copy = Entry(path, LEFT_OUT, reason=reason, sha256=new.sha256)
+            reason = same_as(original.source, new, original)
+            copy = replace(new, status=LEFT_OUT, reason=reason, label=None)
             changes.entries[path] = _stamped(copy, listed[path])
         else:
             _leave_out(changes, path, None, _two_labels(new, original, listed))
@@ -262,8 +267,8 @@ def _stamped(entry: Entry, listed: Listed) -> Entry:
 def _two_labels(new: Entry, original: Entry, listed: Mapping[str, Listed]) -> str:
     gone = "" if original.source in listed else ", which is no longer there: --prune drops it"
     return (
-        f"{new.source} is labelled {new.label!r}, and byte-identical to {original.source}, "
-        f"labelled {original.label!r}{gone}; keep the right one"
+        f"{new.source} is labelled {new.label!r}, and has {same_as(original.source, new, original)}"
+        f", labelled {original.label!r}{gone}; keep the right one"
     )
 
 
@@ -287,26 +292,28 @@ def splits_of(
     fractions, seed
         See `data_prep.split.assign_splits`.
     """
-    by_content = {entry.sha256: entry.split for entry in entries.values() if entry.split}
+    by_content = {entry.content: entry.split for entry in entries.values() if entry.split}
     kept = {path: entry.split for path, entry in changes.entries.items() if entry.split}
     kept = {path: split for path, split in kept.items() if changes.entries[path].status == TILED}
     for path in changes.work:
         former = entries.get(path)
         # Content first: an image that models were trained on must not come back as a test.
-        split = by_content.get(found[path].sha256) or (former.split if former else None)
+        split = by_content.get(found[path].content) or (former.split if former else None)
         if split:
             kept[path] = split
     chosen = any(said[path].split for path in changes.work)
     sources = [
         Source(
-            path, str(entry.sha256), str(entry.label), entry.group, entry.split if chosen else None
+            *(path, str(entry.sha256), str(entry.label), entry.group),
+            *(entry.split if chosen else None, entry.pixel_sha256),
         )
         for path, entry in changes.entries.items()
         if entry.status == TILED
     ]
     for path in changes.work:
         split = (kept.get(path) or said[path].split) if chosen else None
-        one = Source(path, found[path].sha256, said[path].label, said[path].group, split)
-        sources.append(one)
+        seen, label = found[path], said[path].label
+        digest = seen.pixel_sha256 or None
+        sources.append(Source(path, seen.sha256, label, said[path].group, split, digest))
     assigned = assign_splits(sources, fractions, seed, kept)
     return {path: assigned[path] for path in changes.work}

@@ -15,7 +15,7 @@ from data_prep.plan import Plan, plan_units
 from data_prep.publication import JOURNAL
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
-from data_prep.split import Source, assign_splits, check_leaks, originals
+from data_prep.split import Source, assign_splits, check_leaks, copies
 from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, write_tiles
 from data_prep.task_status import task_progress
 from data_prep.tiles import group_by_base
@@ -161,14 +161,14 @@ def make_plan(
     channels, dtype = common_format(good)
     said = annotate(list(good), settings.labels, storage.read_text, settings.group)
     sources = [
-        Source(path, each.sha256, said[path].label, said[path].group, said[path].split)
+        Source(
+            *(path, each.sha256, said[path].label, said[path].group, said[path].split),
+            each.pixel_sha256,
+        )
         for path, each in good.items()
     ]
     splits = assign_splits(sources, settings.fractions, settings.seed)
-    first = originals(sources)
-    for source in sources:
-        if first[source.sha256] is not source:
-            left_out[source.path] = f"the same bytes as {first[source.sha256].path}"
+    left_out |= copies(sources)
     planned = tuple(
         planned_source(
             good[source.path],
@@ -178,9 +178,10 @@ def make_plan(
             split=splits[source.path],
             group=source.group,
         )
-        for source in sorted(first.values(), key=lambda source: source.path)
+        for source in sorted(sources, key=lambda source: source.path)
+        if source.path not in left_out
     )
-    check_leaks((each.split, each.sha256, each.group) for each in planned)
+    check_leaks((each.split, each.content, each.group) for each in planned)
     classes = class_names([source.label for source in sources])
     field = image_field(settings.spec, channels, dtype, settings.encoding, classes)
     angles = len(list(settings.spec.angles))

@@ -43,6 +43,8 @@ class Entry:
         What was done to the values while the file was read.
     length, modified : int, optional
         Bytes and milliseconds since 1970 of the file as it was read.
+    pixel_sha256 : str, optional
+        Digest of the decoded pixels.
     """
 
     source: str
@@ -61,6 +63,12 @@ class Entry:
     notes: str | None = None
     length: int | None = None
     modified: int | None = None
+    pixel_sha256: str | None = None
+
+    @property
+    def content(self) -> str | None:
+        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        return self.pixel_sha256 or self.sha256
 
     def to_json(self) -> dict[str, Any]:
         """Return the values that there are."""
@@ -129,7 +137,7 @@ class DataSet:
 def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
     """Return the entry of an image whose tiles are there."""
     names = (
-        *("source", "sha256", "label", "split", "group"),
+        *("source", "sha256", "pixel_sha256", "label", "split", "group"),
         *("width", "height", "channels", "tiles", "notes"),
     )
     return Entry(status=TILED, **{name: getattr(planned, name) for name in names}, **more)
@@ -137,7 +145,10 @@ def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
 
 def planned_source(found: Inspected, path: str, tiles: int, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` are its label, split and group."""
-    names = ("uri", "sha256", "width", "height", "channels", "tile_bytes", "notes")
+    names = (
+        *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
+        *("tile_bytes", "notes"),
+    )
     seen = {name: getattr(found, name) for name in names}
     return PlannedSource(source=path, tiles=tiles, **seen, **said)
 

@@ -36,6 +36,8 @@ class PlannedSource:
         Stored bytes of one tile, measured on a sample.
     notes : str, optional
         What was done to the values while the file was read.
+    pixel_sha256 : str, optional
+        Digest of the decoded pixels; see `data_prep.digests.pixel_digest`.
     """
 
     source: str
@@ -50,6 +52,12 @@ class PlannedSource:
     tiles: int
     tile_bytes: float
     notes: str | None = None
+    pixel_sha256: str | None = None
+
+    @property
+    def content(self) -> str:
+        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        return self.pixel_sha256 or self.sha256
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which source belongs to which split: once for each, before tiling, so that nothing leaks.
 
 Tiles of one image overlap: a random split of tiles would put nearly the same pixels into training
-and test. So whole sources are split, byte-identical ones as one, and whole groups where there are
-groups (such as the images of one specimen).
+and test. So whole sources are split, those with the same pixels as one, and whole groups where
+there are groups (such as the images of one specimen).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from distkeras_grid.errors import ConfigurationError, LabelError, SplitLeakError
 
@@ -32,6 +33,8 @@ class Source:
     group : str or None
     split : str or None
         Where somebody has chosen it.
+    pixel_sha256 : str, optional
+        Digest of its pixels, which other bytes can hold as well.
     """
 
     path: str
@@ -39,6 +42,12 @@ class Source:
     label: str
     group: str | None = None
     split: str | None = None
+    pixel_sha256: str | None = None
+
+    @property
+    def content(self) -> str:
+        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        return self.pixel_sha256 or self.sha256
 
 
 def parse_fractions(text: str) -> dict[str, float]:
@@ -77,9 +86,9 @@ def assign_splits(
 ) -> dict[str, str]:
     """Assign each source to a split.
 
-    Sources of one group, or with the same bytes, go together. Within each class the numbers
-    follow the fractions as closely as whole numbers can (largest remainder). Which source goes
-    where depends on its bytes and on the seed, on no order and no name.
+    Sources of one group, or with the same bytes or pixels, go together. Within each class the
+    numbers follow the fractions as closely as whole numbers can (largest remainder). Which source
+    goes where depends on its pixels and on the seed, on no order, no name and no file format.
 
     Parameters
     ----------
@@ -100,7 +109,7 @@ def assign_splits(
     Raises
     ------
     LabelError
-        If byte-identical sources have different labels, or only some a chosen split.
+        If sources with the same pixels have different labels, or only some a chosen split.
     SplitLeakError
         If chosen or kept splits tear a group apart.
     """
@@ -129,7 +138,7 @@ def _kept_split(unit: Sequence[Source], kept: Mapping[str, str]) -> str | None:
     if len(splits) > 1:
         told = " and ".join(f"{path} ({split})" for split, path in sorted(splits.items()))
         raise SplitLeakError(
-            f"{told} belong together, by --group or by their bytes, but stand in different splits "
+            f"{told} belong together, by --group or by their pixels, but stand in different splits "
             "already. Undo what joins them, or tile anew (--overwrite)."
         )
     return next(iter(splits), None)
@@ -187,21 +196,50 @@ def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
 
 
 def originals(sources: Iterable[Source]) -> dict[str, Source]:
-    """Return, by content, the source that stands for all with the same bytes: the first by path."""
+    """Return, by content, the source that stands for all with its pixels: the first by path."""
     first: dict[str, Source] = {}
     for source in sorted(sources, key=lambda source: source.path):
-        first.setdefault(source.sha256, source)
+        first.setdefault(source.content, source)
     return first
+
+
+def copies(sources: Sequence[Source]) -> dict[str, str]:
+    """Return of which other source each that is not tiled itself is a copy, by path, in words.
+
+    Examples
+    --------
+    >>> copies([Source("a.png", "x", "l", pixel_sha256="p"),
+    ...         Source("a.tif", "y", "l", pixel_sha256="p")])
+    {'a.tif': 'the same pixels as a.png'}
+    """
+    first = originals(sources)
+    return {
+        source.path: same_as(first[source.content].path, source, first[source.content])
+        for source in sources
+        if first[source.content] is not source
+    }
+
+
+class HasDigest(Protocol):
+    """What knows the digest of its bytes."""
+
+    @property
+    def sha256(self) -> str | None: ...  # noqa: D102
+
+
+def same_as(path: str, one: HasDigest, other: HasDigest) -> str:
+    """Return in words what two sources with the same content share."""
+    return f"the same {'bytes' if one.sha256 == other.sha256 else 'pixels'} as {path}"
 
 
 def _check_labels(sources: Sequence[Source]) -> None:
     first = originals(sources)
     for source in sources:
-        other = first[source.sha256]
+        other = first[source.content]
         if source.label != other.label:
             raise LabelError(
-                f"{other.path} and {source.path} are byte-identical, but labelled "
-                f"{other.label!r} and {source.label!r}. Keep the right one."
+                f"{source.path} has {same_as(other.path, source, other)}, but they are labelled "
+                f"{source.label!r} and {other.label!r}. Keep the right one."
             )
 
 
@@ -214,12 +252,12 @@ def _chosen(sources: Sequence[Source]) -> dict[str, str]:
                 f"image needs one of {', '.join(SPLITS)}."
             )
         assigned[source.path] = source.split
-    check_leaks((assigned[source.path], source.sha256, source.group) for source in sources)
+    check_leaks((assigned[source.path], source.content, source.group) for source in sources)
     return assigned
 
 
 def _units(sources: Sequence[Source]) -> list[list[Source]]:
-    """Group sources that share bytes or a group, directly or through others."""
+    """Group sources that share bytes, pixels or a group, directly or through others."""
     parents: dict[Hashable, Hashable] = {}
 
     def root(node: Hashable) -> Hashable:
@@ -230,8 +268,9 @@ def _units(sources: Sequence[Source]) -> list[list[Source]]:
 
     for source in sources:
         bytes_node = ("sha256", source.sha256)
-        if source.group is not None:
-            parents[root(("group", source.group))] = root(bytes_node)
+        for node in (("pixels", source.pixel_sha256), ("group", source.group)):
+            if node[1] is not None:
+                parents[root(node)] = root(bytes_node)
     units: dict[Hashable, list[Source]] = {}
     for source in sources:
         units.setdefault(root(("sha256", source.sha256)), []).append(source)
@@ -239,5 +278,5 @@ def _units(sources: Sequence[Source]) -> list[list[Source]]:
 
 
 def _rank(unit: Sequence[Source], label: str, seed: int) -> str:
-    smallest = min(source.sha256 for source in unit)
+    smallest = min(source.content for source in unit)
     return hashlib.sha256(f"{seed}\0{label}\0{smallest}".encode()).hexdigest()

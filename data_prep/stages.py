@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.images import as_channels, read_image
 from data_prep.picture import Choice
@@ -39,7 +40,7 @@ PAGE_BYTES = 4 << 20
 
 INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
-    "tile_bytes double, error string, notes string"
+    "tile_bytes double, error string, notes string, pixel_sha256 string"
 )
 UNITS = (
     "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
@@ -62,6 +63,12 @@ class Inspected:
     tile_bytes: float
     error: str | None
     notes: str | None = None
+    pixel_sha256: str = ""
+
+    @property
+    def content(self) -> str:
+        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        return self.pixel_sha256 or self.sha256
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,8 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
     dtype = pixels.dtype.name
     notes = "; ".join(picture.notes) or None
-    return Inspected(uri, sha256, width, height, channels, dtype, tile_bytes, None, notes)
+    digest = pixel_digest(pixels)
+    return Inspected(uri, sha256, width, height, channels, dtype, tile_bytes, None, notes, digest)
 
 
 def stored_bytes(tiles: list[Tile], cutting: Cutting) -> float:

@@ -389,8 +389,8 @@ def _shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]:
 
 def _check_leaks(changes: Changes, planned: Sequence[PlannedSource]) -> None:
     standing = [entry for entry in changes.entries.values() if entry.status == TILED]
-    rows = [(str(entry.split), str(entry.sha256), entry.group) for entry in standing]
-    check_leaks(rows + [(each.split, each.sha256, each.group) for each in planned])
+    rows = [(str(entry.split), str(entry.content), entry.group) for entry in standing]
+    check_leaks(rows + [(each.split, each.content, each.group) for each in planned])
 
 
 def _escaped(uri: str) -> str:

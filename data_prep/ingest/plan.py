@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from data_prep.digests import pixel_digest
+from data_prep.images import decode_image
 from data_prep.ingest import cifar, idx
 from data_prep.ingest.settings import CIFAR10, FOLDER, IDX, IngestSettings, known_classes
 from data_prep.labels import annotate, class_names
 from data_prep.plan import FILE_BYTES
-from data_prep.split import SPLITS, Source, assign_splits, originals
+from data_prep.split import SPLITS, Source, assign_splits, copies
 from distkeras_grid.errors import DataError, LabelError, PathNotFoundError
 
 IDX_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
@@ -39,12 +41,15 @@ class Found:
         Items, and the shape of an item, of a file that holds many; else ().
     labels : tuple of int
         That stand in the file.
+    pixel_sha256 : str, optional
+        Digest of the pixels of an image file.
     """
 
     uri: str
     sha256: str
     shape: tuple[int, ...] = ()
     labels: tuple[int, ...] = ()
+    pixel_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ def look_at(uri: str, content: bytes, kind: str) -> Found:
         # One dimension: the labels themselves.
         values = idx.read_idx(content, uri).tolist() if len(shape) == 1 else ()
         return Found(uri, sha256, shape, tuple(values))
-    return Found(uri, sha256)
+    # The same picture in two formats belongs to one split: pixels tell, bytes do not.
+    return Found(uri, sha256, pixel_sha256=pixel_digest(decode_image(content, uri)))
 
 
 def make_plan(
@@ -269,18 +275,14 @@ def _plan_images(
         Source(
             *(path, each.sha256, said[path].label, said[path].group),
             _folder_split(path) if settings.split == FOLDER else said[path].split,
+            each.pixel_sha256,
         )
         for path, each in uris.items()
     ]
     splits = assign_splits(sources, settings.fractions, settings.seed)
-    first = originals(sources)
     classes = class_names([source.label for source in sources])
     numbers = {name: number for number, name in enumerate(classes)}
-    left_out = {
-        source.path: f"the same bytes as {first[source.sha256].path}"
-        for source in sources
-        if first[source.sha256] is not source
-    }
+    left_out = copies(sources)
     units: list[Unit] = []
     size = settings.size or 0
     row_bytes = size * size * (1 if settings.gray else 3)

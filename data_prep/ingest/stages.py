@@ -49,7 +49,7 @@ BATCH_BYTES = 8 << 20
 # Tasks whose sums come to the driver at once.
 SUMMING_TASKS = 8
 
-FOUND = "uri string, sha256 string, shape array<int>, labels array<int>"
+FOUND = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
 UNITS = (
     "path string, ordinal int, source string, split string, start int, stop int, "
     "labels array<int>, key int"
@@ -100,7 +100,10 @@ def find_files(files: DataFrame, kind: str) -> list[Found]:
     kind : {"idx", "cifar10", "images"}
     """
     rows = files.select("path", "content").mapInArrow(_looker(kind), FOUND).collect()
-    found = [Found(row.uri, row.sha256, tuple(row.shape), tuple(row.labels)) for row in rows]
+    found = [
+        Found(row.uri, row.sha256, tuple(row.shape), tuple(row.labels), row.pixel_sha256)
+        for row in rows
+    ]
     return sorted(found, key=lambda each: each.uri)
 
 
@@ -109,9 +112,9 @@ def _looker(kind: str) -> Callable[[Batches], Batches]:
         import pyarrow as pa
 
         whole = pa.list_(pa.int32())
-        schema = pa.schema(
-            [("uri", pa.string()), ("sha256", pa.string()), ("shape", whole), ("labels", whole)]
-        )
+        text = pa.string()
+        kinds = {"uri": text, "sha256": text, "shape": whole, "labels": whole, "pixel_sha256": text}
+        schema = pa.schema(list(kinds.items()))
         for batch in batches:
             for row in batch.to_pylist():
                 found = look_at(row["path"], row["content"], kind)

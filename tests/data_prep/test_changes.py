@@ -20,12 +20,15 @@ IMAGE = Field("image", (32, 32, 1), classes=("a", "b"))
 def tiled(path, sha=None, split="train", **more):
     label = path.split("/")[0]
     sha = sha or f"sha of {path}"
-    values = {"tiles": 4, "shard": 0, "length": 10, "modified": 1, "label": label, **more}
+    values = {"tiles": 4, "shard": 0, "length": 10, "modified": 1, "label": label}
+    values = {**values, "pixel_sha256": f"pixels of {sha}", **more}
     return Entry(path, TILED, sha256=sha, split=split, **values)
 
 
-def seen(path, sha=None, error=None, channels=1):
-    return Inspected(path, sha or f"sha of {path}", 64, 64, channels, "uint8", 500.0, error)
+def seen(path, sha=None, error=None, channels=1, pixels=None):
+    sha = sha or f"sha of {path}"
+    pixels = pixels or f"pixels of {sha}"
+    return Inspected(path, sha, 64, 64, channels, "uint8", 500.0, error, None, pixels)
 
 
 class Night:
@@ -184,3 +187,25 @@ def test_groups_follow_their_kept_members_or_are_refused():
     night.changes.entries["a/1"] = replace(old[1], group="g")
     with pytest.raises(SplitLeakError, match=r"a/1 \(test\) and a/0 \(train\) belong together"):
         night.splits()
+
+
+def test_the_same_pixels_in_another_format_are_a_copy():
+    night = Night([tiled("a/5.png", "S", "test")], ["a/1.tif", "a/5.png"])
+    changes = night.decide(seen("a/1.tif", "T", pixels="pixels of S"))
+    copy = changes.entries["a/1.tif"]
+    assert (changes.work, copy.status) == ([], LEFT_OUT)
+    assert copy.reason == "the same pixels as a/5.png"
+    later = Night(changes.entries.values(), ["a/1.tif", "a/5.png"])
+    assert later.comparison.candidates == ()
+    pruned = Night(changes.entries.values(), ["a/1.tif"], prune=True)
+    pruned.decide(seen("a/1.tif", "T", pixels="pixels of S"))
+    assert pruned.splits() == {"a/1.tif": "test"}
+
+
+def test_an_image_whose_pixel_digest_is_not_known_is_looked_at_once_and_not_tiled_again():
+    night = Night([tiled("a/0", pixel_sha256=None)], ["a/0"])
+    assert night.comparison.candidates == ("a/0",)
+    changes = night.decide(seen("a/0"))
+    assert (changes.work, changes.dropped) == ([], [])
+    assert changes.entries["a/0"].pixel_sha256 == "pixels of sha of a/0"
+    assert Night(changes.entries.values(), ["a/0"]).comparison.candidates == ()

@@ -77,9 +77,23 @@ def test_identical_bytes_join_their_groups():
         assert len({assigned["1"], assigned["2"], assigned["3"]}) == 1
 
 
-def test_identical_bytes_with_two_labels_are_an_error():
-    with pytest.raises(LabelError, match=r"a\.png and b\.png are byte-identical"):
-        assign_splits([Source("b.png", "x", "1"), Source("a.png", "x", "2")], FRACTIONS, 0)
+def test_the_same_pixels_in_two_formats_are_never_separated():
+    pairs = [
+        [Source(f"{i}.{kind}", f"{kind}{i}", "a", pixel_sha256=f"p{i}") for kind in ("png", "tif")]
+        for i in range(24)
+    ]
+    for seed in range(200):
+        assigned = assign_splits([each for pair in pairs for each in pair], FRACTIONS, seed)
+        assert all(assigned[png.path] == assigned[tif.path] for png, tif in pairs)
+
+
+def test_the_same_bytes_or_pixels_with_two_labels_are_an_error():
+    for one, other in (
+        (Source("b.png", "x", "1"), Source("a.png", "x", "2")),
+        (Source("b", "x", "1", pixel_sha256="p"), Source("a", "y", "2", pixel_sha256="p")),
+    ):
+        with pytest.raises(LabelError, match=rf"{one.path} has the same .* as {other.path}"):
+            assign_splits([one, other], FRACTIONS, 0)
 
 
 def test_chosen_splits_are_kept_and_checked():

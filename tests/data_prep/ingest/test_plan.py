@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from io import BytesIO
 
 import pytest
+from PIL import Image
 
 from data_prep.ingest.plan import Found, look_at, make_plan, tasks_for
 from data_prep.ingest.settings import IngestSettings
@@ -11,6 +13,7 @@ from data_prep.plan import FILE_BYTES
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
+    ImageError,
     LabelError,
     PathNotFoundError,
     SplitLeakError,
@@ -154,7 +157,14 @@ def test_large_splits_have_files_of_bounded_size():
     assert tasks_for(0, 784, slots=2) == 1
 
 
-def test_a_file_that_was_not_decoded_is_only_hashed():
-    found = look_at("a.jpg", b"no image", "images")
-    assert (found.shape, found.labels) == ((), ())
-    assert found.sha256.startswith("453361fd")
+def test_of_an_image_file_bytes_and_pixels_are_hashed():
+    files = []
+    for kind in ("PNG", "TIFF"):
+        stream = BytesIO()
+        Image.new("L", (5, 4), 9).save(stream, kind)
+        files.append(look_at(f"a.{kind}", stream.getvalue(), "images"))
+    assert {(each.shape, each.labels) for each in files} == {((), ())}
+    assert len({each.sha256 for each in files}) == 2
+    assert len({each.pixel_sha256 for each in files}) == 1
+    with pytest.raises(ImageError):
+        look_at("a.jpg", b"no image", "images")
