@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from data_prep.geometry import TileSpec, count_tiles
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
-from data_prep.split import Source, assign_splits, same_as
+from data_prep.split import Source, assign_splits, newly_torn, same_as
 from data_prep.stages import Inspected
 from distkeras_grid.feeding.schema import Field
 
@@ -171,7 +172,9 @@ def decide(
     image : Field
         The image column; other channels and types are left out.
     """
-    changes = Changes({path: entries[path] for path in comparison.unchanged})
+    changes = Changes(
+        {path: _regrouped(entries[path], said[path]) for path in comparison.unchanged}
+    )
     for path, entry in entries.items():
         if entry.status == REMOVED and path not in listed:
             changes.entries[path] = entry
@@ -187,13 +190,11 @@ def decide(
             _leave_out(changes, path, former, reason)
         elif _has_same_tiles(former, seen, said[path]):
             known = replace(entries[path], pixel_sha256=seen.pixel_sha256 or None)
-            changes.entries[path] = _stamped(known, listed[path])
+            changes.entries[path] = _stamped(_regrouped(known, said[path]), listed[path])
         else:
             touched.append(path)
-    for path in touched:
-        former = entries.get(path)
-        if former is not None and former.status == TILED:
-            changes.dropped.append(former)
+    for former in (entries[path] for path in touched if path in entries):
+        _replace(changes, former, found[former.source])
     _sort_touched(changes, touched, listed, said, found)
     return changes
 
@@ -210,8 +211,9 @@ def _sort_touched(
     originals = {entry.content: entry for entry in standing if entry.status == TILED}
     for path in touched:
         seen = found[path]
+        label, group = said[path].label, said[path].group
         pixels = seen.pixel_sha256 or None
-        new = Entry(path, TILED, sha256=seen.sha256, label=said[path].label, pixel_sha256=pixels)
+        new = Entry(path, TILED, sha256=seen.sha256, label=label, group=group, pixel_sha256=pixels)
         original = originals.setdefault(new.content, new)
         if original is new:
             changes.work.append(path)
@@ -221,6 +223,30 @@ def _sort_touched(
             changes.entries[path] = _stamped(copy, listed[path])
         else:
             _leave_out(changes, path, None, _two_labels(new, original, listed))
+
+
+def _regrouped(entry: Entry, said: Annotation) -> Entry:
+    """Return an entry with the group that is named now; whether that can be is decided later."""
+    return entry if entry.group == said.group else replace(entry, group=said.group)
+
+
+def _replace(changes: Changes, former: Entry, seen: Inspected) -> None:
+    """Drop the tiles of an image that is tiled anew; remember the picture if it is another one."""
+    if former.status == TILED:
+        changes.dropped.append(former)
+    if former.split and former.content != seen.content:
+        changes.entries[_former_name(former)] = _remembered(former)
+
+
+def _former_name(former: Entry) -> str:
+    """Return the name under which a picture is remembered whose file holds another one now."""
+    return f"{former.source}#{str(former.content)[:16]}"
+
+
+def _remembered(former: Entry) -> Entry:
+    """Return the entry of a picture that is gone; its split and its group stay known."""
+    gone = replace(former, status=REMOVED, tiles=0, reason=None)
+    return replace(gone, source=_former_name(former), shard=None, length=None, modified=None)
 
 
 def _remove(changes: Changes, entry: Entry, *, prune: bool) -> None:
@@ -277,43 +303,112 @@ def splits_of(
     entries: Mapping[str, Entry],
     said: Mapping[str, Annotation],
     found: Mapping[str, Inspected],
-    fractions: dict[str, float],
+    fractions: Mapping[str, float],
     seed: int,
+    spec: TileSpec,
 ) -> dict[str, str]:
     """Assign the images to tile to splits; whatever had one keeps it, by path and by content.
+
+    Groups count as they are named now, and those of removed images as they were. A new image that
+    would join what stands in different splits is left out.
 
     Parameters
     ----------
     changes : Changes
+        Images that are left out move from its `work` to its `problems`.
     entries : mapping of str to Entry
         What was known before.
     said, found
         See `decide`.
     fractions, seed
         See `data_prep.split.assign_splits`.
+    spec : TileSpec
+        Tells how many tiles an image gives.
+
+    Raises
+    ------
+    SplitLeakError
+        If a corrected group joins images that stand in different splits.
     """
+    kept = _kept(changes, entries, found)
+    sources = _sources(changes, said, found, spec)
+    for path, reason in newly_torn(sources, kept).items():
+        _give_up(changes, path, entries.get(path), reason)
+    sources = _sources(changes, said, found, spec)
+    if any(said[path].split for path in changes.work):
+        chosen = {path: kept.get(path) or said[path].split for path in changes.work}
+        sources = [
+            replace(each, split=chosen.get(each.path) or kept.get(each.path)) for each in sources
+        ]
+    assigned = assign_splits(sources, fractions, seed, kept)
+    return {path: assigned[path] for path in changes.work}
+
+
+def _kept(
+    changes: Changes, entries: Mapping[str, Entry], found: Mapping[str, Inspected]
+) -> dict[str, str]:
+    """Return the splits that stay, by path."""
     by_content = {entry.content: entry.split for entry in entries.values() if entry.split}
-    kept = {path: entry.split for path, entry in changes.entries.items() if entry.split}
-    kept = {path: split for path, split in kept.items() if changes.entries[path].status == TILED}
+    kept = {}
+    for path, entry in changes.entries.items():
+        # Copies of tiled images stand where those stand; new ones may turn out not to fit.
+        copied = by_content.get(entry.content) if path not in found else None
+        split = entry.split or (copied if entry.content else None)
+        if split:
+            kept[path] = split
     for path in changes.work:
         former = entries.get(path)
         # Content first: an image that models were trained on must not come back as a test.
         split = by_content.get(found[path].content) or (former.split if former else None)
         if split:
             kept[path] = split
-    chosen = any(said[path].split for path in changes.work)
-    sources = [
-        Source(
-            *(path, str(entry.sha256), str(entry.label), entry.group),
-            *(entry.split if chosen else None, entry.pixel_sha256),
-        )
-        for path, entry in changes.entries.items()
+    return kept
+
+
+def _sources(
+    changes: Changes,
+    said: Mapping[str, Annotation],
+    found: Mapping[str, Inspected],
+    spec: TileSpec,
+) -> list[Source]:
+    """Return all images that are tiled, will be, or are remembered: removed ones and copies."""
+    labels = {
+        entry.content: str(entry.label)
+        for entry in changes.entries.values()
         if entry.status == TILED
-    ]
+    }
+    labels |= {found[path].content: said[path].label for path in changes.work}
+    sources = []
+    for path, entry in changes.entries.items():
+        if entry.content is None or path in changes.work:
+            continue
+        # An image that moved to another class left its former label behind.
+        label = labels.get(entry.content) or str(entry.label)
+        weight = entry.tiles if entry.status == TILED else 0
+        sources.append(
+            Source(
+                *(path, str(entry.sha256), label, entry.group),
+                pixel_sha256=entry.pixel_sha256,
+                weight=weight,
+            )
+        )
     for path in changes.work:
-        split = (kept.get(path) or said[path].split) if chosen else None
-        seen, label = found[path], said[path].label
-        digest = seen.pixel_sha256 or None
-        sources.append(Source(path, seen.sha256, label, said[path].group, split, digest))
-    assigned = assign_splits(sources, fractions, seed, kept)
-    return {path: assigned[path] for path in changes.work}
+        seen = found[path]
+        sources.append(
+            Source(
+                *(path, seen.sha256, said[path].label, said[path].group),
+                pixel_sha256=seen.pixel_sha256 or None,
+                weight=count_tiles(seen.width, seen.height, spec),
+            )
+        )
+    return sources
+
+
+def _give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
+    """Leave out an image that was about to be tiled, or remembered as a copy."""
+    if path in changes.work:
+        changes.work.remove(path)
+    if former is not None and former in changes.dropped:
+        changes.dropped.remove(former)
+        changes.entries.pop(_former_name(former), None)
+    _leave_out(changes, path, former, reason)

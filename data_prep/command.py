@@ -156,6 +156,11 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, help="of the split (0)")
     add(
+        "--allow-empty",
+        action="store_true",
+        help="accept that a split has no tile of some class; refused otherwise",
+    )
+    add(
         "--group",
         metavar="PATTERN",
         help="regular expression for paths below the input: images with the same (?P<group>...) "

@@ -15,7 +15,7 @@ from data_prep.plan import Plan, plan_units
 from data_prep.publication import JOURNAL
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
-from data_prep.split import Source, assign_splits, check_leaks, copies
+from data_prep.split import Source, assign_splits, check_cells, check_leaks, copies
 from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, write_tiles
 from data_prep.task_status import task_progress
 from data_prep.tiles import group_by_base
@@ -163,17 +163,19 @@ def make_plan(
     sources = [
         Source(
             *(path, each.sha256, said[path].label, said[path].group, said[path].split),
-            each.pixel_sha256,
+            *(each.pixel_sha256, count_tiles(each.width, each.height, settings.spec)),
         )
         for path, each in good.items()
     ]
     splits = assign_splits(sources, settings.fractions, settings.seed)
+    if not (settings.allow_empty or any(source.split for source in sources)):
+        check_cells(sources, splits, settings.fractions)
     left_out |= copies(sources)
     planned = tuple(
         planned_source(
             good[source.path],
             source.path,
-            count_tiles(good[source.path].width, good[source.path].height, settings.spec),
+            source.weight,
             label=source.label,
             split=splits[source.path],
             group=source.group,

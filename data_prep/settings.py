@@ -47,6 +47,8 @@ class TilingSettings:
         Shares of train, validation and test.
     seed : int, default 0
         Seed of the split.
+    allow_empty : bool, default False
+        Accept that a split has no tile of some class.
     encoding : {"raw", "jpeg"}, default "raw"
         Raw pixels, which Parquet compresses by zstd without loss, or JPEG.
     quality : int, default 90
@@ -85,6 +87,7 @@ class TilingSettings:
     group: str | None = None
     split: str = "0.8:0.1:0.1"
     seed: int = 0
+    allow_empty: bool = False
     encoding: str = "raw"
     quality: int = 90
     channels: str = "auto"

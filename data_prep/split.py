@@ -10,11 +10,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from distkeras_grid.errors import ConfigurationError, LabelError, SplitLeakError
+from data_prep import quotas
+from distkeras_grid.errors import (
+    ConfigurationError,
+    EmptySplitError,
+    LabelError,
+    SplitLeakError,
+)
 
 SPLITS = ("train", "validation", "test")
 
@@ -35,6 +41,8 @@ class Source:
         Where somebody has chosen it.
     pixel_sha256 : str, optional
         Digest of its pixels, which other bytes can hold as well.
+    weight : int, default 1
+        Tiles of it; 0 where it is only remembered.
     """
 
     path: str
@@ -43,6 +51,7 @@ class Source:
     group: str | None = None
     split: str | None = None
     pixel_sha256: str | None = None
+    weight: int = 1
 
     @property
     def content(self) -> str:
@@ -80,26 +89,29 @@ def parse_fractions(text: str) -> dict[str, float]:
 
 def assign_splits(
     sources: Sequence[Source],
-    fractions: dict[str, float],
+    fractions: Mapping[str, float],
     seed: int,
     kept: Mapping[str, str] | None = None,
+    links: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
     """Assign each source to a split.
 
-    Sources of one group, or with the same bytes or pixels, go together. Within each class the
-    numbers follow the fractions as closely as whole numbers can (largest remainder). Which source
-    goes where depends on its pixels and on the seed, on no order, no name and no file format.
+    Sources of one group, with the same bytes or pixels, or linked, go together. The shares count
+    tiles, within each class. Which source goes where depends on its pixels and on the seed, on no
+    order, no name and no file format.
 
     Parameters
     ----------
     sources : sequence of Source
         If one has a chosen split, all must have.
-    fractions : dict of str to float
+    fractions : mapping of str to float
         Shares by split, adding up to 1.
     seed : int
     kept : mapping of str to str, optional
         Splits by path that were assigned before and stay; sources that come with them follow them,
         the others fill what is missing from the fractions.
+    links : iterable of (str, str), optional
+        Paths of sources that show the same.
 
     Returns
     -------
@@ -111,64 +123,136 @@ def assign_splits(
     LabelError
         If sources with the same pixels have different labels, or only some a chosen split.
     SplitLeakError
-        If chosen or kept splits tear a group apart.
+        If chosen or kept splits tear apart what belongs together.
     """
     _check_labels(sources)
+    members = units_of(sources, links)
     if any(source.split for source in sources):
-        return _chosen(sources)
-    by_class: dict[str, list[list[Source]]] = {}
-    for unit in _units(sources):
-        counts = Counter(source.label for source in unit)
-        label = min(counts, key=lambda name: (-counts[name], name))
-        by_class.setdefault(label, []).append(unit)
-    assigned: dict[str, str] = {}
-    for label, members in sorted(by_class.items()):
-        members.sort(key=lambda unit: _rank(unit, label, seed))
-        before = [_kept_split(unit, kept or {}) for unit in members]
-        names = iter(_missing(before, fractions))
-        for unit, former in zip(members, before, strict=True):
-            name = next(names) if former is None else former
-            assigned.update({source.path: name for source in unit})
-    return assigned
+        return _chosen(sources, members)
+    tiled = {source.path for source in originals(sources).values()}
+    units = [
+        quotas.Unit(_rank(unit, seed), _weights(unit, tiled), _kept_split(unit, kept or {}))
+        for unit in members
+    ]
+    splits = quotas.fill(units, fractions)
+    return {
+        source.path: split for unit, split in zip(members, splits, strict=True) for source in unit
+    }
 
 
-def _kept_split(unit: Sequence[Source], kept: Mapping[str, str]) -> str | None:
+def check_cells(
+    sources: Sequence[Source],
+    assigned: Mapping[str, str],
+    fractions: Mapping[str, float],
+    links: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Refuse a division in which a split has nothing of a class.
+
+    Parameters
+    ----------
+    sources, fractions, links
+        See `assign_splits`.
+    assigned : mapping of str to str
+        What that returned.
+
+    Raises
+    ------
+    EmptySplitError
+        Names class, split and units, and says what can be done.
+    """
+    cells = empty_cells(sources, assigned, fractions, links)
+    if cells:
+        shares = ":".join(f"{share:g}" for share in fractions.values())
+        raise EmptySplitError.of(cells, f"shares {shares}")
+
+
+def empty_cells(
+    sources: Sequence[Source],
+    assigned: Mapping[str, str],
+    fractions: Mapping[str, float],
+    links: Iterable[tuple[str, str]] = (),
+) -> list[tuple[str, str, int]]:
+    """Return class, split and units of the class, where a split with a share has none of it."""
+    filled = {(source.label, assigned[source.path]) for source in sources if source.weight}
+    labels = sorted({label for label, _ in filled})
+    missing = [
+        (label, split)
+        for label in labels
+        for split, share in fractions.items()
+        if share > 0 and (label, split) not in filled
+    ]
+    if not missing:
+        return []
+    units = Counter(
+        label
+        for unit in units_of(sources, links)
+        for label in {source.label for source in unit if source.weight}
+    )
+    return [(label, split, units[label]) for label, split in missing]
+
+
+def newly_torn(
+    sources: Sequence[Source], kept: Mapping[str, str], links: Iterable[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """Return why new sources cannot come in: they would join what stands in different splits.
+
+    Parameters
+    ----------
+    sources, kept, links
+        See `assign_splits`.
+
+    Returns
+    -------
+    dict of str to str
+        Reasons by path, of sources that are not kept.
+
+    Raises
+    ------
+    SplitLeakError
+        If sources that are kept belong together, yet stand in different splits.
+    """
+    pairs = list(links)
+    old = [source for source in sources if source.path in kept]
+    paths = {source.path for source in old}
+    for unit in units_of(old, [pair for pair in pairs if paths.issuperset(pair)]):
+        _kept_split(unit, kept)
+    reasons: dict[str, str] = {}
+    for unit in units_of(sources, pairs):
+        try:
+            _kept_split(unit, kept)
+        except SplitLeakError as error:
+            reasons |= {source.path: str(error) for source in unit if source.path not in kept}
+    return reasons
+
+
+def _kept_split(
+    unit: Sequence[Source],
+    kept: Mapping[str, str],
+    advice: str = "Undo what joins them, or tile anew (--overwrite).",
+) -> str | None:
     """Return the split that some of a unit have from before, None where none has."""
-    splits = {kept[source.path]: source.path for source in unit if source.path in kept}
+    splits: dict[str, Source] = {}
+    for source in unit:
+        if source.path in kept:
+            splits.setdefault(kept[source.path], source)
     if len(splits) > 1:
-        told = " and ".join(f"{path} ({split})" for split, path in sorted(splits.items()))
+        told = " and ".join(
+            f"{source.path} ({split}{f', group {source.group}' if source.group else ''})"
+            for split, source in sorted(splits.items())
+        )
         raise SplitLeakError(
-            f"{told} belong together, by --group or by their pixels, but stand in different splits "
-            "already. Undo what joins them, or tile anew (--overwrite)."
+            f"{told} belong together, by their group or by their pixels, but stand in different "
+            f"splits. {advice}"
         )
     return next(iter(splits), None)
 
 
-def _missing(before: Sequence[str | None], fractions: dict[str, float]) -> list[str]:
-    """Return the splits of those that have none, so that all together come near the fractions."""
-    total, had = before.count(None), Counter(before)
-    quotas = largest_remainder(len(before), list(fractions.values()))
-    lacking = [max(0, n - had[name]) for name, n in zip(fractions, quotas, strict=True)]
-    if sum(lacking) > total:  # one split has more than its share already
-        lacking = largest_remainder(total, [n / sum(lacking) for n in lacking])
-    return [name for name, n in zip(fractions, lacking, strict=True) for _ in range(n)]
-
-
-def largest_remainder(total: int, shares: Sequence[float]) -> list[int]:
-    """Divide a whole number by shares that add up to 1.
-
-    Examples
-    --------
-    >>> largest_remainder(20, [0.8, 0.1, 0.1]), largest_remainder(4, [0.8, 0.1, 0.1])
-    ([16, 2, 2], [3, 1, 0])
-    """
-    # 0.1 * 30 is 3.0000000000000004: rounded before the whole part is taken.
-    exact = [round(total * share, 9) for share in shares]
-    parts = [math.floor(part) for part in exact]
-    by_remainder = sorted(range(len(shares)), key=lambda i: (parts[i] - exact[i], i))
-    for i in by_remainder[: total - sum(parts)]:
-        parts[i] += 1
-    return parts
+def _weights(unit: Sequence[Source], tiled: Container[str]) -> Counter[str]:
+    weights: Counter[str] = Counter()
+    for source in unit:
+        # Of copies one is tiled.
+        weights[source.label] += source.weight if source.path in tiled else 0
+    return weights
 
 
 def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
@@ -243,7 +327,7 @@ def _check_labels(sources: Sequence[Source]) -> None:
             )
 
 
-def _chosen(sources: Sequence[Source]) -> dict[str, str]:
+def _chosen(sources: Sequence[Source], units: Iterable[Sequence[Source]]) -> dict[str, str]:
     assigned = {}
     for source in sources:
         if source.split not in SPLITS:
@@ -252,12 +336,26 @@ def _chosen(sources: Sequence[Source]) -> dict[str, str]:
                 f"image needs one of {', '.join(SPLITS)}."
             )
         assigned[source.path] = source.split
-    check_leaks((assigned[source.path], source.content, source.group) for source in sources)
+    for unit in units:
+        _kept_split(unit, assigned, "Give all of them one split.")
     return assigned
 
 
-def _units(sources: Sequence[Source]) -> list[list[Source]]:
-    """Group sources that share bytes, pixels or a group, directly or through others."""
+def units_of(
+    sources: Sequence[Source], links: Iterable[tuple[str, str]] = ()
+) -> list[list[Source]]:
+    """Return sources that share bytes, pixels, a group or a link, directly or through others.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+    links : iterable of (str, str)
+        Pairs of paths.
+
+    Returns
+    -------
+    list of list of Source
+    """
     parents: dict[Hashable, Hashable] = {}
 
     def root(node: Hashable) -> Hashable:
@@ -267,16 +365,19 @@ def _units(sources: Sequence[Source]) -> list[list[Source]]:
         return node
 
     for source in sources:
-        bytes_node = ("sha256", source.sha256)
-        for node in (("pixels", source.pixel_sha256), ("group", source.group)):
+        path_node = ("path", source.path)
+        shared = ("bytes", source.sha256), ("pixels", source.pixel_sha256), ("group", source.group)
+        for node in shared:
             if node[1] is not None:
-                parents[root(node)] = root(bytes_node)
+                parents[root(node)] = root(path_node)
+    for one, other in links:
+        parents[root(("path", one))] = root(("path", other))
     units: dict[Hashable, list[Source]] = {}
     for source in sources:
-        units.setdefault(root(("sha256", source.sha256)), []).append(source)
+        units.setdefault(root(("path", source.path)), []).append(source)
     return list(units.values())
 
 
-def _rank(unit: Sequence[Source], label: str, seed: int) -> str:
+def _rank(unit: Sequence[Source], seed: int) -> str:
     smallest = min(source.content for source in unit)
-    return hashlib.sha256(f"{seed}\0{label}\0{smallest}".encode()).hexdigest()
+    return hashlib.sha256(f"{seed}\0{smallest}".encode()).hexdigest()

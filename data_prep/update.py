@@ -39,10 +39,16 @@ from data_prep.plan import Plan, PlannedSource, counted
 from data_prep.publication import Change, commit, hidden_name, read_manifest, recover
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
-from data_prep.split import check_leaks
+from data_prep.split import Source, check_leaks, empty_cells
 from data_prep.stages import Inspected, write_tiles
 from data_prep.stages import settings as spark_settings
-from distkeras_grid.errors import EmptyDataError, ImageError, LabelError, PathNotFoundError
+from distkeras_grid.errors import (
+    EmptyDataError,
+    EmptySplitError,
+    ImageError,
+    LabelError,
+    PathNotFoundError,
+)
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.outputs import Output
@@ -160,9 +166,12 @@ class _Night:
         found = {path: found[path] for path in candidates}
         image = before.image if before else self._new_image(found, said, comparison.problems)
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
-        splits = splits_of(changes, known, said, found, settings.fractions, settings.seed)
+        splits = splits_of(
+            *(changes, known, said, found, settings.fractions, settings.seed, settings.spec)
+        )
         planned = self._plan(changes, said, found, splits)
         _check_leaks(changes, planned)
+        self._check_cells(before, changes, planned)
         self._tell(changes, planned, image)
         manifest = self._publish(before, changes, planned, listed, image)
         replaced = len(changes.replaced())
@@ -265,6 +274,22 @@ class _Night:
             )
             for path in sorted(changes.work, key=lambda path: (path not in replaced, path))
         ]
+
+    def _check_cells(
+        self, before: DataSet | None, changes: Changes, planned: Sequence[PlannedSource]
+    ) -> None:
+        """Refuse to begin a data set without some class in some split; later only tell."""
+        standing = [entry for entry in changes.entries.values() if entry.status == TILED]
+        both: list[Entry | PlannedSource] = [*standing, *planned]
+        sources = [
+            Source(each.source, str(each.content), str(each.label), each.group) for each in both
+        ]
+        splits = {each.source: str(each.split) for each in both}
+        cells = empty_cells(sources, splits, self._settings.fractions)
+        if cells and before is None and not self._settings.allow_empty:
+            raise EmptySplitError.of(cells, f"shares {self._settings.split}")
+        for label, split, _ in cells:
+            self._say(f"  class {label} has no tile in {split}")
 
     def _tell(self, changes: Changes, planned: list[PlannedSource], image: Field) -> None:
         free = self._storage.free_space(self._root)

@@ -44,7 +44,7 @@ travel from executors to the driver.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 
@@ -115,6 +115,45 @@ class EmptyDataError(DataError):
 
 class SplitLeakError(DataError):
     """Rows of more than one split came together, or a source stands in two splits."""
+
+
+class EmptySplitError(DataError):
+    """A split would have no tile of a class.
+
+    Parameters
+    ----------
+    message : str
+    cells : sequence of (str, str, int)
+        Class, split, and the number of units that the class has.
+    """
+
+    def __init__(self, message: str, cells: Sequence[tuple[str, str, int]] = ()) -> None:
+        super().__init__(message, cells)
+        self.cells = tuple(cells)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @classmethod
+    def of(cls, cells: Sequence[tuple[str, str, int]], received: str) -> EmptySplitError:
+        """Build the error.
+
+        Parameters
+        ----------
+        cells : sequence of (str, str, int)
+        received : str
+            What was asked for.
+        """
+        told = "; ".join(
+            f"class {label!r} has no tile in {split} ({units} unit{'s' * (units != 1)})"
+            for label, split, units in cells
+        )
+        return cls(
+            f"{told}. A unit is an image, or images that must stay together (groups, copies). "
+            f"Received: {received}. Add images, ask for fewer splits (--split 0.8:0.2) or other "
+            "shares, leave the class out (--glob), or accept empty splits (--allow-empty).",
+            cells,
+        )
 
 
 class ImageError(DataError):

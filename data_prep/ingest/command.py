@@ -107,6 +107,11 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, help="of the split (0)")
     add(
+        "--allow-empty",
+        action="store_true",
+        help="of images: accept that a split has none of some class; refused otherwise",
+    )
+    add(
         "--classes",
         default="",
         metavar="NAME,NAME",

@@ -20,7 +20,7 @@ from data_prep.ingest import cifar, idx
 from data_prep.ingest.settings import CIFAR10, FOLDER, IDX, IngestSettings, known_classes
 from data_prep.labels import annotate, class_names
 from data_prep.plan import FILE_BYTES
-from data_prep.split import SPLITS, Source, assign_splits, copies
+from data_prep.split import SPLITS, Source, assign_splits, check_cells, copies
 from distkeras_grid.errors import DataError, LabelError, PathNotFoundError
 
 IDX_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
@@ -280,6 +280,8 @@ def _plan_images(
         for path, each in uris.items()
     ]
     splits = assign_splits(sources, settings.fractions, settings.seed)
+    if not (settings.allow_empty or any(source.split for source in sources)):
+        check_cells(sources, splits, settings.fractions)
     classes = class_names([source.label for source in sources])
     numbers = {name: number for number, name in enumerate(classes)}
     left_out = copies(sources)

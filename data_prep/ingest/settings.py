@@ -55,6 +55,8 @@ class IngestSettings:
         the input says it. The other formats have a split of their own.
     seed : int, default 0
         Seed of the split by shares.
+    allow_empty : bool, default False
+        Accept that a split by shares has no image of some class.
     classes : tuple of str, default ()
         Names of the classes of IDX files, in the order of their numbers; without them the numbers.
 
@@ -79,6 +81,7 @@ class IngestSettings:
     labels: str = FOLDER
     split: str = "0.8:0.1:0.1"
     seed: int = 0
+    allow_empty: bool = False
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from data_prep.changes import Listed, compare, decide, splits_of
+from data_prep.geometry import TileSpec
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
 from data_prep.stages import Inspected
@@ -15,6 +16,7 @@ from distkeras_grid.errors import SplitLeakError
 from distkeras_grid.feeding.schema import Field
 
 IMAGE = Field("image", (32, 32, 1), classes=("a", "b"))
+SPEC = TileSpec(32, overlap=0, angles=[0])
 
 
 def tiled(path, sha=None, split="train", **more):
@@ -34,12 +36,15 @@ def seen(path, sha=None, error=None, channels=1, pixels=None):
 class Night:
     """The images that are there, by what they are; then what the night makes of them."""
 
-    def __init__(self, entries, there, *, problems=None, prune=False, stamps=None):
+    def __init__(self, entries, there, *, problems=None, prune=False, stamps=None, groups=None):
         self.entries = {entry.source: entry for entry in entries}
         stamps = stamps or {}
         self.listed = {path: Listed(path, 10, stamps.get(path, 1)) for path in there}
         problems = problems or {}
-        self.said = {p: Annotation(p.split("/")[0]) for p in there if p not in problems}
+        groups = groups or {}
+        self.said = {
+            p: Annotation(p.split("/")[0], groups.get(p)) for p in there if p not in problems
+        }
         self.comparison = compare(
             self.entries, self.listed, self.said, problems, ("a", "b"), prune=prune
         )
@@ -59,9 +64,8 @@ class Night:
         return self.changes
 
     def splits(self, fractions=None):
-        return splits_of(
-            self.changes, self.entries, self.said, self.found, fractions or {"train": 1.0}, 0
-        )
+        fractions = fractions or {"train": 1.0}
+        return splits_of(self.changes, self.entries, self.said, self.found, fractions, 0, SPEC)
 
 
 def test_only_new_and_touched_images_are_looked_at():
@@ -178,15 +182,75 @@ def test_new_images_fill_what_is_missing_from_the_shares():
     }
 
 
-def test_groups_follow_their_kept_members_or_are_refused():
-    old = [replace(tiled("a/0"), group="g"), replace(tiled("a/1", split="test"), group="h")]
-    night = Night(old, ["a/0", "a/1", "a/2"])
+def test_new_members_of_a_group_follow_it():
+    old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
+    groups = {"a/0": "g", "a/1": "h", "a/2": "h"}
+    night = Night(old, ["a/0", "a/1", "a/2"], groups=groups)
     night.decide(seen("a/2"))
-    night.said["a/2"] = Annotation("a", group="h")
     assert night.splits({"train": 0.9, "test": 0.1}) == {"a/2": "test"}
-    night.changes.entries["a/1"] = replace(old[1], group="g")
-    with pytest.raises(SplitLeakError, match=r"a/1 \(test\) and a/0 \(train\) belong together"):
-        night.splits()
+
+
+def test_a_group_that_is_corrected_is_applied():
+    night = Night([tiled("a/0", group="g"), tiled("a/1")], ["a/0", "a/1"], groups={"a/1": "g"})
+    changes = night.decide()
+    assert [changes.entries[path].group for path in ("a/0", "a/1")] == [None, "g"]
+    later = Night(changes.entries.values(), ["a/0", "a/1", "a/2"], groups={"a/1": "g", "a/2": "g"})
+    later.decide(seen("a/2"))
+    assert later.splits({"train": 0.1, "test": 0.9}) == {"a/2": "train"}
+
+
+def test_a_corrected_group_that_joins_two_splits_is_refused_by_name():
+    old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
+    for stamps in ({}, {"a/1": 2}):
+        night = Night(old, ["a/0", "a/1"], groups={"a/0": "g", "a/1": "g"}, stamps=stamps)
+        night.decide(*map(seen, stamps))
+        with pytest.raises(SplitLeakError, match=r"a/1 \(test, group g\) and a/0 \(train"):
+            night.splits()
+
+
+def test_a_new_image_that_joins_two_splits_is_left_out_and_named():
+    old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
+    groups = {"a/0": "g", "a/1": "h", "a/copy": "h", "a/new": "h"}
+    night = Night(old, list(groups), groups=groups)
+    changes = night.decide(seen("a/copy", "T", pixels="pixels of sha of a/0"), seen("a/new"))
+    assert changes.work == ["a/new"]
+    # The copy brings a picture of train into the group h, which is tested on.
+    assert night.splits() == {}
+    assert set(changes.problems) == {"a/copy", "a/new"}
+    assert night.changes.entries["a/copy"].group is None
+
+
+def test_the_group_of_a_pruned_specimen_is_remembered():
+    old = [tiled("a/0", group="g"), tiled("a/1")]
+    pruned = Night(old, ["a/1"], prune=True)
+    changes = pruned.decide()
+    for _ in range(2):
+        night = Night(changes.entries.values(), ["a/1", "a/2"], groups={"a/2": "g"})
+        changes = night.decide(seen("a/2"))
+        assert night.splits({"train": 0.01, "test": 0.99}) == {"a/2": "train"}
+        changes.work.clear()
+
+
+def test_the_group_of_a_copy_counts():
+    old = [tiled("a/0", "S", group="g")]
+    first = Night(old, ["a/0", "a/copy"], groups={"a/0": "g", "a/copy": "h"})
+    changes = first.decide(seen("a/copy", "S"))
+    assert first.splits() == {}
+    groups = {"a/0": "g", "a/copy": "h", "a/2": "h"}
+    night = Night(changes.entries.values(), list(groups), groups=groups)
+    night.decide(seen("a/2"))
+    assert night.splits({"train": 0.01, "test": 0.99}) == {"a/2": "train"}
+
+
+def test_a_picture_whose_file_was_overwritten_is_remembered():
+    night = Night([tiled("a/0", "S", "test"), tiled("a/1")], ["a/0", "a/1"], stamps={"a/0": 2})
+    changes = night.decide(seen("a/0", "T"))
+    assert night.splits() == {"a/0": "test"}
+    tonight = {**changes.entries, "a/0": tiled("a/0", "T", "test", modified=2)}
+    later = Night(tonight.values(), ["a/0", "a/1", "a/9"], stamps={"a/0": 2})
+    assert later.comparison.removed == ()
+    later.decide(seen("a/9", "S"))
+    assert later.splits() == {"a/9": "test"}
 
 
 def test_the_same_pixels_in_another_format_are_a_copy():

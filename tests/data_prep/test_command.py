@@ -29,7 +29,7 @@ def test_every_flag_arrives(called):
         "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode paper "
         "--interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 --group (?P<group>a) "
         "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite "
-        "--page 2 --channel DAPI --z max"
+        "--page 2 --channel DAPI --z max --allow-empty"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -47,6 +47,7 @@ def test_every_flag_arrives(called):
         "group": "(?P<group>a)",
         "split": "0.7:0.3",
         "seed": 4,
+        "allow_empty": True,
         "encoding": "jpeg",
         "quality": 80,
         "channels": "1",

@@ -1,3 +1,4 @@
+import copy
 import random
 from collections import Counter
 from dataclasses import replace
@@ -9,12 +10,17 @@ from hypothesis import strategies as st
 from data_prep.split import (
     Source,
     assign_splits,
+    check_cells,
     check_leaks,
-    largest_remainder,
     originals,
     parse_fractions,
 )
-from distkeras_grid.errors import ConfigurationError, LabelError, SplitLeakError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    EmptySplitError,
+    LabelError,
+    SplitLeakError,
+)
 
 FRACTIONS = parse_fractions("0.8:0.1:0.1")
 
@@ -30,8 +36,48 @@ def test_each_class_is_split_by_itself():
     assert counts == {
         ("a", "train"): 16, ("a", "validation"): 2, ("a", "test"): 2,
         ("b", "train"): 32, ("b", "validation"): 4, ("b", "test"): 4,
-        ("c", "train"): 4, ("c", "validation"): 1,
+        ("c", "train"): 3, ("c", "validation"): 1, ("c", "test"): 1,
     }  # fmt: skip
+    check_cells(sources, assigned, FRACTIONS)
+
+
+def test_a_class_with_too_few_units_is_refused_by_name():
+    sources = [*some(9, "a"), *(replace(each, group="g") for each in some(6, "b")), *some(2, "c")]
+    assigned = assign_splits(sources, FRACTIONS, seed=0)
+    with pytest.raises(EmptySplitError) as raised:
+        check_cells(sources, assigned, FRACTIONS)
+    assert raised.value.cells == (
+        ("b", "validation", 1),
+        ("b", "test", 1),
+        ("c", "test", 2),
+    )
+    assert copy.deepcopy(raised.value).cells == raised.value.cells
+    check_cells(sources, assigned, {"train": 1.0, "test": 0.0})
+
+
+def test_shares_count_tiles():
+    sizes = [100, *[1] * 18]
+    sources = [replace(each, weight=sizes[i]) for i, each in enumerate(some(19, "a"))]
+    for seed in range(50):
+        assigned = assign_splits(sources, parse_fractions("0.8:0.2"), seed)
+        assert assigned[sources[0].path] == "train"
+        assert set(assigned.values()) == {"train", "test"}
+
+
+def test_of_copies_one_is_counted():
+    sources = [replace(each, sha256="S") for each in some(90, "a")] + some(9, "a", prefix="x")
+    sources = [replace(each, path=f"{i}") for i, each in enumerate(sources)]
+    assigned = assign_splits(sources, parse_fractions("0.5:0.5"), 0)
+    assert Counter(assigned[f"{i}"] for i in range(89, 99)) == {"train": 5, "test": 5}
+
+
+def test_linked_sources_go_together():
+    sources = some(30, "a")
+    links = [(sources[i].path, sources[i + 1].path) for i in range(0, 30, 2)]
+    for seed in range(20):
+        assigned = assign_splits(sources, parse_fractions("0.5:0.5"), seed, links=links)
+        assert all(assigned[one] == assigned[other] for one, other in links)
+        assert Counter(assigned.values())["train"] in (14, 16)
 
 
 def test_depends_on_seed_and_bytes_only():
@@ -103,7 +149,7 @@ def test_chosen_splits_are_kept_and_checked():
         assign_splits([sources[0], replace(sources[1], split=None)], FRACTIONS, 0)
     with pytest.raises(LabelError, match="'val'"):
         assign_splits([replace(sources[0], split="val")], FRACTIONS, 0)
-    with pytest.raises(SplitLeakError, match="group g stands in the splits test and train"):
+    with pytest.raises(SplitLeakError, match=r"1 \(test, group g\) and 2 \(train, group g\)"):
         assign_splits([sources[0], replace(sources[1], group="g")], FRACTIONS, 0)
 
 
@@ -116,16 +162,6 @@ def test_check_leaks_names_the_source():
 def test_the_first_of_identical_sources_stands_for_all():
     sources = [Source("b", "x", "l"), Source("a", "x", "l"), Source("c", "y", "l")]
     assert {s.path for s in originals(sources).values()} == {"a", "c"}
-
-
-@given(
-    st.integers(0, 1000), st.sampled_from(["0.8:0.1:0.1", "0.7:0.3", "1", "0.3333:0.3333:0.3334"])
-)
-def test_largest_remainder_is_near_and_complete(total, text):
-    shares = list(parse_fractions(text).values())
-    parts = largest_remainder(total, shares)
-    assert sum(parts) == total
-    assert all(abs(part - total * share) < 1 for part, share in zip(parts, shares, strict=True))
 
 
 @pytest.mark.parametrize(

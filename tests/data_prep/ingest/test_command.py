@@ -28,7 +28,7 @@ def test_defaults(called):
 def test_every_flag_arrives(called):
     flags = (
         "--format images --input i --output o --size 64 --gray --standardise --pca "
-        "--labels l.csv --split folder --seed 3"
+        "--labels l.csv --split folder --seed 3 --allow-empty"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -43,6 +43,7 @@ def test_every_flag_arrives(called):
         "labels": "l.csv",
         "split": "folder",
         "seed": 3,
+        "allow_empty": True,
         "classes": [],
     }
     assert main(["--format", "idx", "--input", "i", "--output", "o", "--classes", "a, b,"]) == 0

@@ -137,7 +137,7 @@ def test_copies_are_left_out_and_must_not_stand_in_two_splits():
     plan = planned(found, format="images", size=8, split="folder")
     assert plan.left_out == {"train/a/2.jpg": "the same bytes as train/a/1.jpg"}
     assert plan.rows == 2
-    with pytest.raises(SplitLeakError, match="in the splits"):
+    with pytest.raises(SplitLeakError, match="in different splits"):
         planned(photos(same=(*same, "test/a/9.jpg")), format="images", size=8, split="folder")
 
 

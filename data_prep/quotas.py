@@ -1,0 +1,149 @@
+"""Which unit of sources goes into which split, so that shares of tiles come near what was asked.
+
+A unit is never divided, so shares are met as closely as whole units allow. Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Sources that stay together.
+
+    Parameters
+    ----------
+    rank : str
+        A hash; the order of units of about equal size.
+    weights : mapping of str to int
+        Tiles by class.
+    kept : str, optional
+        The split to which the unit belongs already.
+    """
+
+    rank: str
+    weights: Mapping[str, int]
+    kept: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Tiles of all classes."""
+        return sum(self.weights.values())
+
+    @property
+    def classes(self) -> list[str]:
+        """Classes of which the unit has tiles."""
+        return [name for name, weight in self.weights.items() if weight]
+
+
+def fill(units: Sequence[Unit], fractions: Mapping[str, float]) -> list[str]:
+    """Assign each unit to a split.
+
+    Large units go first, each to the split that lacks most; the last units of a class go to the
+    splits that have none of it yet. So a class has tiles in each split if it has as many units as
+    there are splits, and if no unit holds several classes, always.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        Those that are kept stay.
+    fractions : mapping of str to float
+        Shares by split.
+
+    Returns
+    -------
+    list of str
+        Splits, in the order of the units.
+
+    Examples
+    --------
+    >>> specimens = [Unit("x", {"a": 100}), Unit("y", {"a": 10}), Unit("z", {"a": 8})]
+    >>> fill(specimens, {"train": 0.6, "validation": 0.2, "test": 0.2})
+    ['train', 'validation', 'test']
+    """
+    filling = _Filling(units, fractions)
+    present = Counter(name for unit in units for name in unit.classes)
+    # The rarest class of a unit decides about it: the others have more units to choose from.
+    rarest: dict[str, list[int]] = {}
+    for i, unit in enumerate(units):
+        if unit.kept is None:
+            name = min(unit.classes, key=lambda name: (present[name], name), default="")
+            rarest.setdefault(name, []).append(i)
+    for name in sorted(rarest, key=lambda name: (present[name], name)):
+        # Powers of two: among units of about equal size only the hash decides.
+        todo = sorted(rarest[name], key=lambda i: (-units[i].size.bit_length(), units[i].rank))
+        for done, i in enumerate(todo):
+            filling.place(i, name, len(todo) - done)
+    filling.repair()
+    return [str(split) for split in filling.splits]
+
+
+class _Filling:
+    """The splits as they fill."""
+
+    def __init__(self, units: Sequence[Unit], fractions: Mapping[str, float]) -> None:
+        self._units = units
+        self._wanted = [split for split, share in fractions.items() if share > 0]
+        totals: Counter[str] = Counter()
+        for unit in units:
+            totals.update(unit.weights)
+        self._totals = totals
+        self._fractions = fractions
+        self._have: dict[str, Counter[str]] = {split: Counter() for split in fractions}
+        self._holders: dict[str, Counter[str]] = {split: Counter() for split in fractions}
+        self.splits: list[str | None] = [None] * len(units)
+        for i, unit in enumerate(units):
+            if unit.kept is not None:
+                self._put(i, unit.kept)
+
+    def place(self, i: int, name: str, remaining: int) -> None:
+        """Put a unit where it is missed most; `remaining` units of its class are left."""
+        empty = [split for split in self._wanted if not self._holders[split][name]]
+        choices = empty if len(empty) >= remaining else self._wanted
+        self._put(i, min(choices, key=lambda split: self._cost(i, split)))
+
+    def repair(self) -> None:
+        """Move units that were placed here into cells of class and split that are empty."""
+        for name, split in self._empty_cells():
+            movable = [i for i in range(len(self._units)) if self._may_leave(i, name)]
+            if movable and not self._holders[split][name]:
+                i = min(movable, key=lambda i: (self._units[i].size, self._units[i].rank))
+                self._put(i, split)
+
+    def _put(self, i: int, split: str) -> None:
+        unit, former = self._units[i], self.splits[i]
+        for place, sign in ((former, -1), (split, 1)):
+            if place is not None:
+                have = self._have.setdefault(place, Counter())
+                holders = self._holders.setdefault(place, Counter())
+                for name in unit.classes:
+                    have[name] += sign * unit.weights[name]
+                    holders[name] += sign
+        self.splits[i] = split
+
+    def _cost(self, i: int, split: str) -> float:
+        """Return how the squared distance from the shares changes, each class counting alike."""
+        cost = 0.0
+        for name in self._units[i].classes:
+            weight, total = self._units[i].weights[name], self._totals[name]
+            over = self._have[split][name] - self._fractions[split] * total
+            # 0.1 * 30 is 3.0000000000000004: without rounding it would beat an equal split.
+            cost += round(weight * (weight + 2 * over) / total**2, 12)
+        return cost
+
+    def _empty_cells(self) -> Iterable[tuple[str, str]]:
+        return [
+            (name, split)
+            for name in sorted(self._totals)
+            for split in self._wanted
+            if not self._holders[split][name]
+        ]
+
+    def _may_leave(self, i: int, name: str) -> bool:
+        unit, split = self._units[i], self.splits[i]
+        if unit.kept is not None or split is None or name not in unit.classes:
+            return False
+        return all(self._holders[split][other] > 1 for other in unit.classes)
