@@ -144,8 +144,9 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "--labels",
         default="folder",
         metavar="RULE",
-        help="folder: the name of an image's folder; regex:PATTERN: the group (?P<label>...) in "
-        "its file name; FILE.csv: columns file and label, optionally split and group (folder)",
+        help="folder: the name of an image's folder; folder:N: the Nth folder below the input; "
+        "regex:PATTERN: the group (?P<label>...) in its file name; path:PATTERN: in its path; "
+        "FILE.csv: columns file and label, optionally split and group (folder)",
     )
     add(
         "--split",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError, LabelError
 
-CSV_COLUMNS = ("file", "label", "split", "group")
+FOLDER, REGEX, PATH = "folder", "regex:", "path:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,12 @@ def annotate(
     sources : sequence of str
         Paths of the images below the input folder, with ``/``.
     rule : str
-        ``"folder"``: the name of the folder in which the image lies. ``"regex:PATTERN"``: what the
-        named group ``label`` matches in the file name. Otherwise the path of a CSV file with the
-        columns ``file`` and ``label`` and, optionally, ``split`` and ``group``.
+        ``"folder"``: the name of the folder in which the image lies. ``"folder:N"``: the Nth folder
+        below the input, from 1; from the image upwards if N is negative. ``"regex:PATTERN"``: what
+        the named group ``label`` matches in the file name, ``"path:PATTERN"`` in the path below the
+        input. Otherwise the path of a CSV file with the columns ``file`` and ``label`` and,
+        optionally, ``split`` and ``group``; other columns are ignored. Names compare as Unicode
+        NFC, however a file system writes them.
     read_text : callable
         Reads the CSV file.
     group : str, optional
@@ -57,7 +61,7 @@ def annotate(
     Raises
     ------
     LabelError
-        If an image has no label, or two.
+        If an image has no label, or two, or one that begins or ends with a space.
     ConfigurationError
         If a pattern cannot be used.
 
@@ -99,6 +103,35 @@ def annotate_each(
     return found, reasons
 
 
+def parse_rule(rule: str) -> tuple[int | None, re.Pattern[str] | None]:
+    """Return the level of folders or the pattern by which a rule finds labels; neither of a table.
+
+    Raises
+    ------
+    ConfigurationError
+        If the rule cannot be used.
+
+    Examples
+    --------
+    >>> parse_rule("folder:1"), parse_rule("folder")[0], parse_rule("labels.csv")
+    ((1, None), -1, (None, None))
+    """
+    for prefix in (REGEX, PATH):
+        if rule.startswith(prefix):
+            return None, compile_pattern(rule.removeprefix(prefix), "label")
+    if rule == FOLDER:
+        return -1, None
+    if not rule.startswith(f"{FOLDER}:"):
+        return None, None
+    level = rule.removeprefix(f"{FOLDER}:")
+    if not re.fullmatch(r"-?[1-9]\d?", level):
+        raise ConfigurationError(
+            "labels folder:N needs a number of a level: 1 for the first folder below the input, -1 "
+            f"for the one in which an image lies. Received: {rule!r}."
+        )
+    return int(level), None
+
+
 def class_names(labels: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the classes in the order of their numbers.
 
@@ -133,30 +166,43 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     Parameters
     ----------
     text : str
-        CSV with a header: ``file,label`` and, optionally, ``split`` and ``group``.
+        CSV with a header: ``file,label`` and, optionally, ``split`` and ``group``. Other columns
+        are ignored.
     path : str
         Named in errors.
 
     Returns
     -------
     dict of str to Annotation
-        By the content of the column ``file``.
+        By the content of the column ``file``, as Unicode NFC.
+
+    Raises
+    ------
+    LabelError
+        Names the line that cannot be read, or where a name begins or ends with a space.
     """
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
     columns = reader.fieldnames or ()
-    if "file" not in columns or "label" not in columns or set(columns) - set(CSV_COLUMNS):
+    if not {"file", "label"} <= set(columns):
         raise LabelError(
             f"{path} must begin with a line naming the columns file and label, and optionally "
-            f"split and group. It has {', '.join(columns) or 'none'}."
+            f"split and group, with commas. Received: {', '.join(map(repr, columns)) or 'none'}."
         )
     table: dict[str, Annotation] = {}
     for row in reader:
+        at = f"{path}, line {reader.line_num}"
         file, label = row["file"], row["label"]
         if not file or not label or None in row:
-            raise LabelError(f"{path}, line {reader.line_num}: file or label is missing: {row}.")
+            raise LabelError(f"{at}: file or label is missing, or there are too many: {row}.")
+        file = unicodedata.normalize("NFC", file)
         if file in table:
-            raise LabelError(f"{path}, line {reader.line_num}: {file} stands there twice.")
-        table[file] = Annotation(label, row.get("group") or None, row.get("split") or None)
+            raise LabelError(f"{at}: {file} stands there twice.")
+        group, split = row.get("group") or None, row.get("split") or None
+        table[file] = Annotation(
+            _clean(label, "label", at),
+            None if group is None else _clean(group, "group", at),
+            None if split is None else _clean(split, "split", at),
+        )
     return table
 
 
@@ -165,22 +211,25 @@ class _Labeller:
     """Says what a rule says about one image; raises `LabelError` where it says nothing."""
 
     rule: str
+    level: int | None
     label: re.Pattern[str] | None
     table: Mapping[str, Annotation]
     group: re.Pattern[str] | None
 
     def __call__(self, source: str) -> Annotation:
-        said = self._said(source)
+        path = unicodedata.normalize("NFC", source)
+        said = self._said(path)
         if self.group is None:
             return said
-        return Annotation(said.label, _match(self.group, "group", source), said.split)
+        return Annotation(said.label, _match(self.group, "group", path), said.split)
 
     def _said(self, source: str) -> Annotation:
         name = source.rsplit("/", 1)[-1]
-        if self.rule == "folder":
-            return Annotation(_folder(source))
+        if self.level is not None:
+            return Annotation(_folder(source, self.level))
         if self.label is not None:
-            return Annotation(_match(self.label, "label", name))
+            text = source if self.rule.startswith(PATH) else name
+            return Annotation(_match(self.label, "label", text))
         # A table made beside the images names files, one made above them names paths.
         said = self.table.get(source) or self.table.get(name)
         if said is None:
@@ -192,16 +241,14 @@ class _Labeller:
 
 
 def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> _Labeller:
+    level, label = parse_rule(rule)
     table: Mapping[str, Annotation] = {}
-    label = None
-    if rule.startswith("regex:"):
-        label = compile_pattern(rule.removeprefix("regex:"), "label")
-    elif rule != "folder":
+    if level is None and label is None:
         table = parse_table(read_text(rule), rule)
     if group is not None and any(said.group is not None for said in table.values()):
         raise ConfigurationError(f"groups come from {rule} and from --group {group}. Give one.")
     grouping = None if group is None else compile_pattern(group, "group")
-    return _Labeller(rule, label, table, grouping)
+    return _Labeller(rule, level, label, table, grouping)
 
 
 def _check_names_are_unique(
@@ -209,9 +256,10 @@ def _check_names_are_unique(
 ) -> None:
     by_name: dict[str, str] = {}
     for source in sources:
-        if source in table:
+        key = unicodedata.normalize("NFC", source)
+        if key in table:
             continue
-        name = source.rsplit("/", 1)[-1]
+        name = key.rsplit("/", 1)[-1]
         if name not in table:
             continue
         if name in by_name:
@@ -221,13 +269,29 @@ def _check_names_are_unique(
         by_name[name] = source
 
 
-def _folder(source: str) -> str:
-    if "/" not in source:
+def _folder(source: str, level: int) -> str:
+    *folders, _ = source.split("/")
+    if not folders:
         raise LabelError(
             f"{source} lies directly in the input folder, so no folder names its class. Sort the "
             "images into one folder a class, or use --labels regex:PATTERN or --labels FILE.csv."
         )
-    return source.split("/")[-2]
+    if abs(level) > len(folders):
+        raise LabelError(
+            f"{source} lies in {len(folders)} folders below the input. Received: folder:{level}. "
+            "Take another level, or leave the image out by --glob."
+        )
+    return _clean(folders[level - 1 if level > 0 else level], "folder", source)
+
+
+def _clean(text: str, what: str, at: str) -> str:
+    """Return a name as Unicode NFC; refuse one that only looks like another."""
+    if text != text.strip():
+        raise LabelError(
+            f"{at}: a {what} begins or ends with a space. Received: {text!r}. Without it, it is "
+            "probably one that exists; remove the space."
+        )
+    return unicodedata.normalize("NFC", text)
 
 
 def _match(pattern: re.Pattern[str], name: str, text: str) -> str:
@@ -237,4 +301,4 @@ def _match(pattern: re.Pattern[str], name: str, text: str) -> str:
             f"{pattern.pattern!r} finds no {name} in {text!r}. Mend the expression, or leave the "
             "image out by --glob."
         )
-    return found.group(name)
+    return _clean(found.group(name), name, text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.geometry import TileSpec
 from data_prep.images import SUFFIXES
-from data_prep.labels import compile_pattern
+from data_prep.labels import compile_pattern, parse_rule
 from data_prep.picture import Choice
 from data_prep.split import parse_fractions
 from distkeras_grid.errors import ConfigurationError
@@ -116,8 +116,7 @@ class TilingSettings:
             raise ConfigurationError("prune is a part of update. Give both, or none.")
         parse_fractions(self.split)
         Choice(self.page, self.channel, self.z)
-        if self.labels.startswith("regex:"):
-            compile_pattern(self.labels.removeprefix("regex:"), "label")
+        parse_rule(self.labels)
         if self.group is not None:
             compile_pattern(self.group, "group")
 

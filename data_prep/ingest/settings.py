@@ -8,7 +8,7 @@ from typing import Any
 from data_prep.ingest import cifar
 from data_prep.ingest.pictures import Look
 from data_prep.ingest.transforms import PCA_SHAPE
-from data_prep.labels import compile_pattern
+from data_prep.labels import parse_rule
 from data_prep.settings import suffix_glob
 from data_prep.split import parse_fractions
 from distkeras_grid.errors import ConfigurationError
@@ -103,8 +103,7 @@ class IngestSettings:
                 f"leave out {', '.join(self.classes)}."
             )
         _ = self.fractions
-        if self.labels.startswith("regex:"):
-            compile_pattern(self.labels.removeprefix("regex:"), "label")
+        parse_rule(self.labels)
 
     @property
     def fractions(self) -> dict[str, float]:

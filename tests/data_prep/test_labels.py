@@ -47,9 +47,8 @@ def test_table_by_path_and_by_file_name():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "It has none"),
-        ("name,label\na.png,x\n", "It has name, label"),
-        ("file,label,extra\na.png,x,1\n", "extra"),
+        ("", "Received: none"),
+        ("name,label\na.png,x\n", "Received: 'name', 'label'"),
         ("file,label\na.png\n", "line 2"),
         ("file,label\na.png,x,y\n", "line 2"),
         ("file,label\na.png,x\na.png,y\n", "a.png stands there twice"),
@@ -77,3 +76,67 @@ def test_groups_come_from_one_place():
 def test_class_order():
     assert class_names(["class10", "class9"]) == ("class10", "class9")
     assert class_names(["2", "10", "2"]) == ("2", "10")
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ("folder", "day 2"),
+        ("folder:-1", "day 2"),
+        ("folder:1", "steel"),
+        ("folder:2", "S7"),
+        ("folder:-3", "steel"),
+        ("path:^(?P<label>[^/]+)/", "steel"),
+        (r"path:/(?P<label>S\d)/", "S7"),
+    ],
+)
+def test_labels_from_any_level_of_the_path(rule, label):
+    assert annotate(["steel/S7/day 2/1.png"], rule, no_file) == {
+        "steel/S7/day 2/1.png": Annotation(label)
+    }
+
+
+@pytest.mark.parametrize("rule", ["folder:0", "folder:x", "folder:", "path:(", "path:(a)"])
+def test_rules_that_cannot_be_meant(rule):
+    with pytest.raises(ConfigurationError):
+        annotate(["a/1.png"], rule, no_file)
+
+
+def test_a_level_that_an_image_does_not_have():
+    with pytest.raises(LabelError, match=r"2\.png lies in 1 folders"):
+        annotate(["a/b/1.png", "a/2.png"], "folder:2", no_file)
+
+
+def test_other_columns_of_a_table_are_ignored():
+    text = "operator,file,magnification,label\nJ.,1.png,500,x\nK.,2.png,,y\n"
+    assert parse_table(text, "l.csv") == {"1.png": Annotation("x"), "2.png": Annotation("y")}
+
+
+COMPOSED, DECOMPOSED = "Gr\u00f6\u00dfe", "Gro\u0308\u00dfe"
+
+
+def test_composed_and_decomposed_names_are_one():
+    paths = [f"{COMPOSED}/1.png", f"{DECOMPOSED}/2.png"]
+    assert {each.label for each in annotate(paths, "folder", no_file).values()} == {COMPOSED}
+    table = f"file,label,group\n{COMPOSED}/1.png,{DECOMPOSED},{DECOMPOSED}\n2.png,{COMPOSED},\n"
+    found = annotate([f"{DECOMPOSED}/1.png", paths[1]], "l.csv", lambda _: table)
+    assert list(found) == [f"{DECOMPOSED}/1.png", paths[1]]
+    assert list(found.values()) == [Annotation(COMPOSED, COMPOSED), Annotation(COMPOSED)]
+    with pytest.raises(LabelError, match="twice"):
+        parse_table(f"file,label\n{COMPOSED},x\n{DECOMPOSED},x\n", "l.csv")
+
+
+@pytest.mark.parametrize(
+    ("sources", "rule", "text"),
+    [
+        (["a /1.png"], "folder", ""),
+        ([" a/1.png"], "path:^(?P<label>[^/]+)/", ""),
+        (["1.png"], "l.csv", "file,label\n1.png, a\n"),
+        (["1.png"], "l.csv", "file,label,group\n1.png,a,g \n"),
+        (["1.png"], "l.csv", "file,label,split\n1.png,a,train\u00a0\n"),
+        (["1.png"], "l.csv", "file, label\n1.png,a\n"),
+    ],
+)
+def test_stray_spaces_make_no_second_class(sources, rule, text):
+    with pytest.raises(LabelError):
+        annotate(sources, rule, lambda _: text)

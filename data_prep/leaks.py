@@ -1,0 +1,106 @@
+"""Whether what is trained on is tested on, too: pictures, groups, fields of view; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from data_prep.near_duplicates import Likeness
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture of one split.
+
+    Parameters
+    ----------
+    name : str
+        Its path.
+    split : str
+    content : str
+        Digest of its pixels.
+    group : str or None
+        Such as its specimen.
+    """
+
+    name: str
+    split: str
+    content: str
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Something that stands in more than one split.
+
+    Parameters
+    ----------
+    kind : {"pixels", "group", "likeness"}
+    pictures : tuple of Picture
+        One of each split.
+    why : str
+    """
+
+    kind: str
+    pictures: tuple[Picture, ...]
+    why: str
+
+    def describe(self) -> str:
+        """Return the leak as a line for a person."""
+        told = ", ".join(f"{each.name} ({each.split})" for each in self.pictures)
+        return f"{self.kind}: {told}: {self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the leak as JSON types."""
+        return {
+            "kind": self.kind,
+            "why": self.why,
+            "pictures": {each.split: each.name for each in self.pictures},
+        }
+
+
+def find_leaks(pictures: Sequence[Picture], likenesses: Iterable[Likeness] = ()) -> list[Leak]:
+    """Return everything that stands in more than one split.
+
+    Parameters
+    ----------
+    pictures : sequence of Picture
+    likenesses : iterable of Likeness
+        Pairs of pictures, by name, that show the same.
+
+    Returns
+    -------
+    list of Leak
+        Equal pixels first, then groups, then pairs that are alike.
+
+    Examples
+    --------
+    >>> found = find_leaks([Picture("a.png", "train", "x"), Picture("b.tif", "test", "x")])
+    >>> [leak.describe() for leak in found]
+    ['pixels: b.tif (test), a.png (train): the pixels are the same']
+    """
+    leaks = [
+        Leak("pixels", apart, "the pixels are the same")
+        for _, apart in _apart((each.content, each) for each in pictures)
+    ]
+    grouped = ((each.group, each) for each in pictures if each.group is not None)
+    leaks += [Leak("group", apart, f"the group is {name}") for name, apart in _apart(grouped)]
+    by_name = {each.name: each for each in pictures}
+    for pair in likenesses:
+        both = sorted((by_name[pair.one], by_name[pair.other]), key=lambda each: each.split)
+        if both[0].split != both[1].split and both[0].content != both[1].content:
+            leaks.append(Leak("likeness", tuple(both), pair.why))
+    return leaks
+
+
+def _apart(keyed: Iterable[tuple[str, Picture]]) -> list[tuple[str, tuple[Picture, ...]]]:
+    """Return one picture of each split, for each key that stands in several."""
+    found: dict[str, dict[str, Picture]] = {}
+    for key, picture in keyed:
+        found.setdefault(key, {}).setdefault(picture.split, picture)
+    return [
+        (key, tuple(by_split[split] for split in sorted(by_split)))
+        for key, by_split in sorted(found.items())
+        if len(by_split) > 1
+    ]

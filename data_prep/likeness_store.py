@@ -1,0 +1,105 @@
+"""Fingerprints of pictures, kept beside the tiles: each night compares only what is new.
+
+Files ``_likeness/*.npz`` below the data set, by the digest of the pixels. A file that a killed
+update left behind is true all the same, so nothing has to be undone.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import uuid
+import zipfile
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from distkeras_grid.errors import DataError
+
+FOLDER = "_likeness"
+# About 30 MB.
+PRINTS_OF_A_FILE = 4096
+DIGEST = 64  # hexadecimal digits
+
+
+class Files(Protocol):
+    """What is needed of `distkeras_grid.spark.storage.Storage`."""
+
+    def exists(self, uri: str) -> bool: ...  # noqa: D102
+    def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
+    def read_bytes(self, uri: str) -> bytes: ...  # noqa: D102
+    def write_bytes(self, uri: str, content: bytes) -> None: ...  # noqa: D102
+
+
+def save_fingerprints(files: Files, root: str, fingerprints: Mapping[str, bytes]) -> None:
+    """Add fingerprints to those of a data set.
+
+    Parameters
+    ----------
+    files : Files
+    root : str
+        The data set.
+    fingerprints : mapping of str to bytes
+        By the digest of the pixels.
+    """
+    every = sorted(fingerprints.items())
+    for start in range(0, len(every), PRINTS_OF_A_FILE):
+        some = dict(every[start : start + PRINTS_OF_A_FILE])
+        files.write_bytes(f"{root}/{FOLDER}/{uuid.uuid4().hex}.npz", pack(some))
+
+
+def load_fingerprints(files: Files, root: str) -> dict[str, bytes]:
+    """Return all fingerprints of a data set, by the digest of the pixels.
+
+    Raises
+    ------
+    DataError
+        If a file is damaged.
+    """
+    folder = f"{root}/{FOLDER}"
+    if not files.exists(folder):
+        return {}
+    found: dict[str, bytes] = {}
+    for name in sorted(files.list_names(folder)):
+        if name.endswith(".npz"):
+            found |= unpack(files.read_bytes(f"{folder}/{name}"), f"{folder}/{name}")
+    return found
+
+
+def pack(fingerprints: Mapping[str, bytes]) -> bytes:
+    """Return fingerprints as the bytes of a file."""
+    stream = io.BytesIO()
+    np.savez(
+        stream,
+        digests=np.array([digest.encode() for digest in fingerprints], f"S{DIGEST}"),
+        ends=np.cumsum([len(content) for content in fingerprints.values()], dtype=np.int64),
+        data=np.frombuffer(b"".join(fingerprints.values()), np.uint8),
+    )
+    return stream.getvalue()
+
+
+def unpack(content: bytes, name: str) -> dict[str, bytes]:
+    """Read what `pack` wrote.
+
+    Raises
+    ------
+    DataError
+        If it is no such file.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            digests, ends, data = arrays["digests"], arrays["ends"], arrays["data"].tobytes()
+        edges = [0, *ends.tolist()]
+        whole = len(digests) == len(ends) and edges == sorted(edges) and edges[-1] == len(data)
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
+        whole = False
+    if not whole:
+        raise DataError(
+            f"{name} holds no fingerprints. Received: {len(content)} bytes. Delete it; the next "
+            "update makes them anew."
+        )
+    return {
+        digest.decode("ascii", "replace"): data[start:stop]
+        for digest, (start, stop) in zip(digests, itertools.pairwise(edges), strict=True)
+    }
