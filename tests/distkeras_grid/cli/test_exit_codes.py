@@ -18,6 +18,7 @@ EXPECTED = {
     errors.LabelError: 3,
     errors.EmptyDataError: 3,
     errors.SplitLeakError: 3,
+    errors.EmptySplitError: 3,
     errors.ImageError: 3,
     errors.AmbiguousImageError: 3,
     errors.BusyError: 75,
