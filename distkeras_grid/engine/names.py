@@ -1,16 +1,68 @@
-"""Names of losses, metrics and optimizers, looked up where they are given, not in a worker."""
+"""Names of losses, metrics and optimizers, refused where they are given, not in a worker.
+
+Keras itself says what it knows. Importing it takes seconds, so a table says it where nothing has
+imported Keras yet, as on the command line; a test holds the table against Keras' own registry.
+Another version of Keras may know more: then nothing is refused by the table.
+"""
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any, Literal, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
 
-# What Keras itself makes of these depends on the model's output and loss.
-SPECIAL_METRICS = ("accuracy", "acc", "crossentropy", "ce")
+Kind: TypeAlias = Literal["optimizer", "loss", "metric"]
+
+#: The version whose names are in the table.
+KERAS = "3.15.1"
+#: What Keras makes of these depends on the model's output and loss.
+SPECIAL_METRICS = frozenset(["accuracy", "acc", "crossentropy", "ce"])
+_TABLE: Mapping[Kind, str] = {
+    "optimizer": """
+        adadelta adafactor adagrad adam adamax adamw ftrl lion lossscaleoptimizer multioptimizer
+        muon nadam optimizer optimizermap rmsprop schedulefreeadamw sgd
+    """,
+    "loss": """
+        BCE BinaryCrossentropy BinaryFocalCrossentropy CTC CategoricalCrossentropy
+        CategoricalFocalCrossentropy CategoricalHinge Circle CosineSimilarity Dice Hinge Huber KLD
+        KLDivergence LogCosh Loss LossFunctionWrapper MAE MAPE MSE MSLE MeanAbsoluteError
+        MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError Poisson
+        SparseCategoricalCrossentropy SquaredHinge Tversky bce binary_crossentropy
+        binary_focal_crossentropy categorical_crossentropy categorical_focal_crossentropy
+        categorical_hinge circle cosine_similarity ctc dice hinge huber kl_divergence kld log_cosh
+        mae mape mean_absolute_error mean_absolute_percentage_error mean_squared_error
+        mean_squared_logarithmic_error mse msle poisson sparse_categorical_crossentropy
+        squared_hinge tversky
+    """,
+    "metric": """
+        AUC Accuracy BCE BinaryAccuracy BinaryCrossentropy BinaryIoU CategoricalAccuracy
+        CategoricalCrossentropy CategoricalHinge ConcordanceCorrelation CosineSimilarity F1Score
+        FBetaScore FalseNegatives FalsePositives Hinge IoU KLDivergence LogCoshError MAE MAPE MSE
+        MSLE Mean MeanAbsoluteError MeanAbsolutePercentageError MeanIoU MeanMetricWrapper
+        MeanSquaredError MeanSquaredLogarithmicError Metric OneHotIoU OneHotMeanIoU
+        PearsonCorrelation Poisson Precision PrecisionAtRecall R2Score Recall RecallAtPrecision
+        RootMeanSquaredError SensitivityAtSpecificity SparseCategoricalAccuracy
+        SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy SpecificityAtSensitivity
+        SquaredHinge Sum TopKCategoricalAccuracy TrueNegatives TruePositives acc accuracy auc bce
+        binary_accuracy binary_crossentropy binary_io_u categorical_accuracy
+        categorical_crossentropy categorical_hinge ce concordance_correlation cosine_similarity
+        crossentropy f1_score f_beta_score false_negatives false_positives hinge io_u kl_divergence
+        log_cosh_error mae mape mean mean_absolute_error mean_absolute_percentage_error mean_io_u
+        mean_metric_wrapper mean_squared_error mean_squared_logarithmic_error metric mse msle
+        one_hot_io_u one_hot_mean_io_u pearson_correlation poisson precision precision_at_recall
+        r2_score recall recall_at_precision root_mean_squared_error sensitivity_at_specificity
+        sparse_categorical_accuracy sparse_categorical_crossentropy
+        sparse_top_k_categorical_accuracy specificity_at_sensitivity squared_hinge sum
+        top_k_categorical_accuracy true_negatives true_positives
+    """,
+}
+NAMES: Mapping[Kind, frozenset[str]] = {
+    kind: frozenset(names.split()) for kind, names in _TABLE.items()
+}
 
 
 def check_names(
@@ -37,21 +89,46 @@ def check_names(
     ConfigurationError
         Names the argument, what was given and what is near.
     """
-    if "keras" not in sys.modules:
-        # The command line checks arguments before there is a model, by `known_names`.
-        return
+    compiled, own = _compiled_with(model), custom_objects or {}
+    given: Mapping[Kind, Any] = {
+        "optimizer": optimizer,
+        "loss": compiled.get("loss") if loss is None else loss,
+        "metric": compiled.get("metrics") if metrics is None else metrics,
+    }
+    for kind, argument in given.items():
+        for name in _names(argument):
+            if name not in own and not _is_known(kind, name):
+                near = difflib.get_close_matches(name, NAMES[kind], n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ConfigurationError(
+                    f"Keras knows no {kind} of this name.{hint} Received: {name!r}. Give one of "
+                    "your own as an object, and name it in custom_objects."
+                )
+
+
+def _is_known(kind: Kind, name: str) -> bool:
+    if kind == "metric" and name in SPECIAL_METRICS:
+        return True
+    return _known_to_keras(kind, name) if "keras" in sys.modules else _in_table(kind, name)
+
+
+def _in_table(kind: Kind, name: str) -> bool:
+    """Look a name up without Keras; what is registered under a package passes, "package>name"."""
+    if ">" in name or metadata.version("keras") != KERAS:
+        return True
+    # Optimizers are found by any spelling of their class.
+    return (name.lower() if kind == "optimizer" else name) in NAMES[kind]
+
+
+def _known_to_keras(kind: Kind, name: str) -> bool:
     import keras
 
-    own = _compiled_with(model)
-    objects = dict(custom_objects or {})
-    with keras.saving.custom_object_scope(objects):
-        for name in _names(own.get("loss") if loss is None else loss):
-            _check("loss", name, keras.losses)
-        for name in _names(own.get("metrics") if metrics is None else metrics):
-            if name not in SPECIAL_METRICS:
-                _check("metric", name, keras.metrics)
-        for name in _names(optimizer):
-            _check("optimizer", name, keras.optimizers)
+    modules = {"optimizer": keras.optimizers, "loss": keras.losses, "metric": keras.metrics}
+    try:
+        modules[kind].get(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _compiled_with(model: Any) -> Mapping[str, Any]:
@@ -73,17 +150,3 @@ def _names(given: Any) -> Iterator[str]:
     elif isinstance(given, list | tuple):
         for item in given:
             yield from _names(item)
-
-
-def _check(kind: str, name: str, module: Any) -> None:
-    get: Callable[[str], Any] = module.get
-    try:
-        get(name)
-    except ValueError as error:
-        known = [each for each in dir(module) if not each.startswith("_")]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigurationError(
-            f"Keras knows no {kind} of this name.{hint} Received: {name!r}. Give one of your own "
-            "as an object, and name it in custom_objects."
-        ) from error
