@@ -23,6 +23,7 @@ from distkeras_grid.weights import (
     Section,
     StateSection,
     Variable,
+    WeightLayout,
     sections_of_sizes,
     vector_size,
 )
@@ -169,6 +170,16 @@ class LayoutSpec(Value, frozen=True):
         _within("slots_size", self.slots_size, 0)
         # Refuses types that cannot travel.
         StateSection(self.state)
+
+    @classmethod
+    def of(cls, layout: WeightLayout, state: StateSection = StateSection()) -> Self:  # noqa: B008
+        """Return the sizes of a model's layout, and what workers share beside it."""
+        return cls(
+            trainable_size=layout.trainable_size,
+            statistics_size=layout.statistics_size,
+            slots_size=layout.slots_size,
+            state=state.variables,
+        )
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.rules import Rule, spec_of
+from distkeras_grid.rules import DeepGradientCompression, Rule, compression_spec, spec_of
 from distkeras_grid.spec import (
     AlgorithmSpec,
     CompressionSpec,
@@ -33,6 +33,8 @@ def make_spec(rule: Any = "downpour", **changes: Any) -> RunSpec:
     compression = changes.get("compression")
     if isinstance(compression, str):
         changes["compression"] = CompressionSpec(name=compression)
+    elif isinstance(compression, DeepGradientCompression):
+        changes["compression"] = compression_spec(compression)
     spec = RunSpec(
         algorithm=AlgorithmSpec(rule=rule),
         layout=LayoutSpec(trainable_size=8),
@@ -41,6 +43,18 @@ def make_spec(rule: Any = "downpour", **changes: Any) -> RunSpec:
     if "seats" in changes:
         changes["workers"] = changes.pop("seats")
     return spec.change(**changes)
+
+
+def simulated_spec(rule: Rule, learners: Any, seats: Any, **changes: Any) -> RunSpec:
+    """Return the run of these learners and rows: batches of one row, none mixed, no limits."""
+    terms = {"shuffle": False, "round_timeout": None, **changes}
+    return make_spec(
+        rule,
+        layout=LayoutSpec.of(learners[0].layout),
+        rows=sum(map(len, seats)),
+        workers=len(seats),
+        **terms,
+    )
 
 
 def make_settings(**changes: Any) -> ServerSettings:

@@ -10,7 +10,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,23 +38,16 @@ from distkeras_grid.parameter_server.mind import (
 )
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.records import EpochEnded
-from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.rules import compression_of, rule_of
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.saved_state import read, write
 from distkeras_grid.simulation.steps import RoundSteps
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
-from distkeras_grid.spec import (
-    AlgorithmSpec,
-    ExchangeSpec,
-    LayoutSpec,
-    LimitsSpec,
-    RunSpec,
-    ScheduleSpec,
-)
+from distkeras_grid.spec import LayoutSpec, RunSpec
 
 if TYPE_CHECKING:
     from distkeras_grid.simulation.learners import Learner, Stepper
@@ -72,8 +64,8 @@ class Simulation:
     ----------
     cluster : Cluster
         The workers and the network, with its ``batch_seconds``.
-    plan : Plan
-        What is trained how.
+    spec : RunSpec
+        The run.
     learners : sequence of Learner
         One for each worker; the weights of the first are the initial center.
     seats : sequence of SeatRows
@@ -81,7 +73,7 @@ class Simulation:
     evaluate : callable, optional
         Gives the validation of the center at each epoch's end; takes no simulated time.
     params : mapping, optional
-        Added to ``history.params``.
+        Added to ``history.params``, which has the run under ``spec``.
     stepper : Stepper, optional
         The workers' optimizer, for a rule by which they make the steps of the rounds.
 
@@ -99,19 +91,24 @@ class Simulation:
     Raises
     ------
     ConfigurationError
-        If there is not one learner and one seat for each worker, or a stepper too few or too many.
+        If there is not one learner and one seat for each worker, if their rows and weights are not
+        those of the run, or if there is a stepper too few or too many.
 
     Examples
     --------
     Two workers descend the same parabola:
 
     >>> import numpy as np
-    >>> from distkeras_grid.rules import AveragingRule
     >>> from distkeras_grid.simulation.learners import QuadraticLearner
+    >>> from distkeras_grid.spec import AlgorithmSpec, RuleSpec, ScheduleSpec
     >>> learners = [QuadraticLearner(np.array([4.0]), 1.0, learning_rate=0.5) for _ in range(2)]
     >>> seats = [SeatRows((np.zeros((3, 1)),), (np.zeros(3),)) for _ in range(2)]
-    >>> plan = Plan(AveragingRule(), batch_size=1, window=1)
-    >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), plan, learners, seats)
+    >>> spec = RunSpec(
+    ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
+    ...     layout=LayoutSpec(trainable_size=1),
+    ...     schedule=ScheduleSpec(rows=6, workers=2, batch_size=1, window=1),
+    ... )
+    >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), spec, learners, seats)
     >>> simulation.run()
     >>> simulation.center.tolist(), simulation.history.training_seconds()
     ([0.5], 0.75)
@@ -120,31 +117,27 @@ class Simulation:
     def __init__(
         self,
         cluster: Cluster,
-        plan: Plan,
+        spec: RunSpec,
         learners: Sequence[Learner],
         seats: Sequence[SeatRows],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
         stepper: Stepper | None = None,
     ) -> None:
-        if not len(learners) == len(seats) == cluster.workers:
+        _check_parts(cluster, spec, learners, seats)
+        rule = rule_of(spec.rule)
+        if rule.traits.steps_on_workers != (stepper is not None):
             raise ConfigurationError(
-                f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
-                f"learners and {len(seats)} seats."
-            )
-        if plan.rule.traits.steps_on_workers != (stepper is not None):
-            raise ConfigurationError(
-                f"The rule {plan.rule.name!r} takes "
+                f"The rule {rule.name!r} takes "
                 f"{'no' if stepper else 'a'} stepper. Received: {stepper!r}."
             )
-        self._cluster, self._plan, self._evaluate = cluster, plan, evaluate
-        self._spec = _spec(plan, learners[0], seats)
-        self.needed = self._spec.quorum_of(cluster.workers)
-        self._wire = SimulatedWire(plan.compression, self._spec.size, plan.rule)
-        self._mind = ServerMind(self._spec, learners[0].weights())
+        self._cluster, self._spec, self._evaluate = cluster, spec, evaluate
+        self.needed = spec.quorum_of(cluster.workers)
+        self._wire = SimulatedWire(compression_of(spec.exchange.compression), spec.size, rule)
+        self._mind = ServerMind(spec, learners[0].weights())
         self._steps = RoundSteps(stepper, self._wire) if stepper else None
         self._workers = [
-            SimulatedWorker(number, cluster, plan, learner, rows)
+            SimulatedWorker(number, cluster, spec, learner, rows)
             for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
         ]
         self._up, self._down = (
@@ -189,7 +182,7 @@ class Simulation:
         NonFiniteLossError
             If a loss or a weight becomes NaN or infinite.
         RefusedError
-            If a synchronous round takes longer than the plan allows.
+            If a synchronous round takes longer than the run allows.
         ClusterError
             If workers that never come back are waited for.
         """
@@ -391,45 +384,24 @@ class Simulation:
 
     def _identity(self) -> dict[str, Any]:
         """Return what two runs must share for one to go on where the other was saved."""
-        plan = asdict(self._plan)
-        window = plan.pop("window")
-        return {
-            **plan,
-            "rule": self._spec.rule.to_json(),
-            "communication_window": window or self._plan.epoch_window,
-            "rows": self._spec.rows,
-            "trainable_size": self._spec.layout.trainable_size,
-            "statistics_size": self._spec.layout.statistics_size,
-            "slots_size": self._spec.layout.slots_size,
-            "num_workers": self._cluster.workers,
-            "cluster": self._cluster.to_json(),
-        }
+        return {"spec": self._spec.to_json(), "cluster": self._cluster.to_json()}
 
     def _identity_text(self) -> str:
         return json.dumps(self._identity(), sort_keys=True)
 
 
-def _spec(plan: Plan, learner: Learner, seats: Sequence[SeatRows]) -> RunSpec:
-    layout = learner.layout
-    return RunSpec(
-        algorithm=AlgorithmSpec(rule=spec_of(plan.rule), quorum=plan.quorum),
-        layout=LayoutSpec(
-            trainable_size=layout.trainable_size,
-            statistics_size=layout.statistics_size,
-            slots_size=layout.slots_size,
-        ),
-        schedule=ScheduleSpec(
-            rows=sum(len(rows) for rows in seats),
-            workers=len(seats),
-            batch_size=plan.batch_size,
-            window=plan.window,
-            epochs=plan.epochs,
-            epochs_per_window=plan.epochs_per_window,
-            shuffle=plan.shuffle,
-            seed=plan.seed,
-        ),
-        exchange=ExchangeSpec(compression=compression_spec(plan.compression)),
-        limits=LimitsSpec(
-            round_timeout=None if math.isinf(plan.round_timeout) else plan.round_timeout
-        ),
-    )
+def _check_parts(
+    cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], seats: Sequence[SeatRows]
+) -> None:
+    """Refuse parts that are not those of one run."""
+    if not len(learners) == len(seats) == cluster.workers == spec.workers:
+        raise ConfigurationError(
+            f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
+            f"learners, {len(seats)} seats and a run of {spec.workers} workers."
+        )
+    rows, layout = sum(map(len, seats)), LayoutSpec.of(learners[0].layout)
+    if (rows, layout) != (spec.rows, spec.layout):
+        raise ConfigurationError(
+            f"The run has {spec.rows} rows and {spec.layout}. Received: seats of {rows} rows in "
+            f"all and learners of {layout}."
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,12 +13,14 @@ from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, Session
-from distkeras_grid.rules import accumulators
+from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey
+from distkeras_grid.worker.seat import seat_mind
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.batches import Window
@@ -40,8 +41,8 @@ class SimulatedWorker:
         The seat.
     cluster : Cluster
         How fast it is.
-    plan : Plan
-        What it trains.
+    spec : RunSpec
+        The run.
     learner : Learner
         What it trains with.
     rows : SeatRows
@@ -60,13 +61,14 @@ class SimulatedWorker:
     """
 
     def __init__(
-        self, number: int, cluster: Cluster, plan: Plan, learner: Learner, rows: SeatRows
+        self, number: int, cluster: Cluster, spec: RunSpec, learner: Learner, rows: SeatRows
     ) -> None:
         self.session: Session | None = None
         self.attempt = -1
         self.computed = 0.0
         self.rows = rows
-        self._number, self._cluster, self._plan, self._learner = number, cluster, plan, learner
+        self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
+        self._rule = rule_of(spec.rule)
         self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
         self._mind = self._new_mind()
@@ -177,15 +179,12 @@ class SimulatedWorker:
         return wanted
 
     def _new_mind(self) -> WorkerMind:
-        plan, rows = self._plan, len(self.rows)
-        return WorkerMind(
-            self._number,
-            plan.rule,
+        return seat_mind(
+            self._spec,
+            self._rule,
             self._learner.layout,
-            partial(plan.windows, rows, self._number),
-            steps_before=partial(plan.steps_before, rows),
-            accumulator=accumulators(plan.compression, self._learner.layout, self._cluster.workers),
-            slots_travel=plan.optimizer_state == "average",
+            len(self.rows),
+            self._number,
             # A stepper makes them for all.
             makes_steps=False,
             dtype=self._dtype,

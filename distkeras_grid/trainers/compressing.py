@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.local_steps import check_plain_sgd
@@ -109,21 +108,6 @@ def server_vectors(compression: Compression | None, rule: Rule, workers: int) ->
 def worker_vectors(compression: Compression | None) -> int:
     """Return how many vectors a worker keeps for it: residual, velocity and what these cost."""
     return 0 if gradient_compression(compression) is None else 4
-
-
-def describe_compression(compression: Compression | None) -> Any:
-    """Return a compression as JSON values.
-
-    Examples
-    --------
-    >>> from distkeras_grid.rules import DeepGradientCompression
-    >>> describe_compression("bfloat16")
-    'bfloat16'
-    >>> describe_compression(DeepGradientCompression())["sparsity"]
-    0.999
-    """
-    deep = gradient_compression(compression)
-    return compression if deep is None else {"name": "dgc", **asdict(deep)}
 
 
 def compression_notes(compression: Compression | None, epochs: int) -> list[str]:

@@ -32,7 +32,7 @@ from distkeras_grid.trainers.description import (
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
-from distkeras_grid.trainers.specification import run_spec
+from distkeras_grid.trainers.specification import data_spec, run_spec
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
 if TYPE_CHECKING:
@@ -204,7 +204,23 @@ def _lay_out(
         arguments.epochs,
         checked.layout,
     )
-    spec = run_spec(trainer, request, checked, shows_center=observer.needs_center)
+    conf = checked.spark.sparkContext.getConf()
+    spec = run_spec(
+        trainer,
+        checked.rule,
+        checked.compile_settings,
+        checked.layout,
+        {
+            "rows": checked.rows,
+            "workers": checked.workers,
+            "shuffle": bool(request.shuffle),
+            "seed": request.seed,
+            "snapshots_per_epoch": 1 if observer.needs_center else 0,
+        },
+        checked.window,
+        data_spec(request, checked.columns, trainer.seats_hold),
+        threads=int(conf.get("spark.task.cpus", "1") or 1),
+    )
     settings = _settings(checked, spec)
     description = describe_run(
         settings.run,

@@ -12,11 +12,13 @@ from distkeras_grid.engine.keras_model import (
     get_flat_weights,
     model_to_bytes,
     set_flat_weights,
+    weight_layout,
 )
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.feeding.batches import seat_windows
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import (
     Port,
@@ -30,12 +32,12 @@ from distkeras_grid.history import History
 from distkeras_grid.progress import SILENT
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
 from distkeras_grid.spark.seats import DataSummary, largest_seat
 from distkeras_grid.spark.session import active_session
-from distkeras_grid.spec import plain
+from distkeras_grid.spec import DataSpec, RunSpec
 from distkeras_grid.trainers.arguments import (
     check_backend,
     checked_class_weight,
@@ -46,7 +48,6 @@ from distkeras_grid.trainers.checking import check_rule, compiled_copy, rule_of
 from distkeras_grid.trainers.compressing import (
     check_momentum,
     compression_notes,
-    describe_compression,
 )
 from distkeras_grid.trainers.description import (
     choices,
@@ -58,6 +59,7 @@ from distkeras_grid.trainers.labels import check_classes, check_labels
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, run_progress
+from distkeras_grid.trainers.specification import described_fields, run_spec
 from distkeras_grid.trainers.validation import ValidationData
 from distkeras_grid.worker.loop import sample_weights
 
@@ -152,43 +154,44 @@ def simulate(
         held_out = None if validation_data is None else _read(trainer, validation_data, model)
     count, fields = len(rows), rows.fields
     window = trainer.choose_window(largest_seat(count, cluster.workers), cluster.workers)
-    plan = _plan(trainer, model, window, cluster.workers)
-    plan = replace(plan, shuffle=shuffle, seed=seed)
-    seats = rows.deal(cluster.workers, plan.seed if shuffle else None, class_weight)
+    rule = _rule(trainer, model, window, cluster.workers)
+    spec = run_spec(
+        trainer,
+        rule,
+        settings,
+        weight_layout(model, slots=trainer.slots_travel),
+        {"rows": count, "workers": cluster.workers, "shuffle": bool(shuffle), "seed": seed},
+        window,
+        DataSpec(features=described_fields(fields), class_weight=class_weight),
+    )
+    seats = rows.deal(cluster.workers, seed if shuffle else None, class_weight)
     # The seats have them: what came from Spark is not held twice.
     del rows
-    engine = _engine(trainer, model, settings, plan, fields)
+    engine = _engine(trainer, model, settings, spec, rule, fields)
     # Once also where nobody asks how long it takes: the engine refuses here what it cannot train.
-    timed = _measure(engine, plan, seats[0], times=1 if cluster.batch_seconds else 3)
+    timed = _measure(engine, spec, seats[0], times=1 if cluster.batch_seconds else 3)
     if cluster.batch_seconds is None:
         cluster = replace(cluster, batch_seconds=timed)
     simulation = Simulation(
         cluster,
-        plan,
-        keras_learners(engine, cluster.workers, plan.seed if cluster.workers > 1 else None),
+        spec,
+        keras_learners(engine, cluster.workers, seed if cluster.workers > 1 else None),
         seats,
         evaluate=_evaluation(model, held_out, engine.layout),
-        params={
-            "trainer": type(trainer).__name__,
-            "arguments": plain(trainer.arguments()),
-            "num_epoch": arguments.epochs,
-            "compile": settings.to_json(),
-            "compression": describe_compression(arguments.compression),
-            **policies(arguments.optimizer_state, arguments.statistics, plan.rule, cluster.workers),
-        },
-        stepper=KerasStepper(engine) if plan.rule.traits.steps_on_workers else None,
+        params=policies(arguments.optimizer_state, arguments.statistics, rule, cluster.workers),
+        stepper=KerasStepper(engine) if rule.traits.steps_on_workers else None,
     )
     said = [
         *([trainer.introduction] if trainer.introduction else []),
         *compression_notes(arguments.compression, arguments.epochs),
-        *choices(window, plan.quorum, simulation.needed, cluster.workers),
+        *choices(window, arguments.quorum, simulation.needed, cluster.workers),
     ]
-    _watch(trainer, simulation, plan.rule, said)
+    _watch(trainer, simulation, spec, rule, cluster, said)
     set_flat_weights(model, simulation.center, engine.layout)
     if engine.layout.slots:
         skip_steps(model.optimizer, simulation.history.most_steps())
     if trainer.statistics == "recalibrate":
-        _recalibrate(model, engine, plan, seats)
+        _recalibrate(model, engine, spec, seats)
     remember_objects(model, arguments.custom_objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
@@ -202,33 +205,23 @@ def _check_workers(trainer: Trainer, cluster: Cluster) -> None:
         )
 
 
-def _plan(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Plan:
+def _rule(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Rule:
     rule = rule_of(trainer, workers, model)
     if rule.traits.own_center:
         raise ConfigurationError(
             f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "
             "train(), or simulate another trainer."
         )
-    arguments = settled(trainer)
-    check_momentum(arguments.compression, rule, window, model.optimizer)
-    return Plan(
-        rule=rule,
-        batch_size=arguments.batch_size,
-        window=window.batches,
-        epochs=arguments.epochs,
-        epochs_per_window=arguments.epochs if window.once else 1,
-        quorum=arguments.quorum,
-        round_timeout=arguments.round_timeout,
-        compression=arguments.compression,
-        optimizer_state=arguments.optimizer_state,
-    )
+    check_momentum(settled(trainer).compression, rule, window, model.optimizer)
+    return rule
 
 
 def _engine(
     trainer: Trainer,
     model: keras.Model,
     settings: CompileSettings,
-    plan: Plan,
+    spec: RunSpec,
+    rule: Rule,
     fields: tuple[Field, ...],
 ) -> ModelEngine:
     return load_engine(
@@ -236,52 +229,60 @@ def _engine(
         settings.to_json(),
         custom_objects=settled(trainer).custom_objects,
         scaling=tuple(field.scaling for field in fields),
-        block_shape=None if plan.window is None else (plan.window, plan.batch_size),
-        jit=trainer.jit,
-        local_steps=plan.rule.traits.local_steps,
-        momentum=plan.rule.local_momentum,
-        optimizer_state=trainer.optimizer_state,
+        block_shape=None if spec.window is None else (spec.window, spec.batch_size),
+        jit=spec.algorithm.jit,
+        local_steps=rule.traits.local_steps,
+        momentum=rule.local_momentum,
+        optimizer_state=spec.algorithm.optimizer_state,
     )
 
 
 def _recalibrate(
-    model: keras.Model, engine: ModelEngine, plan: Plan, seats: Sequence[SeatRows]
+    model: keras.Model, engine: ModelEngine, spec: RunSpec, seats: Sequence[SeatRows]
 ) -> None:
     """Measure the statistics of batch normalization on all rows; takes no simulated time."""
-    once = replace(plan, epochs=1, epochs_per_window=1)
+    once = spec.change(epochs=1, epochs_per_window=1).schedule
     blocks = (
         block
         for number, seat in enumerate(seats)
-        for window in once.windows(len(seat), number, start=0)
+        for window in seat_windows(once, len(seat), number)
         for block in seat.gather(window)
     )
     weights = get_flat_weights(model, engine.layout)
     set_statistics(model, [engine.measure_statistics(weights, blocks)])
 
 
-def _measure(engine: ModelEngine, plan: Plan, seat: SeatRows, times: int) -> float:
+def _measure(engine: ModelEngine, spec: RunSpec, seat: SeatRows, times: int) -> float:
     """Return how long a batch takes on this machine [s]."""
-    block = next(seat.gather(next(plan.windows(len(seat), 0, start=0))))
+    block = next(seat.gather(next(seat_windows(spec.schedule, len(seat), 0))))
     # The least of a few: whatever else this machine does only adds to it.
     return min(engine.warm_up(block) for _ in range(times)) / block.steps
 
 
-def _watch(trainer: Trainer, simulation: Simulation, rule: Rule, said: Sequence[str]) -> None:
+def _watch(
+    trainer: Trainer,
+    simulation: Simulation,
+    spec: RunSpec,
+    rule: Rule,
+    cluster: Cluster,
+    said: Sequence[str],
+) -> None:
     """Run to the end, showing how far it is in simulated time."""
-    params, epochs = simulation.history.params, simulation.history.epoch_records
-    window, shown = params["communication_window"], 0
+    epochs, window, shown = (
+        simulation.history.epoch_records,
+        spec.schedule.communication_window,
+        0,
+    )
     with run_progress(None if trainer.progress else SILENT) as progress:
         progress.update(
-            total_samples=params["rows"] * params["epochs"],
-            epochs=params["epochs"],
-            workers=params["num_workers"],
+            total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers
         )
         for line in said:
             progress.note(line)
         progress.note(
-            f"{params['trainer']} in simulated time: {params['rows']} rows, "
-            f"{params['num_workers']} workers, batch {params['batch_size']} each, "
-            f"{params['cluster']['batch_seconds'] * 1e3:.3g} ms a batch, window "
+            f"{spec.algorithm.trainer} in simulated time: {spec.rows} rows, "
+            f"{spec.workers} workers, batch {spec.batch_size} each, "
+            f"{(cluster.batch_seconds or 0) * 1e3:.3g} ms a batch, window "
             + (f"{window} batches" if isinstance(window, int) else window)
             + described_parameters(rule)
         )
@@ -294,7 +295,7 @@ def _watch(trainer: Trainer, simulation: Simulation, rule: Rule, said: Sequence[
                 busy_with=f"at {simulation.now:.1f} s of simulated time",
             )
             for record in epochs[shown:]:
-                progress.note(f"simulated time: {epoch_line(record, params['epochs'])}")
+                progress.note(f"simulated time: {epoch_line(record, spec.epochs)}")
             shown = len(epochs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import shared_section
@@ -17,14 +17,20 @@ from distkeras_grid.spec import (
     LimitsSpec,
     RunSpec,
     ScheduleSpec,
+    Share,
     plain,
 )
 from distkeras_grid.trainers.arguments import settled
 
 if TYPE_CHECKING:
+    from distkeras_grid.engine.compile_settings import CompileSettings
+    from distkeras_grid.feeding.schema import Field
+    from distkeras_grid.rules import Rule
+    from distkeras_grid.spark.dataframes import Columns
     from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.trainers.checking import Checked
+    from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.request import TrainRequest
+    from distkeras_grid.weights import WeightLayout
 
 
 def described_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,8 +66,46 @@ def source_of(data: Any) -> str:
     return f"plan {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
+def data_spec(request: TrainRequest, columns: Columns, share: Share) -> DataSpec:
+    """Return what a run on Spark reads of the data.
+
+    Parameters
+    ----------
+    request : TrainRequest
+        What ``train`` was asked for.
+    columns : Columns
+        The columns that were found.
+    share : {"partition", "full", "bootstrap"}
+        Which rows a worker trains on.
+    """
+    held_out = request.validation_data
+    return DataSpec(
+        source=source_of(request.data),
+        features=described_fields(columns.features),
+        labels=tuple(label.name for label in columns.labels),
+        sample_weight=columns.weight,
+        class_weight=None if request.class_weight is None else dict(request.class_weight),
+        share=share,
+        validation=None if held_out is None else source_of(held_out),
+    )
+
+
+def described_fields(fields: Iterable[Field]) -> tuple[dict[str, Any], ...]:
+    """Return the feature columns as a run's data section has them."""
+    return tuple({"name": field.name, **field.to_metadata()} for field in fields)
+
+
 def run_spec(
-    trainer: Trainer, request: TrainRequest, checked: Checked, *, shows_center: bool
+    trainer: Trainer,
+    rule: Rule,
+    compile_settings: CompileSettings,
+    layout: WeightLayout,
+    schedule: Mapping[str, Any],
+    window: WindowChoice,
+    data: DataSpec,
+    *,
+    state: StateSection | None = None,
+    threads: int = 1,
 ) -> RunSpec:
     """Return the run that a trainer was asked for.
 
@@ -69,18 +113,25 @@ def run_spec(
     ----------
     trainer : Trainer
         Its arguments.
-    request : TrainRequest
-        Those of ``train``.
-    checked : Checked
-        What was found of model, data and cluster.
-    shows_center : bool
-        Whether the driver looks at the center at each epoch's end.
+    rule : Rule
+        The update rule for the run's workers.
+    compile_settings : CompileSettings
+        How the model is compiled.
+    layout : WeightLayout
+        Layout of the vectors.
+    schedule : mapping
+        The fields of `ScheduleSpec` that are no arguments of the trainer.
+    window : WindowChoice
+        Batches between two exchanges.
+    data : DataSpec
+        What is read of the data.
+    threads : int, default 1
+        Cores of a worker.
     """
     arguments = settled(trainer)
-    conf = checked.spark.sparkContext.getConf()
     return RunSpec(
         algorithm=AlgorithmSpec(
-            rule=spec_of(checked.rule),
+            rule=spec_of(rule),
             trainer=type(trainer).__name__,
             arguments=described_arguments(trainer.arguments()),
             quorum=arguments.quorum,
@@ -88,46 +139,23 @@ def run_spec(
             statistics=arguments.statistics,
             own_start=bool(trainer.own_start),
             jit=trainer.jit,
-            compile=checked.compile_settings.to_json(),
+            compile=compile_settings.to_json(),
         ),
-        layout=LayoutSpec(
-            trainable_size=checked.layout.trainable_size,
-            statistics_size=checked.layout.statistics_size,
-            slots_size=checked.layout.slots_size,
-            state=shared_section(checked.model).variables
-            if checked.rule.traits.steps_on_workers
-            else (),
-        ),
+        layout=LayoutSpec.of(layout, state),
         schedule=ScheduleSpec(
-            rows=checked.rows,
-            workers=checked.workers,
             batch_size=arguments.batch_size,
-            window=checked.window.batches,
+            window=window.batches,
             epochs=arguments.epochs,
-            epochs_per_window=arguments.epochs if checked.window.once else 1,
-            shuffle=bool(request.shuffle),
-            seed=request.seed,
-            bootstrap=trainer.seats_hold == "bootstrap",
-            snapshots_per_epoch=1 if shows_center else 0,
+            epochs_per_window=arguments.epochs if window.once else 1,
+            bootstrap=data.share == "bootstrap",
+            **schedule,
         ),
         exchange=ExchangeSpec(compression=compression_spec(arguments.compression)),
-        data=DataSpec(
-            source=source_of(request.data),
-            features=tuple(
-                {"name": field.name, **field.to_metadata()} for field in checked.columns.features
-            ),
-            labels=tuple(label.name for label in checked.columns.labels),
-            sample_weight=checked.columns.weight,
-            class_weight=None if request.class_weight is None else dict(request.class_weight),
-            share=trainer.seats_hold,
-            validation=None
-            if request.validation_data is None
-            else source_of(request.validation_data),
-        ),
+        data=data,
         limits=LimitsSpec(
             start_timeout=arguments.start_timeout,
             round_timeout=arguments.round_timeout,
-            threads=int(conf.get("spark.task.cpus", "1") or 1),
+            threads=threads,
             gpu_sharing=bool(trainer.gpu_sharing),
         ),
     )

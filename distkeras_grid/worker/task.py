@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import (
@@ -17,12 +17,12 @@ from distkeras_grid.errors import (
     RoundTimeoutError,
     ServerUnreachableError,
 )
-from distkeras_grid.feeding.batches import seat_windows, steps_before
+from distkeras_grid.feeding.batches import seat_windows
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.rules import Rule, accumulators, compression_of, rule_of
+from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.feeding.spool import Spool
-    from distkeras_grid.weights import WeightLayout
-    from distkeras_grid.worker.mind import WorkerMind
 
 #: What a task yields when it has finished, as Spark DDL.
 SUMMARY_SCHEMA = (
@@ -161,6 +159,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     import platform
 
     from distkeras_grid.worker.loop import train
+    from distkeras_grid.worker.seat import seat_mind
 
     clock, spec = time.perf_counter(), plan.spec
     prepare_worker_process(spec)
@@ -172,7 +171,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     start = client.ready(spool.rows, spec.limits.start_timeout, window_seconds)
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
         client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
-    mind = seat_mind(plan, engine.layout, spool.rows, client.seat)
+    mind = seat_mind(spec, plan.rule, engine.layout, spool.rows, client.seat)
     samples = train(mind, engine, client, start, spool, spec.data.class_weight)
     return {
         "host": platform.node(),
@@ -191,29 +190,6 @@ def _check_state(engine: ModelEngine, spec: RunSpec) -> None:
             f" Received: an optimizer with {len(found.variables)} of {found.nbytes} bytes. Install "
             "the same version of Keras on driver and executors."
         )
-
-
-def seat_mind(plan: WorkerPlan, layout: WeightLayout, rows: int, seat: int) -> WorkerMind:
-    """Return the mind of a seat's worker."""
-    from distkeras_grid.worker.mind import WorkerMind
-
-    spec, schedule = plan.spec, plan.spec.schedule
-    compression = compression_of(spec.exchange.compression)
-    return WorkerMind(
-        seat,
-        plan.rule,
-        layout,
-        partial(seat_windows, schedule, rows, seat),
-        steps_before=partial(
-            steps_before,
-            rows=rows,
-            batch_size=schedule.batch_size,
-            window=schedule.window,
-            epochs_per_window=schedule.epochs_per_window,
-        ),
-        accumulator=accumulators(compression, layout, spec.workers),
-        slots_travel=spec.algorithm.optimizer_state == "average",
-    )
 
 
 def prepare_worker_process(spec: RunSpec) -> None:

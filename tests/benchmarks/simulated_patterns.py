@@ -25,9 +25,10 @@ from distkeras_grid.errors import NonFiniteLossError
 from distkeras_grid.rules import AveragingRule
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from tests.benchmarks import fashion
+from tests.specs import simulated_spec
 
 #: Workers, window, and the published accuracy [%] on MNIST: accumulated gradients, AEASGD.
 CELLS = (
@@ -168,9 +169,9 @@ def rounds(quorum: float, seed: int, count: int) -> Simulation:
     learners = [QuadraticLearner(np.zeros(1), 1.0, 0.5) for _ in range(5)]
     # The late have windows left when the others are done.
     seats = [SeatRows((np.zeros((count, 1)),), (np.zeros(count),)) for _ in range(5)]
-    plan = Plan(AveragingRule(), batch_size=1, window=1, shuffle=False, quorum=quorum)
+    spec = simulated_spec(AveragingRule(), learners, seats, quorum=quorum)
     simulation = Simulation(
-        Cluster(5, batch_seconds=1.0, times="exponential", seed=seed), plan, learners, seats
+        Cluster(5, batch_seconds=1.0, times="exponential", seed=seed), spec, learners, seats
     )
     while simulation.version < count and simulation.advance():
         pass

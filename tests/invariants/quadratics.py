@@ -11,9 +11,10 @@ import numpy as np
 from distkeras_grid.engine.base import WindowResult
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.weights import Variable, WeightLayout
+from tests.specs import simulated_spec
 
 
 class Watched(QuadraticLearner):
@@ -77,7 +78,8 @@ def build(
         for learner in learners:
             learner.layout = WeightLayout((Variable("x", (learner.layout.size, 1)),))
     terms = {"quorum": quorum, "shuffle": shuffle, "compression": compression}
-    plan = Plan(rule, batch, window, epochs, **terms)
+    terms |= {"batch_size": batch, "window": window, "epochs": epochs}
+    spec = simulated_spec(rule, learners, seats, **terms)
     stepper = None
     if rule.traits.steps_on_workers:
         stepper = QuadraticLearner(
@@ -85,7 +87,7 @@ def build(
         )
     simulation = Simulation(
         Cluster(len(seats), **{"batch_seconds": 1.0, **cluster}),
-        plan,
+        spec,
         learners,
         seats,
         stepper=stepper,

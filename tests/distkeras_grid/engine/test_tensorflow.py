@@ -401,7 +401,7 @@ def test_train_step_without_loss_is_refused():
 def test_rows_that_are_taken_go_to_tensorflow_without_a_copy(places):
     """Features and labels, of whole blocks and of a shorter last one."""
     from distkeras_grid.engine.tensorflow import _to_tensor
-    from distkeras_grid.simulation.plan import SeatRows
+    from distkeras_grid.simulation.rows import SeatRows
 
     rows = SeatRows(*((array,) for array in images(rows=24)))
     for array in (take(each, places) for each in (*rows.features, *rows.labels)):

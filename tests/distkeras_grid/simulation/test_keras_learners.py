@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from distkeras_grid.feeding.batches import seat_windows
 from distkeras_grid.rules import AccumulatedGradientRule, ElasticMomentumRule
 from distkeras_grid.simulation.cluster import Cluster, Outage
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
+from distkeras_grid.spec import ScheduleSpec
+from tests.specs import simulated_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -57,9 +60,9 @@ def seats():
 
 
 def simulation(rule, each, **cluster):
-    plan = Plan(rule, batch_size=4, window=2, epochs=2, seed=3)
-    terms = {"batch_seconds": 1.0, "times": "exponential", **cluster}
-    return Simulation(Cluster(WORKERS, **terms), plan, each, seats())
+    rows, terms = seats(), {"batch_seconds": 1.0, "times": "exponential", **cluster}
+    spec = simulated_spec(rule, each, rows, batch_size=4, window=2, epochs=2, seed=3, shuffle=True)
+    return Simulation(Cluster(WORKERS, **terms), spec, each, rows)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +109,8 @@ def test_workers_draw_dropout_masks_of_their_own():
 
 def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
     first, second, *_ = learners(AccumulatedGradientRule())
-    rows, plan = seats()[0], Plan(AccumulatedGradientRule(), 4, 2)
-    window = next(plan.windows(ROWS, 0, 0))
+    rows = seats()[0]
+    window = next(seat_windows(ScheduleSpec(rows=ROWS, batch_size=4, window=2), ROWS, 0))
     after = np.empty(first.layout.size, np.float32)
     first.begin_after(0)
     fresh = first.state()

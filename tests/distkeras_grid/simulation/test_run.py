@@ -18,16 +18,19 @@ from distkeras_grid.rules import (
     DownpourRule,
     MeanGradientRule,
     SequentialRule,
+    rule_of,
 )
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.simulation.plan import Plan, SeatRows
+from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Variable, WeightLayout
+from tests.specs import simulated_spec
 
 
 def build(
-    rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, plan=None, layout=None, **cluster
+    rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, run=None, layout=None, **cluster
 ):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
     seats = [SeatRows((np.ones((count, 2)),), (np.zeros(count),)) for count in rows]
@@ -38,10 +41,10 @@ def build(
     ]
     for learner in learners:
         learner.layout = layout or learner.layout
-    terms = {"rule": rule, "batch_size": 1, "window": window, "shuffle": False}
+    terms = {"window": window, **(run or {})}
     return Simulation(
         Cluster(len(rows), **{"batch_seconds": 1.0, **cluster}),
-        Plan(**{**terms, **(plan or {})}),
+        simulated_spec(rule, learners, seats, **terms),
         learners,
         seats,
         evaluate,
@@ -81,7 +84,7 @@ def test_who_was_late_asks_for_all_steps_since():
         rows=[4, 2],
         speeds=[1.0, 0.3],
         latency=0.015625,
-        plan={"quorum": 0.5},
+        run={"quorum": 0.5},
     )
     (late, *_) = found.history.late
     assert (late.worker, late.staleness) == (1, 3)
@@ -91,7 +94,7 @@ def test_who_was_late_asks_for_all_steps_since():
 @pytest.mark.parametrize("rule", [MeanGradientRule(), AveragingRule()])
 def test_who_was_late_takes_the_statistics_of_the_rounds_over(rule):
     layout = WeightLayout((Variable("x", (1,)),), (Variable("mean", (1,)),))
-    simulation = build(rule, rows=[4, 2], speeds=[1.0, 0.3], plan={"quorum": 0.5}, layout=layout)
+    simulation = build(rule, rows=[4, 2], speeds=[1.0, 0.3], run={"quorum": 0.5}, layout=layout)
     while not simulation.history.late:
         simulation.advance()
     np.testing.assert_array_equal(simulation.workers[1].before, simulation.center)
@@ -104,7 +107,11 @@ def test_a_stepper_is_for_steps_of_the_workers(rule):
     stepper = None if rule.traits.steps_on_workers else learner
     with pytest.raises(ConfigurationError, match=r"takes (a|no) stepper"):
         Simulation(
-            Cluster(1, batch_seconds=1.0), Plan(rule, 1, 1), [learner], [rows], stepper=stepper
+            Cluster(1, batch_seconds=1.0),
+            simulated_spec(rule, [learner], [rows]),
+            [learner],
+            [rows],
+            stepper=stepper,
         )
 
 
@@ -135,7 +142,7 @@ def test_a_rule_without_replies_has_none_on_the_network():
 
 def test_compressed_exchanges_are_shorter_and_lose_digits():
     """The center comes whole at the start, 0.5 s; commits and replies are rounded, 0.25 s each."""
-    found = finished(rows=[3], rate=1e-3, bandwidth=16.0, plan={"compression": "bfloat16"})
+    found = finished(rows=[3], rate=1e-3, bandwidth=16.0, run={"compression": "bfloat16"})
     assert starts(found, 0) == [0.5, 2.0, 3.5]
     center = np.array([8.0, 4.0])
     x = center
@@ -149,7 +156,6 @@ def test_compressed_exchanges_are_shorter_and_lose_digits():
 def sparse(rule, rows, *, run=True, quorum=1.0, **more):
     """Of 4 numbers one travels, 8 bytes of 16; the minimum is at 0."""
     compression = DeepGradientCompression(sparsity=0.75, warm_up_epochs=0)
-    plan = Plan(rule, 1, 1, quorum=quorum, compression=compression)
     learners = [
         QuadraticLearner(
             np.array([8, 4, 3, 2], np.float32), 1.0, 0.5, local_steps=rule.traits.local_steps
@@ -159,10 +165,11 @@ def sparse(rule, rows, *, run=True, quorum=1.0, **more):
     for learner in learners:
         learner.layout = WeightLayout((Variable("kernel", (4, 1)),))
     seats = [SeatRows((np.zeros((count, 4), np.float32),), (np.zeros(count),)) for count in rows]
+    spec = simulated_spec(rule, learners, seats, quorum=quorum, compression=compression)
     speeds = [1.0, 0.2][: len(rows)]
     cluster = Cluster(len(rows), batch_seconds=1.0, bandwidth=16.0, speeds=speeds, **more)
     stepper = learners[0] if rule.traits.steps_on_workers else None
-    found = Simulation(cluster, plan, learners, seats, stepper=stepper)
+    found = Simulation(cluster, spec, learners, seats, stepper=stepper)
     if run:
         found.run()
     return found
@@ -271,7 +278,8 @@ def test_another_attempt_has_an_engine_of_its_own():
     learner = Told(np.array([8.0]), 1.0, 0.5)
     rows = SeatRows((np.ones((9, 1)),), (np.zeros(9),))
     cluster = Cluster(1, batch_seconds=1.0, outages=[Outage(0, at=5.0, seconds=1.0)])
-    Simulation(cluster, Plan(DownpourRule(), 1, 2), [learner], [rows]).run()
+    spec = simulated_spec(DownpourRule(), [learner], [rows], window=2)
+    Simulation(cluster, spec, [learner], [rows]).run()
     assert learner.steps == (0, 4)
 
 
@@ -313,7 +321,7 @@ def test_who_never_comes_back_is_not_waited_for_forever():
 
 def test_a_quorum_goes_on_without_the_lost():
     found = finished(
-        AveragingRule(), rows=[3, 3, 3, 3], plan={"quorum": 0.75}, outages=[Outage(1, at=0.5)]
+        AveragingRule(), rows=[3, 3, 3, 3], run={"quorum": 0.75}, outages=[Outage(1, at=0.5)]
     )
     assert found.version == 3
     assert found.history.samples == 9
@@ -341,7 +349,7 @@ def test_a_round_is_complete_when_the_last_one_missing_has_finished():
 
 def test_with_a_quorum_the_slow_are_late_and_told_so():
     found = finished(
-        AveragingRule(), rows=[4, 4, 4, 4], speeds=[1, 1, 1, 0.6], plan={"quorum": 0.75}
+        AveragingRule(), rows=[4, 4, 4, 4], speeds=[1, 1, 1, 0.6], run={"quorum": 0.75}
     )
     assert folds(found, 0) == [1.0, 2.0, 3.0, 4.0]
     assert [(r.worker, r.version) for r in found.history.late] == [(3, 1), (3, 3)]
@@ -351,7 +359,7 @@ def test_with_a_quorum_the_slow_are_late_and_told_so():
 def test_the_center_takes_its_time_to_who_was_late():
     """Late at 5 s, when rounds have closed at 2 and 4 s; 8 bytes come at 16 bytes/s."""
     found = finished(
-        AveragingRule(), rows=[6, 2], speeds=[1, 0.25], bandwidth=16.0, plan={"quorum": 0.5}
+        AveragingRule(), rows=[6, 2], speeds=[1, 0.25], bandwidth=16.0, run={"quorum": 0.5}
     )
     (late, *_) = found.history.late
     assert (late.worker, late.at, late.staleness) == (1, 5.0, 2)
@@ -359,14 +367,14 @@ def test_the_center_takes_its_time_to_who_was_late():
 
 
 def test_a_round_that_takes_too_long_ends_the_run():
-    found = build(AveragingRule(), plan={"round_timeout": 2.0}, outages=[Outage(1, 2.5, 9.0)])
+    found = build(AveragingRule(), run={"round_timeout": 2.0}, outages=[Outage(1, 2.5, 9.0)])
     with pytest.raises(RoundTimeoutError, match="after 2 s: no commit from worker 1"):
         found.run()
     assert found.now == 5.0, "the third round was open since 3 s"
 
 
 def test_a_round_that_was_open_when_the_run_was_saved_has_its_time_out(tmp_path):
-    slow = {"plan": {"round_timeout": 3.0}, "speeds": [1.0, 0.2]}
+    slow = {"run": {"round_timeout": 3.0}, "speeds": [1.0, 0.2]}
     saved = build(AveragingRule(), **slow)
     while saved.now < 1.0:
         saved.advance()
@@ -385,14 +393,14 @@ def test_a_round_whose_only_worker_is_lost_is_none():
         AveragingRule(),
         rows=[1, 1],
         speeds=[1.0, 0.2],
-        plan={"round_timeout": 1.6},
+        run={"round_timeout": 1.6},
         outages=[Outage(0, at=1.5, seconds=1.0)],
     )
     assert folds(found) == [5.0, 5.0]
 
 
 def test_rounds_that_end_in_time_are_left_alone():
-    found = finished(AveragingRule(), plan={"round_timeout": 1.5}, speeds=[1.0, 0.5])
+    found = finished(AveragingRule(), run={"round_timeout": 1.5}, speeds=[1.0, 0.5])
     assert found.version == 4
 
 
@@ -400,10 +408,12 @@ def test_rounds_that_end_in_time_are_left_alone():
 
 
 def test_the_history_says_that_its_time_is_simulated():
-    found = finished(plan={"epochs": 2})
+    found = finished(run={"epochs": 2})
     assert found.history.params["time"] == "simulated"
     assert found.history.params["cluster"]["batch_seconds"] == 1.0
-    assert found.history.params["rule"] == {"name": "downpour", "parameters": {"commit_scale": 1.0}}
+    spec = RunSpec.from_json(found.history.params["spec"])
+    assert rule_of(spec.rule) == DownpourRule()
+    assert (spec.rows, spec.workers, spec.epochs) == (8, 2, 2)
     assert found.history.training_seconds() == 8.0
     assert [record.at for record in found.history.epoch_records] == [4.0, 8.0]
 
@@ -415,7 +425,7 @@ def test_the_center_is_evaluated_at_the_end_of_each_epoch():
         seen.append(center.tolist())
         return {"val_loss": float(center[0])}
 
-    found = build(rows=[2], plan={"epochs": 2}, evaluate=evaluate)
+    found = build(rows=[2], run={"epochs": 2}, evaluate=evaluate)
     found.run()
     assert seen == [[1 + 7 / 4, 1 + 3 / 4], [1 + 7 / 16, 1 + 3 / 16]]
     assert found.history.history["val_loss"] == [2.75, 1.4375]
@@ -423,19 +433,15 @@ def test_the_center_is_evaluated_at_the_end_of_each_epoch():
 
 def test_a_window_may_be_an_epoch_or_all():
     for per_window, versions in ((1, 3), (3, 1)):
-        plan = {"window": None, "epochs": 3, "epochs_per_window": per_window}
-        found = finished(AveragingRule(), plan=plan)
-        assert found.version == versions
-        window = {1: "epoch", 3: "once"}[per_window]
-        assert found.history.params["communication_window"] == window
+        run = {"window": None, "epochs": 3, "epochs_per_window": per_window}
+        assert finished(AveragingRule(), run=run).version == versions
 
 
 def test_sample_weights_travel_with_their_rows():
     rows = SeatRows((np.array([[4.0], [8.0]]),), (np.zeros(2),), np.array([3, 1], np.float32))
     learner = QuadraticLearner(np.array([0.0]), 1.0, 1.0)
-    found = Simulation(
-        Cluster(1, batch_seconds=1.0), Plan(SequentialRule(), 2, 1), [learner], [rows]
-    )
+    spec = simulated_spec(SequentialRule(), [learner], [rows], batch_size=2)
+    found = Simulation(Cluster(1, batch_seconds=1.0), spec, [learner], [rows])
     found.run()
     assert found.center == 5.0
 
@@ -458,10 +464,19 @@ def test_a_quadratic_needs_neither_tensorflow_nor_spark():
 def test_each_worker_has_a_learner_and_rows():
     learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
     rows = SeatRows((np.zeros((1, 1)),), (np.zeros(1),))
-    with pytest.raises(ConfigurationError, match="Received: 1 learners and 2 seats"):
-        Simulation(
-            Cluster(2, batch_seconds=1.0), Plan(DownpourRule(), 1, 1), [learner], [rows, rows]
-        )
+    spec = simulated_spec(DownpourRule(), [learner] * 2, [rows] * 2)
+    with pytest.raises(ConfigurationError):
+        Simulation(Cluster(2, batch_seconds=1.0), spec, [learner], [rows] * 2)
+
+
+@pytest.mark.parametrize("change", [{"workers": 3}, {"rows": 3}, {"trainable_size": 2}])
+def test_learners_and_rows_are_those_of_the_run(change):
+    learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
+    rows = SeatRows((np.zeros((1, 1)),), (np.zeros(1),))
+    spec = simulated_spec(DownpourRule(), [learner] * 2, [rows] * 2)
+    Simulation(Cluster(2, batch_seconds=1.0), spec, [learner] * 2, [rows] * 2)
+    with pytest.raises(ConfigurationError):
+        Simulation(Cluster(2, batch_seconds=1.0), spec.change(**change), [learner] * 2, [rows] * 2)
 
 
 def test_weights_that_are_no_longer_finite_end_the_run():

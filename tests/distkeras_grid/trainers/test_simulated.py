@@ -15,6 +15,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.rules import DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster, Outage
+from distkeras_grid.spec import RunSpec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -150,10 +151,11 @@ def test_the_history_says_what_was_simulated(arrays):
     found = simulated("AEASGD", arrays, learning_rate=0.1, worker_optimizer="sgd")
     params = found.history.params
     assert params["time"] == "simulated"
-    assert params["trainer"] == "AEASGD"
-    assert params["rule"] == {"name": "elastic", "parameters": {"alpha": pytest.approx(0.3)}}
-    assert params["cluster"]["workers"] == 3
-    assert params["seed"] == 5
+    spec = RunSpec.from_json(params["spec"])
+    assert spec.algorithm.trainer == "AEASGD"
+    assert (spec.rule.name, spec.rule.parameters) == ("elastic", {"alpha": pytest.approx(0.3)})
+    assert params["cluster"]["workers"] == spec.workers == 3
+    assert spec.schedule.seed == 5
     assert len(found.computing_seconds) == 3
 
 
@@ -301,7 +303,7 @@ def test_sparse_exchanges_are_fewer_bytes_and_less_time(arrays, name):
         simulated(name, arrays, num_epoch=6, compression=compression, call={"cluster": slow})
         for compression in (None, DeepGradientCompression(0.99, warm_up_epochs=2))
     )
-    assert sparse.history.params["compression"]["name"] == "dgc"
+    assert sparse.history.params["spec"]["exchange"]["compression"]["name"] == "dgc"
     seconds = [run.history.training_seconds() for run in (sparse, dense)]
     assert seconds[0] < 0.8 * seconds[1]
     saved = [

@@ -1,0 +1,65 @@
+"""The mind of a seat's worker, from the run: the same for a Spark task and for the simulation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distkeras_grid.feeding.batches import seat_windows, steps_before
+from distkeras_grid.rules import Rule, accumulators, compression_of
+from distkeras_grid.worker.mind import WorkerMind
+
+if TYPE_CHECKING:
+    from distkeras_grid.spec import RunSpec
+    from distkeras_grid.weights import WeightLayout
+
+
+def seat_mind(
+    spec: RunSpec,
+    rule: Rule,
+    layout: WeightLayout,
+    rows: int,
+    seat: int,
+    *,
+    makes_steps: bool | None = None,
+    dtype: Any = np.float32,
+) -> WorkerMind:
+    """Return the mind of a seat's worker.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+    rule : Rule
+        Its update rule.
+    layout : WeightLayout
+        Layout of the vectors.
+    rows : int
+        Rows of the seat.
+    seat : int
+        Number of the worker.
+    makes_steps : bool, optional
+        Whether the worker makes the steps of the rounds; default what the rule says.
+    dtype : dtype, default float32
+        Type of the vectors.
+    """
+    schedule = spec.schedule
+    return WorkerMind(
+        seat,
+        rule,
+        layout,
+        partial(seat_windows, schedule, rows, seat),
+        steps_before=partial(
+            steps_before,
+            rows=rows,
+            batch_size=schedule.batch_size,
+            window=schedule.window,
+            epochs_per_window=schedule.epochs_per_window,
+        ),
+        accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
+        slots_travel=spec.algorithm.optimizer_state == "average",
+        makes_steps=makes_steps,
+        dtype=dtype,
+    )
