@@ -30,7 +30,7 @@ def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
     launch = json.loads(source.read(LENGTH.unpack(source.read(LENGTH.size))[0]))
     key = bytes.fromhex(launch.pop("key"))
     settings = ServerSettings.from_json(launch)
-    center = empty_vector(settings.size)
+    center = empty_vector(settings.spec.size)
     if source.readinto(center.data.cast("B")) != center.nbytes:
         sys.stderr.write("the driver left before it had sent the center\n")
         return 1

@@ -24,6 +24,7 @@ from distkeras_grid.parameter_server.auth import driver_key
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.rules import rule_of
 from distkeras_grid.weights import Vector
 
 START_SECONDS = 60.0
@@ -41,7 +42,7 @@ class ServerProcess:
     settings : ServerSettings
         The run.
     center : ndarray
-        The initial weights, shape ``(settings.size,)``, ``float32``.
+        The initial weights, shape ``(settings.spec.size,)``, ``float32``.
     key : bytes
         The run's key, `distkeras_grid.parameter_server.auth.new_key`.
 
@@ -53,7 +54,7 @@ class ServerProcess:
     Raises
     ------
     ConfigurationError
-        If the center does not have the settings' size, or there is no such rule.
+        If the center does not have the run's size, or there is no such rule.
     ParameterServerError
         If the process does not come up, with the end of what it wrote.
     """
@@ -61,12 +62,13 @@ class ServerProcess:
     address: ServerAddress
 
     def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
-        if center.shape != (settings.size,) or center.dtype != "float32":
+        if center.shape != (settings.spec.size,) or center.dtype != "float32":
             raise ConfigurationError(
-                f"The center must be float32 of shape ({settings.size},). "
+                f"The center must be float32 of shape ({settings.spec.size},). "
                 f"Received: {center.dtype} of shape {center.shape}."
             )
-        settings.build_rule()
+        # A rule that there is not is refused here, and not by a process that ends.
+        rule_of(settings.spec.rule)
         self._settings = settings
         self._center = center
         self._key = key
@@ -82,7 +84,7 @@ class ServerProcess:
                 self.address,
                 driver_key(self._key),
                 self._settings.run,
-                self._settings.size,
+                self._settings.spec.size,
                 deadline - time.monotonic(),
                 lives=lambda: self._process.poll() is None,
             )

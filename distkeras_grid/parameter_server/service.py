@@ -57,7 +57,7 @@ class Service:
     settings : ServerSettings
         The run.
     center : ndarray
-        The initial weights, shape ``(settings.size,)``, ``float32``; changes in place.
+        The initial weights, shape ``(settings.spec.size,)``, ``float32``; changes in place.
     key : bytes
         The run's key.
     doors : sequence of Door, optional
@@ -81,7 +81,7 @@ class Service:
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
         self._coordinator = Coordinator(settings.spec, center)
-        self._slots = threading.BoundedSemaphore(2 * settings.seats + SPARE_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
         self._listener: Listener | None = None
         if doors is None:
             self._listener = Listener(
@@ -194,9 +194,9 @@ class Service:
             raise AuthenticationError(
                 f"This server belongs to run {self._settings.run!r}, not to {hello.run!r}."
             )
-        if hello.size != self._settings.size:
+        if hello.size != self._settings.spec.size:
             raise RefusedError(
-                f"The run's vectors have {self._settings.size} numbers, the model here has"
+                f"The run's vectors have {self._settings.spec.size} numbers, the model here has"
                 f" {hello.size}: driver and worker must build the same model."
             )
         return hello
@@ -206,7 +206,7 @@ class Service:
     def _serve_worker(self, channel: Channel, hello: WorkerHello) -> None:
         session = self._coordinator.join(hello.seat, hello.attempt)
         try:
-            channel.connection.vector = empty_vector(self._settings.size)
+            channel.connection.vector = empty_vector(self._settings.spec.size)
             channel.send(WorkerWelcome())
             while (message := channel.receive(None)) is not None:
                 try:

@@ -7,10 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.parameter_server.compression import WireName
-from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec, Value
-from distkeras_grid.weights import Section
 
 
 class ServerSettings(Value, frozen=True):
@@ -49,59 +46,6 @@ class ServerSettings(Value, frozen=True):
             )
         if not 0 <= self.port < 65536:
             raise ConfigurationError(f"port must be from 0 to 65535. Received: {self.port!r}.")
-
-    @property
-    def seats(self) -> int:
-        """Workers of the run."""
-        return self.spec.workers
-
-    @property
-    def rows(self) -> int:
-        """Rows of all workers together."""
-        return self.spec.rows
-
-    @property
-    def epochs(self) -> int:
-        """Passes over the rows."""
-        return self.spec.epochs
-
-    @property
-    def sections(self) -> tuple[Section, ...]:
-        """The sections of the vector."""
-        return self.spec.layout.sections
-
-    @property
-    def size(self) -> int:
-        """Scalars in the vector."""
-        return self.spec.size
-
-    @property
-    def trainable_size(self) -> int:
-        """Scalars that the rule moves."""
-        return self.spec.layout.trainable_size
-
-    @property
-    def snapshots_per_epoch(self) -> int:
-        """Copies of the center that are made in an epoch."""
-        return self.spec.snapshots_per_epoch
-
-    @property
-    def round_timeout(self) -> float:
-        """Seconds that a synchronous round may stay incomplete."""
-        return self.spec.round_timeout
-
-    @property
-    def compression(self) -> WireName | None:
-        """How the vectors of exchanges travel; None as they are."""
-        return self.spec.compression
-
-    def quorum_of(self, seats: int) -> int:
-        """Return how many of so many workers the quorum asks for; see `RunSpec.quorum_of`."""
-        return self.spec.quorum_of(seats)
-
-    def build_rule(self) -> Rule:
-        """Build the run's update rule."""
-        return rule_of(self.spec.rule)
 
 
 @dataclass(frozen=True)

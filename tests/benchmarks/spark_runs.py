@@ -146,7 +146,7 @@ class Cluster:
             centers = _execute(prepared)
         ended = time.time()
         trained = _trained(prepared.history, prepared.description, began, ended, epochs)
-        rows = prepared.settings.rows
+        rows = prepared.settings.spec.rows
         due = [-(-rows * number // marks) for number in range(1, len(centers) + 1)]
         times = _times_of(prepared.history, due)
         points = [(*time, center) for time, center in zip(times, centers, strict=True)]
@@ -164,8 +164,8 @@ class SnapshotServer(ServerProcess):
 
     def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
         super().__init__(settings, center, key)
-        self._marks = settings.snapshots_per_epoch
-        self._rows = settings.rows
+        self._marks = settings.spec.snapshots_per_epoch
+        self._rows = settings.spec.rows
         self.centers: list[Vector] = []
 
     def poll(self, timeout: float) -> Update:

@@ -44,7 +44,7 @@ class Bench:
         self.settings = settings
         self.key = new_key()
         self._stack = stack
-        self.service = Service(settings, np.zeros(settings.size, np.float32), self.key)
+        self.service = Service(settings, np.zeros(settings.spec.size, np.float32), self.key)
         stack.callback(self.service.close)
 
     @property
@@ -56,7 +56,7 @@ class Bench:
             "address": self.address,
             "key": seat_key(workers_key(self.key), seat),
             "run": self.settings.run,
-            "size": self.settings.size,
+            "size": self.settings.spec.size,
             "deadline": 5,
         }
         client = WorkerClient.connect(seat=seat, attempt=attempt, **{**arguments, **changes})
@@ -70,7 +70,11 @@ class Bench:
 
     def driver(self, address=None) -> DriverClient:
         client = DriverClient.connect(
-            address or self.address, driver_key(self.key), self.settings.run, self.settings.size, 5
+            address or self.address,
+            driver_key(self.key),
+            self.settings.run,
+            self.settings.spec.size,
+            5,
         )
         self._stack.callback(client.close)
         return client

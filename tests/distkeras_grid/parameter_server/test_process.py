@@ -18,12 +18,12 @@ from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import WindowRecord
-from distkeras_grid.rules import adopt_vector, propose_vector
+from distkeras_grid.rules import adopt_vector, propose_vector, rule_of
 
 
 def work(server, key, settings, seat, windows, train, tools, steps=1):
     """One worker's loop; returns its replies and the last weights it holds."""
-    rule, size = settings.build_rule(), settings.size
+    rule, size = rule_of(settings.spec.rule), settings.spec.size
     address = server.address
     own = seat_key(workers_key(key), seat)
     with WorkerClient.connect(address, own, settings.run, seat, 0, size, 10) as client:
@@ -33,11 +33,11 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
         answers = []
         for sequence in range(windows):
             after[:] = train(before)
-            propose_vector(rule, settings.sections, before, after, steps, payload)
+            propose_vector(rule, settings.spec.layout.sections, before, after, steps, payload)
             version = answers[-1].version if answers else 0
             commit = tools.commit(sequence, version=version)
             answers.append(client.exchange(commit, payload, reply))
-            adopt_vector(rule, settings.sections, after, reply, before)
+            adopt_vector(rule, settings.spec.layout.sections, after, reply, before)
         client.finish()
     return answers, before
 

@@ -51,12 +51,12 @@ BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 
 def raw_channel(bench, unix=True):
     address = bench.address if unix else replace(bench.address, unix_path=None)
-    connection = Connection(Side.CLIENT, bench.settings.size)
+    connection = Connection(Side.CLIENT, bench.settings.spec.size)
     return Channel(transports.routes(address)[0].connect(5), connection)
 
 
 def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
-    hello = WorkerHello("test", 0, 0, bench.settings.size, nonce or new_nonce())
+    hello = WorkerHello("test", 0, 0, bench.settings.spec.size, nonce or new_nonce())
     channel.send(hello)
     answer = channel.receive(5)
     if not isinstance(answer, Challenge):
@@ -104,7 +104,7 @@ def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch, com
     monkeypatch.setattr(Connection, "send", count)
     bench = serve(compression=compression)
     client = bench.started(compression=compression)
-    payload, reply = np.zeros(bench.settings.size, np.float32), client.vector.copy()
+    payload, reply = np.zeros(bench.settings.spec.size, np.float32), client.vector.copy()
     payload[3] = 1
     client.exchange(tools.commit(0), payload, reply)
     assert reply.tolist() == payload.tolist()
@@ -142,7 +142,7 @@ def test_a_key_opens_its_own_door_only(serve, tools):
             bench.worker(1, key=key)
     for key in (own, workers, bench.key):
         with pytest.raises(AuthenticationError):
-            DriverClient.connect(bench.address, key, "test", bench.settings.size, 5)
+            DriverClient.connect(bench.address, key, "test", bench.settings.spec.size, 5)
     assert_alive(bench, tools, 0)
 
 
@@ -400,7 +400,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
         lose_reply(client)
         other.exchange(tools.commit(1), payload, payload.copy())
 
-    payload, reply = np.zeros(bench.settings.size, np.float32), client.vector.copy()
+    payload, reply = np.zeros(bench.settings.spec.size, np.float32), client.vector.copy()
     payload[5] = 0.1
     other.exchange(tools.commit(0), payload, reply.copy())
     client._conversation.channel.send = send_and_break

@@ -181,9 +181,9 @@ class TestTransport:
     def test_a_run_through_it(self, kind, tmp_path, tools):
         transport, door = kind(tmp_path)
         settings, key = tools.settings(seats=1), new_key()
-        service = Service(settings, np.zeros(settings.size, np.float32), key, [door])
+        service = Service(settings, np.zeros(settings.spec.size, np.float32), key, [door])
         own = seat_key(workers_key(key), 0)
-        with WorkerClient.connect(transport, own, "test", 0, 0, settings.size, 5) as client:
+        with WorkerClient.connect(transport, own, "test", 0, 0, settings.spec.size, 5) as client:
             client.ready(100, 5)
             for sequence in range(3):
                 assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
@@ -191,7 +191,7 @@ class TestTransport:
             client._conversation.channel.close()
             assert tools.exchange(client, tools.commit(3))[1] == 4
             client.finish()
-        driver = DriverClient.connect(transport, driver_key(key), "test", settings.size, 5)
+        driver = DriverClient.connect(transport, driver_key(key), "test", settings.spec.size, 5)
         np.testing.assert_array_equal(driver.center(), 4)
         driver.close()
         service.close()
