@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -65,7 +66,27 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         try:
             return msgspec.convert(data, cls, str_keys=True)
         except msgspec.ValidationError as error:
-            raise _translated(error, cls) from error
+            raise _translated(error, cls, data) from error
+
+    @classmethod
+    def checked(cls, **fields: Any) -> Self:
+        """Build the value from what a user gave: numbers of NumPy count, wrong types are refused.
+
+        Raises
+        ------
+        ConfigurationError
+            Names the field, what it takes and what was given.
+
+        Examples
+        --------
+        >>> LimitsSpec.checked(start_timeout=np.float32(2)).start_timeout
+        2.0
+        >>> LimitsSpec.checked(threads="2")
+        Traceback (most recent call last):
+            ...
+        distkeras_grid.errors.ConfigurationError: threads must be a whole number. Received: '2'.
+        """
+        return cls.from_json(plain(fields))
 
 
 class RuleSpec(Value, frozen=True):
@@ -172,13 +193,13 @@ class LayoutSpec(Value, frozen=True):
         StateSection(self.state)
 
     @classmethod
-    def of(cls, layout: WeightLayout, state: StateSection = StateSection()) -> Self:  # noqa: B008
+    def of(cls, layout: WeightLayout, state: StateSection | None = None) -> Self:
         """Return the sizes of a model's layout, and what workers share beside it."""
         return cls(
             trainable_size=layout.trainable_size,
             statistics_size=layout.statistics_size,
             slots_size=layout.slots_size,
-            state=state.variables,
+            state=() if state is None else state.variables,
         )
 
     @property
@@ -325,6 +346,139 @@ class LimitsSpec(Value, frozen=True):
         _within("threads", self.threads, 1)
 
 
+class PaceSpec(Value, frozen=True):
+    """The half of a schedule that needs no data, by the names of a trainer's arguments.
+
+    Parameters
+    ----------
+    num_workers : int or None, default None
+        Workers of the run; None for as many as there are task slots.
+    batch_size : int, default 32
+        Rows in a batch of one worker.
+    num_epoch : int, default 1
+        Passes over the data.
+    communication_window : int, "epoch", "once" or None, default None
+        Batches between two exchanges; None for the trainer's default, which depends on the rows.
+    """
+
+    num_workers: int | None = None
+    batch_size: int = 32
+    num_epoch: int = 1
+    communication_window: int | Literal["epoch", "once"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_workers is not None:
+            _within("num_workers", self.num_workers, 1)
+        _within("batch_size", self.batch_size, 1)
+        _within("num_epoch", self.num_epoch, 1)
+        if isinstance(self.communication_window, int):
+            _within("communication_window", self.communication_window, 1)
+
+
+class DraftSpec(Value, frozen=True):
+    """A run as far as a trainer's arguments tell it, before model, data and cluster are known.
+
+    Parameters
+    ----------
+    algorithm : AlgorithmSpec
+        How workers train; the rule is the one for as many workers as were asked for, or for one.
+    pace : PaceSpec, optional
+        The half of the schedule that needs no data.
+    exchange : ExchangeSpec, optional
+        How commits and replies travel.
+    limits : LimitsSpec, optional
+        How long the run may wait.
+    share : {"partition", "full", "bootstrap"}, default "partition"
+        Which rows a worker trains on.
+
+    Examples
+    --------
+    >>> draft = DraftSpec(algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")))
+    >>> spec = draft.complete(
+    ...     rule=RuleSpec(name="averaging"),
+    ...     layout=LayoutSpec(trainable_size=100),
+    ...     schedule=draft.schedule(rows=1000, workers=5, window=2),
+    ... )
+    >>> spec.workers, spec.batch_size
+    (5, 32)
+    """
+
+    algorithm: AlgorithmSpec
+    pace: PaceSpec = msgspec.field(default_factory=PaceSpec)
+    exchange: ExchangeSpec = msgspec.field(default_factory=ExchangeSpec)
+    limits: LimitsSpec = msgspec.field(default_factory=LimitsSpec)
+    share: Share = "partition"
+
+    def schedule(
+        self,
+        *,
+        rows: int,
+        workers: int,
+        window: int | None,
+        once: bool = False,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> ScheduleSpec:
+        """Return the schedule, once rows and workers are known.
+
+        Parameters
+        ----------
+        rows, workers, window, shuffle, seed
+            As in `ScheduleSpec`.
+        once : bool, default False
+            Whether workers exchange once, when all epochs are trained.
+        """
+        pace = self.pace
+        return ScheduleSpec(
+            rows=rows,
+            workers=workers,
+            batch_size=pace.batch_size,
+            window=window,
+            epochs=pace.num_epoch,
+            epochs_per_window=pace.num_epoch if once else 1,
+            shuffle=shuffle,
+            seed=seed,
+            bootstrap=self.share == "bootstrap",
+        )
+
+    def complete(
+        self,
+        *,
+        rule: RuleSpec,
+        layout: LayoutSpec,
+        schedule: ScheduleSpec,
+        compiled: Mapping[str, Any] | None = None,
+        data: DataSpec | None = None,
+        threads: int = 1,
+    ) -> RunSpec:
+        """Return the run, once model, data and cluster are known.
+
+        Parameters
+        ----------
+        rule : RuleSpec
+            The update rule for the run's workers.
+        layout : LayoutSpec
+            The sections of the model's vector.
+        schedule : ScheduleSpec
+            What `schedule` returned.
+        compiled : mapping, optional
+            What `CompileSettings.to_json` returned.
+        data : DataSpec, optional
+            What is read of the data.
+        threads : int, default 1
+            Cores of a worker.
+        """
+        replace = msgspec.structs.replace
+        return RunSpec(
+            algorithm=replace(self.algorithm, rule=rule, compile=dict(compiled or {})),
+            layout=layout,
+            schedule=schedule,
+            exchange=self.exchange,
+            data=DataSpec(share=self.share) if data is None else replace(data, share=self.share),
+            limits=replace(self.limits, threads=threads),
+        )
+
+
 class RunSpec(Value, frozen=True):
     """One training run.
 
@@ -381,9 +535,7 @@ class RunSpec(Value, frozen=True):
             If the text is no JSON, or a field is missing, has another type, or is out of its range.
         """
         try:
-            return msgspec.json.decode(text, type=cls)
-        except msgspec.ValidationError as error:
-            raise _translated(error, cls) from error
+            return cls.from_json(msgspec.json.decode(text))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(
                 f"The description of a run is JSON. Received: {text[:80]!r} ({error})."
@@ -534,10 +686,11 @@ def _above_zero(name: str, value: float) -> None:
         raise ConfigurationError(f"{name} must be above 0 and finite. Received: {value!r}.")
 
 
+_WRONG_TYPE = re.compile(r"^(?:Expected|Invalid enum) .* - at `\$\.(?P<path>[\w.]+)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 
 
-def _translated(error: msgspec.ValidationError, kind: type[Value]) -> ConfigurationError:
+def _translated(error: msgspec.ValidationError, kind: type[Value], data: Any) -> ConfigurationError:
     """Return msgspec's error as one of the project's; a value's own refusal stays as it is."""
     if isinstance(error.__cause__, ConfigurationError):
         return error.__cause__
@@ -546,20 +699,58 @@ def _translated(error: msgspec.ValidationError, kind: type[Value]) -> Configurat
         fields = _fields_at(kind, found["path"] or "")
         where = f"{owner}.{found['path']}" if found["path"] else owner
         return UnknownArgumentError.among(where, [found["name"]], fields)
+    if found := _WRONG_TYPE.search(str(error)):
+        *sections, name = found["path"].split(".")
+        types = _types(_section_at(kind, sections))
+        if name in types:
+            given = data
+            for step in (*sections, name):
+                given = given[step] if isinstance(given, Mapping) else getattr(given, step)
+            *others, last = _words(types[name])
+            demand = f"{', '.join(others)} or {last}" if others else last
+            return ConfigurationError(f"{name} must be {demand}. Received: {given!r}.")
     return ConfigurationError(f"This is no {owner}: {error}.")
 
 
 def _fields_at(kind: type[Value], path: str) -> tuple[str, ...]:
     """Return the fields of the section that a path of msgspec leads to."""
-    for step in filter(None, path.split(".")):
-        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        found = types.get(step)
-        options = getattr(found, "__args__", (found,))
+    return _section_at(kind, filter(None, path.split("."))).__struct_fields__
+
+
+def _section_at(kind: type[Value], path: Iterable[str]) -> type[Value]:
+    """Return the kind of the value that a path of field names leads to, as far as it is known."""
+    for step in path:
+        options = get_args(found := _types(kind).get(step)) or (found,)
         inner = [item for item in options if isinstance(item, type) and issubclass(item, Value)]
         if not inner:
             break
         kind = inner[0]
-    return kind.__struct_fields__
+    return kind
+
+
+def _types(kind: type[Value]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text"}
+
+
+def _words(kind: Any) -> Iterator[str]:
+    """Yield what a field of this type takes, in words."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        for option in sorted(get_args(kind), key=lambda each: each is NoneType):
+            yield from _words(option)
+    elif origin is Literal:
+        yield from map(repr, get_args(kind))
+    elif kind is bool:
+        yield from ("True", "False")
+    elif kind is NoneType:
+        yield "None"
+    elif kind in _WORDS:
+        yield _WORDS[kind]
+    else:
+        yield "a list" if origin in (list, tuple) else "a mapping"
 
 
 __all__ = [
@@ -567,10 +758,12 @@ __all__ = [
     "CompressionName",
     "CompressionSpec",
     "DataSpec",
+    "DraftSpec",
     "ExchangeSpec",
     "LayoutSpec",
     "LimitsSpec",
     "OptimizerState",
+    "PaceSpec",
     "RuleSpec",
     "RunSpec",
     "ScheduleSpec",

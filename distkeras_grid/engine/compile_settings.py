@@ -11,6 +11,11 @@ import numpy as np
 
 from distkeras_grid.engine.ends import declared, packed
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.rules.parameters import check_positive
+
+OWN_COMPILE = (
+    "A class with its own compile() needs get_compile_config() and compile_from_config() to travel"
+)
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,12 @@ class CompileSettings:
     def __post_init__(self) -> None:
         if self.learning_rate is None:
             return
+        check_positive("learning_rate", self.learning_rate)
         if not isinstance(self.optimizer, str):
             raise ConfigurationError(
                 "learning_rate sets the rate of an optimizer given by name, such as 'adam'; an "
                 "optimizer instance, and the one of the model's own compile, have theirs. "
                 f"Received: learning_rate={self.learning_rate!r}, optimizer={self.optimizer!r}"
-            )
-        if not self.learning_rate > 0:
-            raise ConfigurationError(
-                f"learning_rate must be above 0. Received: {self.learning_rate!r}"
             )
 
     @property
@@ -140,13 +142,39 @@ def compile_model(
     if not model.compiled:
         raise ConfigurationError(
             f"model {model.name!r} is not compiled; call model.compile(optimizer=..., loss=...) "
-            "or give the trainer worker_optimizer and loss. A class with its own compile() needs "
-            "get_compile_config() and compile_from_config() to travel"
+            f"or give the trainer worker_optimizer and loss. {OWN_COMPILE}"
         )
     if not _has_loss(model):
         raise ConfigurationError(
             f"model {model.name!r} has no loss; give one to the trainer or to model.compile, "
             "such as loss='sparse_categorical_crossentropy'. Received: loss=None"
+        )
+
+
+def check_travels(model: Any) -> None:
+    """Refuse a compilation that would not arrive with the model's archive.
+
+    Keras leaves a model uncompiled when it loads it, if its class has a ``compile`` of its own and
+    none of the two methods that describe it.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the class and the methods.
+    """
+    import keras
+
+    kind = type(model)
+    own = kind.compile is not keras.Model.compile
+    if own and kind.compile_from_config is keras.Model.compile_from_config:
+        raise ConfigurationError(
+            f"The compilation of {kind.__name__} {model.name!r} cannot travel to the workers. "
+            f"{OWN_COMPILE}"
         )
 
 

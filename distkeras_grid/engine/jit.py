@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from distkeras_grid.engine.compile_settings import has_own_train_step
 from distkeras_grid.engine.keras_model import layers_of
-from distkeras_grid.errors import ConfigurationError
 
 # On a CPU, XLA makes a loop over convolutions or pooling 20 to 100 times slower, and one over
 # dense layers 1.2 to 1.6 times faster (measured, TensorFlow 2.21). Layers that are not named here
@@ -48,18 +47,6 @@ XLA_LAYERS = frozenset(
 )
 
 
-def check_jit(jit: Any) -> None:
-    """Refuse what says neither whether XLA compiles, nor that this is to be found out.
-
-    Raises
-    ------
-    ConfigurationError
-        If `jit` is neither a boolean nor "auto".
-    """
-    if jit not in (True, False, "auto"):
-        raise ConfigurationError(f'jit must be True, False or "auto". Received: jit={jit!r}')
-
-
 def decide_jit(model: Any, jit: bool | Literal["auto"]) -> bool:
     """Decide whether XLA compiles the windows of a model.
 
@@ -70,13 +57,7 @@ def decide_jit(model: Any, jit: bool | Literal["auto"]) -> bool:
     jit : bool or "auto"
         ``"auto"`` says yes to Keras' own ``train_step`` over layers that XLA is known to serve
         well on a CPU, and no to all else.
-
-    Raises
-    ------
-    ConfigurationError
-        If `jit` is something else.
     """
-    check_jit(jit)
     if model.run_eagerly:
         return False
     if jit != "auto":

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from distkeras_grid.engine.base import ModelEngine
-from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
+from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
 from distkeras_grid.rules import LocalSteps, OptimizerState
@@ -28,7 +28,6 @@ _engines: OrderedDict[str, ModelEngine] = OrderedDict()
 
 def load_engine(
     archive: bytes,
-    settings: Mapping[str, Any] | None = None,
     *,
     custom_objects: Mapping[str, Any] | None = None,
     scaling: Sequence[tuple[float, float]] = (),
@@ -43,9 +42,7 @@ def load_engine(
     Parameters
     ----------
     archive : bytes
-        The model, from `distkeras_grid.engine.keras_model.model_to_bytes`.
-    settings : mapping, optional
-        What `CompileSettings.to_json` returned.
+        The compiled model, from `distkeras_grid.engine.keras_model.model_to_bytes`.
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name. An engine with these is not kept:
         their code may have changed under the same names.
@@ -65,7 +62,8 @@ def load_engine(
     """
     objects = dict(custom_objects or {})
     model = model_from_bytes(archive, objects)
-    compile_model(model, CompileSettings.from_json(settings or {}, objects), objects)
+    # Keras has compiled it; this refuses what cannot be trained.
+    compile_model(model)
     build = partial(
         build_engine,
         current_backend(),
@@ -79,7 +77,7 @@ def load_engine(
     )
     if objects:
         return build()
-    key = _key(archive, settings, {**build.keywords, "local_steps": local_steps.value})
+    key = _key(archive, {**build.keywords, "local_steps": local_steps.value})
     if key in _engines:
         _engines[key].adopt(model)
     else:
@@ -90,8 +88,9 @@ def load_engine(
     return _engines[key]
 
 
-def _key(archive: bytes, settings: Mapping[str, Any] | None, options: Mapping[str, Any]) -> str:
+def _key(archive: bytes, options: Mapping[str, Any]) -> str:
+    # How the model is compiled is in its configuration.
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
-    text = json.dumps([config, dict(settings or {}), dict(options)], sort_keys=True)
+    text = json.dumps([config, dict(options)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -9,15 +9,41 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
-from distkeras_grid.engine.jit import check_jit
+from distkeras_grid.engine.compile_settings import CompileSettings
 from distkeras_grid.engine.names import check_names
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
+from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
-from distkeras_grid.trainers.arguments import settled
+from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.simulation.cluster import Cluster
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    DraftSpec,
+    ExchangeSpec,
+    LimitsSpec,
+    PaceSpec,
+    RunSpec,
+)
+from distkeras_grid.trainers.arguments import (
+    checked_class_weight,
+    checked_positive,
+    checked_whole,
+)
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
+from distkeras_grid.trainers.preparation import prepare
+from distkeras_grid.trainers.request import (
+    DataRequest,
+    Method,
+    ModelSource,
+    RunRequest,
+    ServerRequest,
+)
 from distkeras_grid.trainers.run_status import run_progress
+from distkeras_grid.trainers.saved_run import save as save_run
+from distkeras_grid.trainers.simulated import SimulatedRun, simulate
+from distkeras_grid.trainers.specification import described_arguments
 
 if TYPE_CHECKING:
     import keras
@@ -29,10 +55,7 @@ if TYPE_CHECKING:
         Rule,
         StatisticsSource,
     )
-    from distkeras_grid.simulation.cluster import Cluster
     from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
-    from distkeras_grid.trainers.request import TrainRequest
-    from distkeras_grid.trainers.simulated import SimulatedRun
     from distkeras_grid.weights import Vector
 
 
@@ -137,8 +160,11 @@ class Trainer(ABC):
     ----------
     history : History
         History of the last run: a row per accepted window, a row per epoch.
+    spec : RunSpec or None
+        The last run as a value: algorithm, layout, schedule, exchange, data, limits. It can be
+        printed, compared and saved.
     run : dict
-        What the last run was: trainer, arguments, versions, figures.
+        What ``run.json`` holds: the specification, versions, figures.
     model : keras.Model or None
         What the last `train` returned.
 
@@ -214,6 +240,7 @@ class Trainer(ABC):
         self.statistics = statistics
         self.progress = progress
         self.history = History()
+        self.spec: RunSpec | None = None
         self.run: dict[str, Any] = {}
         self.model: keras.Model | None = None
         self._check()
@@ -291,25 +318,23 @@ class Trainer(ABC):
                 "Arrays go to simulate((features, labels), cluster), or into "
                 "spark.createDataFrame()."
             )
-        from distkeras_grid.trainers.preparation import prepare
-        from distkeras_grid.trainers.request import TrainRequest
-
-        request = TrainRequest(
-            data=data,
+        request = self.request(
+            data,
             shuffle=shuffle,
             validation_data=validation_data,
-            callbacks=callbacks,
             class_weight=class_weight,
             sample_weight_col=sample_weight_col,
-            seed=secrets.randbits(31) if seed is None else seed,
+            seed=seed,
         )
+        self.check_request(request.data, callbacks)
         with run_progress(None if self.progress else SILENT) as progress, ExitStack() as resources:
-            prepared = prepare(self, request, resources)
+            prepared = prepare(request, callbacks, resources)
             # A run that fails leaves its history, and no model of an earlier one beside it.
             self.history, self.run, self.model = prepared.history, prepared.description, None
+            self.spec = prepared.spec
             model = prepared.execute(progress)
             self.model = self.assemble(model, prepared.centers)
-            remember_objects(self.model, self.custom_objects)
+            remember_objects(self.model, request.source.objects)
         return self.model
 
     def simulate(
@@ -361,24 +386,87 @@ class Trainer(ABC):
             As `train` does, and what ends a run.
         """
         self._refuse_unknown(".simulate()", unknown)
-        from distkeras_grid.simulation.cluster import Cluster
-
         if not isinstance(cluster, Cluster):
             raise ConfigurationError(
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
                 f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
             )
-        from distkeras_grid.trainers.simulated import simulate
-
-        return simulate(
-            self,
+        request = self.request(
             data,
-            cluster,
             shuffle=shuffle,
             validation_data=validation_data,
             class_weight=class_weight,
-            seed=secrets.randbits(31) if seed is None else seed,
+            seed=seed,
         )
+        return simulate(request, cluster, None if self.progress else SILENT)
+
+    def draft(self) -> DraftSpec:
+        """Return the run as far as the arguments tell it, without model, data and cluster.
+
+        Raises
+        ------
+        ConfigurationError
+            Names the first argument that is out of its range.
+        """
+        pace = PaceSpec.checked(
+            num_workers=self.workers_asked,
+            batch_size=self.batch_size,
+            num_epoch=self.num_epoch,
+            communication_window=self.communication_window,
+        )
+        return DraftSpec(
+            algorithm=AlgorithmSpec.checked(
+                rule=spec_of(self.build_rule(pace.num_workers or 1, "")),
+                trainer=type(self).__name__,
+                arguments=described_arguments(self.arguments()),
+                quorum=self.quorum,
+                optimizer_state=self.optimizer_state,
+                statistics=self.statistics,
+                own_start=self.own_start,
+                jit=self.jit,
+            ),
+            pace=pace,
+            exchange=ExchangeSpec(
+                compression=compression_spec(check_compression(self.compression))
+            ),
+            limits=LimitsSpec.checked(
+                start_timeout=self.start_timeout,
+                round_timeout=self.round_timeout,
+                gpu_sharing=self.gpu_sharing,
+            ),
+            share=self.seats_hold,
+        )
+
+    def request(
+        self,
+        data: Any,
+        *,
+        shuffle: bool = True,
+        validation_data: Any = None,
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight_col: str | None = None,
+        seed: int | None = None,
+    ) -> RunRequest:
+        """Return all that `train` or `simulate` asks for with these arguments, as one value.
+
+        Raises
+        ------
+        ConfigurationError
+            Names the first argument that is out of its range.
+        """
+        fresh = secrets.randbits(31)
+        asked = DataRequest(
+            data=data,
+            features=self.features_col,
+            labels=self.label_col,
+            shuffle=bool(shuffle),
+            seed=fresh if seed is None else checked_whole("seed", seed, least=0),
+            validation_data=validation_data,
+            class_weight=checked_class_weight(class_weight),
+            sample_weight=sample_weight_col,
+        )
+        method = Method(self.build_rule, self.choose_window, self.synchronous, self.introduction)
+        return RunRequest(self.draft(), self._source(), method, asked, self._server_request())
 
     def get_training_time(self) -> float:
         """Return the seconds from the first batch to the last fold of the last run."""
@@ -406,13 +494,11 @@ class Trainer(ABC):
         OutputExistsError
             If the folder holds a run and `overwrite` is not set, or anything else.
         """
-        from distkeras_grid.trainers.saved_run import save
-
         if self.model is None:
             raise ConfigurationError(
                 f"{type(self).__name__} has trained nothing yet; call train()."
             )
-        save(uri, self.model, self.history, self.run, overwrite=overwrite)
+        save_run(uri, self.model, self.history, self.run, overwrite=overwrite)
 
     @property
     def seats_hold(self) -> Literal["partition", "full", "bootstrap"]:
@@ -420,22 +506,21 @@ class Trainer(ABC):
         return "partition"
 
     @property
-    def slots_travel(self) -> bool:
-        """Whether the vectors that travel have a section for the optimizer's state."""
-        return self.optimizer_state == "average"
-
-    @property
     def own_start(self) -> bool:
         """Whether workers but the first draw initial weights of their own."""
         return False
 
-    def check_request(self, request: TrainRequest) -> None:  # noqa: B027 - most take anything
+    def check_request(  # noqa: B027 - most take anything
+        self, data: DataRequest, callbacks: Sequence[keras.callbacks.Callback]
+    ) -> None:
         """Refuse what the trainer cannot do, before any work.
 
         Parameters
         ----------
-        request : TrainRequest
-            The arguments of `train`.
+        data : DataRequest
+            The data that `train` was given.
+        callbacks : sequence of keras.callbacks.Callback
+            The callbacks, likewise.
 
         Raises
         ------
@@ -457,9 +542,8 @@ class Trainer(ABC):
 
     def choose_window(self, seat_rows: int, workers: int) -> WindowChoice:
         """Return the communication window, for the rows of the largest of `workers` seats."""
-        default = self.window_by_default(workers)
-        batch_size = settled(self).batch_size
-        return choose_window(self.communication_window, default, seat_rows, batch_size)
+        pace, default = self.draft().pace, self.window_by_default(workers)
+        return choose_window(pace.communication_window, default, seat_rows, pace.batch_size)
 
     def window_by_default(self, workers: int) -> int:  # noqa: ARG002
         """Return the window for this many workers, where the user gives none."""
@@ -486,17 +570,30 @@ class Trainer(ABC):
                 f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
             )
         # Refused at once, not after the data were read.
-        arguments = settled(self)
-        self.choose_window(arguments.batch_size, workers=1)
-        self.build_rule(arguments.workers or 1, "")
-        check_jit(self.jit)
+        self.draft()
+        self._server_request()
         check_names(
             self.keras_model,
             optimizer=self.worker_optimizer,
             loss=self.loss,
             metrics=self.metrics,
-            custom_objects=arguments.custom_objects,
+            custom_objects=self._source().objects,
         )
+
+    def _source(self) -> ModelSource:
+        rate = self.optimizer_rate
+        settings = CompileSettings(
+            optimizer=self.worker_optimizer,
+            loss=self.loss,
+            metrics=self.metrics,
+            loss_weights=self.loss_weights,
+            learning_rate=None if rate is None else checked_positive("learning_rate", rate),
+        )
+        return ModelSource(self.keras_model, settings, dict(self.custom_objects or {}))
+
+    def _server_request(self) -> ServerRequest:
+        port = checked_whole("master_port", self.master_port, least=0, most=65535)
+        return ServerRequest(self.master_host, port, self.allow_plaintext)
 
     def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:
         if not unknown:

@@ -1,21 +1,21 @@
 """What is checked before a run: all that can be known before work starts, what costs least first.
 
-Arguments, columns, the model and whether the features fit it, encryption, executors, then rows,
-labels, weights and splits in one job over the data, the slots, and the validation data in the same
-way. Nothing is written and no worker runs before.
+Columns, the model and whether the features fit it, encryption, executors, then rows, labels,
+weights and splits in one job over the data, the slots, and the validation data in the same way.
+Nothing is written and no worker runs before. What is found completes the trainer's draft to the
+run's specification.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
 from distkeras_grid.engine.jit import decide_jit
-from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.engine.keras_model import shared_section, weight_layout
 from distkeras_grid.engine.local_steps import (
     check_average,
     check_plain_sgd,
@@ -24,7 +24,7 @@ from distkeras_grid.engine.local_steps import (
 )
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
-from distkeras_grid.rules import Rule, spec_of
+from distkeras_grid.rules import Rule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import ServerPlace, place_server
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
@@ -39,56 +39,86 @@ from distkeras_grid.spark.session import (
     local_cores,
     settled_slots,
 )
-from distkeras_grid.trainers.arguments import check_backend, settled
+from distkeras_grid.spec import LayoutSpec, RunSpec
+from distkeras_grid.trainers.arguments import check_backend
+from distkeras_grid.trainers.compiled import CompiledModel, compiled_copy
 from distkeras_grid.trainers.compressing import (
     check_compressible,
     check_momentum,
+    compression_notes,
     server_vectors,
     worker_vectors,
 )
-from distkeras_grid.trainers.defaults import WindowChoice, optimizer_kind
+from distkeras_grid.trainers.defaults import optimizer_kind
+from distkeras_grid.trainers.description import announce_run
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.recalibration import check_recalibration
+from distkeras_grid.trainers.specification import data_spec
 from distkeras_grid.trainers.validation import ValidationData
 
 if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame, SparkSession
 
-    from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.trainers.request import TrainRequest
-    from distkeras_grid.weights import WeightLayout
+    from distkeras_grid.spec import DataSpec, DraftSpec
+    from distkeras_grid.trainers.defaults import WindowChoice
+    from distkeras_grid.trainers.request import DataRequest, Method, RunRequest, ServerRequest
+
+
+@dataclass(frozen=True)
+class CheckedData:
+    """The training data.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The rows.
+    columns : Columns
+        What is read of them.
+    summary : DataSummary
+        What one pass over them has counted.
+    """
+
+    frame: DataFrame
+    columns: Columns
+    summary: DataSummary
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What the checks have found, and the run is laid out from."""
+    """A run that nothing speaks against.
 
-    spark: SparkSession
-    frame: DataFrame
-    columns: Columns
-    summary: DataSummary
-    rows: int
-    model: keras.Model
-    compile_settings: CompileSettings
-    layout: WeightLayout
-    workers: int
-    rule: Rule
-    window: WindowChoice
-    validation: ValidationData | None
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+    compiled : CompiledModel
+        The model.
+    data : CheckedData
+        The training data.
+    validation : ValidationData or None
+        What is evaluated at each epoch's end.
+    place : ServerPlace
+        Where the server will listen.
+    notes : list of str
+        What is said before the run starts.
+    """
+
+    spec: RunSpec
+    compiled: CompiledModel = field(repr=False)
+    data: CheckedData
+    validation: ValidationData | None = field(repr=False)
     place: ServerPlace
-    warnings: list[str]
+    notes: list[str]
 
 
-def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Checked:
+def check(request: RunRequest, resources: ExitStack) -> Checked:
     """Check all that can be known before work starts, what costs least first.
 
     Parameters
     ----------
-    trainer : Trainer
-        Its arguments.
-    request : TrainRequest
-        Those of ``train``.
+    request : RunRequest
+        What is asked for.
     resources : ExitStack
         Gets what must be given back when the run has ended.
 
@@ -98,173 +128,221 @@ def check(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Chec
         The first thing that does not fit, with what was received and what to do.
     """
     check_backend()
-    arguments = settled(trainer)
-    trainer.check_request(request)
+    draft, method = request.draft, request.method
     spark = active_session()
-    _check_local_slots(spark, trainer)
-    check_one_output(request.class_weight, outputs_of(trainer.keras_model))
-    frame, columns, held_out = _resolve(spark, trainer, request)
-    model, compile_settings = compiled_copy(trainer)
-    check_rule(trainer, model)
-    check_fit(model, columns.features)
-    place = _check_executors(spark, trainer)
+    _check_local_slots(spark, draft.pace.num_workers)
+    check_one_output(request.data.class_weight, outputs_of(request.source.model))
+    frame, columns, held_out = _resolve(spark, request)
+    compiled = compiled_copy(request.source)
+    check_method(draft, method, compiled.model)
+    check_fit(compiled.model, columns.features)
+    place = _check_executors(spark, request.server)
     frame = resources.enter_context(pinned(frame, columns))
-    summary = inspect_training(frame, columns, model, request.class_weight)
-    workers, warnings = _settle_workers(spark, trainer)
-    rule = rule_of(trainer, workers, model)
-    rows = summary.rows * (1 if trainer.seats_hold == "partition" else workers)
-    window = trainer.choose_window(largest_seat(rows, workers), workers)
-    check_momentum(arguments.compression, rule, window, model.optimizer)
-    validation = _collect_validation(held_out, model, summary)
-    layout = weight_layout(model, slots=trainer.slots_travel)
-    held = server_vectors(arguments.compression, rule, workers)
-    size = _model_size(trainer, model, columns, window, server_vectors=held)
-    if trainer.slots_travel:
-        size = size.with_longer_vectors(layout.size, workers)
-    warnings += _check_memory(spark, size, workers, validation)
-    return Checked(
-        spark=spark,
-        frame=frame,
-        columns=columns,
-        summary=summary,
-        rows=rows,
-        model=model,
-        compile_settings=compile_settings,
-        layout=layout,
-        workers=workers,
-        rule=rule,
-        window=window,
-        validation=validation,
-        place=place,
-        warnings=warnings,
+    summary = inspect_training(frame, columns, compiled.model, request.data.class_weight)
+    workers, warnings = _settle_workers(spark, draft, method)
+    spec, window = complete(
+        request,
+        compiled,
+        data_spec(request.data, columns),
+        summary.rows,
+        workers,
+        shares_state=True,
+        threads=_task_cores(spark),
     )
+    validation = _collect_validation(held_out, compiled.model, summary)
+    warnings += _check_memory(spark, spec, columns, compiled.model, validation)
+    notes = [*announcements(request, spec, window), *warnings]
+    return Checked(spec, compiled, CheckedData(frame, columns, summary), validation, place, notes)
 
 
-def compiled_copy(trainer: Trainer) -> tuple[keras.Model, CompileSettings]:
-    """Return a copy of the user's model, compiled as the trainer says; the original stays."""
-    rate = trainer.optimizer_rate
-    settings = CompileSettings(
-        optimizer=trainer.worker_optimizer,
-        loss=trainer.loss,
-        metrics=trainer.metrics,
-        loss_weights=trainer.loss_weights,
-        learning_rate=None if rate is None else float(rate),
-    )
-    # Refused here if it has no weights yet; Keras would only warn and save it.
-    weight_layout(trainer.keras_model)
-    archive = model_to_bytes(trainer.keras_model)
-    objects = settled(trainer).custom_objects
-    model = model_from_bytes(archive, objects)
-    compile_model(model, settings, objects)
-    # Decided by each worker for itself; here for what it refuses.
-    decide_jit(model, trainer.jit)
-    return model, settings
-
-
-def rule_of(trainer: Trainer, workers: int, model: keras.Model) -> Rule:
-    """Return the trainer's rule as the server builds it, which reads its parameters as JSON."""
-    rule = trainer.build_rule(workers, optimizer_kind(model.optimizer))
-    return build_from(spec_of(rule))
-
-
-def check_rule(trainer: Trainer, model: keras.Model) -> None:
+def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
     """Refuse what the rule cannot work with, as far as the number of workers is known.
+
+    Parameters
+    ----------
+    draft : DraftSpec
+        What the trainer's arguments say.
+    method : Method
+        The algorithm.
+    model : keras.Model
+        Compiled.
 
     Raises
     ------
     ConfigurationError
         Names the optimizer or the argument.
     """
-    workers = settled(trainer).workers or 1
-    rule = trainer.build_rule(workers, optimizer_kind(model.optimizer))
+    decide_jit(model, draft.algorithm.jit)
+    algorithm, who = draft.algorithm, draft.algorithm.trainer
+    rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(model.optimizer))
     if rule.traits.plain_sgd:
-        check_plain_sgd(model.optimizer, type(trainer).__name__)
+        check_plain_sgd(model.optimizer, who)
     if rule.traits.steps_on_workers:
-        check_unscaled(model.optimizer, type(trainer).__name__)
-    if trainer.optimizer_state == "reset":
-        check_reset(rule, model.optimizer, type(trainer).__name__)
-    if trainer.slots_travel:
-        check_average(rule, model, type(trainer).__name__)
-    if trainer.statistics == "recalibrate":
-        check_recalibration(rule, model, type(trainer).__name__)
-    check_compressible(settled(trainer).compression, rule, type(trainer).__name__)
+        check_unscaled(model.optimizer, who)
+    if algorithm.optimizer_state == "reset":
+        check_reset(rule, model.optimizer, who)
+    if algorithm.optimizer_state == "average":
+        check_average(rule, model, who)
+    if algorithm.statistics == "recalibrate":
+        check_recalibration(rule, model, who)
+    check_compressible(compression_of(draft.exchange.compression), rule, who)
+
+
+def rule_for(method: Method, workers: int, model: keras.Model) -> Rule:
+    """Return the rule of a run as the server builds it, which reads its parameters as JSON."""
+    return build_from(spec_of(method.build_rule(workers, optimizer_kind(model.optimizer))))
+
+
+def complete(
+    request: RunRequest,
+    compiled: CompiledModel,
+    data: DataSpec,
+    rows: int,
+    workers: int,
+    *,
+    shares_state: bool = False,
+    threads: int = 1,
+) -> tuple[RunSpec, WindowChoice]:
+    """Complete a draft to the run, by what was found of model, data and cluster.
+
+    Parameters
+    ----------
+    request : RunRequest
+        What is asked for.
+    compiled : CompiledModel
+        The model.
+    data : DataSpec
+        What is read of the data.
+    rows : int
+        Rows of the data.
+    workers : int
+        Workers of the run.
+    shares_state : bool, default False
+        Whether workers hand each other the state of their optimizers, where they make the steps.
+    threads : int, default 1
+        Cores of a worker.
+
+    Returns
+    -------
+    RunSpec, WindowChoice
+        The run, and why its window was chosen.
+
+    Raises
+    ------
+    ConfigurationError
+        If the rule, the window and the compression do not fit each other.
+    """
+    draft, model = request.draft, compiled.model
+    rule = rule_for(request.method, workers, model)
+    # All members of an ensemble may have all rows.
+    rows *= 1 if draft.share == "partition" else workers
+    window = request.method.choose_window(largest_seat(rows, workers), workers)
+    check_momentum(compression_of(draft.exchange.compression), rule, window, model.optimizer)
+    slots = draft.algorithm.optimizer_state == "average"
+    state = shared_section(model) if shares_state and rule.traits.steps_on_workers else None
+    spec = draft.complete(
+        rule=spec_of(rule),
+        layout=LayoutSpec.of(weight_layout(model, slots=slots), state),
+        schedule=draft.schedule(
+            rows=rows,
+            workers=workers,
+            window=window.batches,
+            once=window.once,
+            shuffle=request.data.shuffle,
+            seed=request.data.seed,
+        ),
+        compiled=compiled.described,
+        data=data,
+        threads=threads,
+    )
+    return spec, window
+
+
+def announcements(request: RunRequest, spec: RunSpec, window: WindowChoice) -> list[str]:
+    """Return what is said of a run before it starts."""
+    introduction = request.method.introduction
+    return [
+        *([introduction] if introduction else []),
+        *announce_run(spec, build_from(spec.rule), window),
+        *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
+    ]
 
 
 def _resolve(
-    spark: SparkSession, trainer: Trainer, request: TrainRequest
+    spark: SparkSession, request: RunRequest
 ) -> tuple[DataFrame, Columns, tuple[DataFrame, Columns] | None]:
     """Return the rows and their columns, and those of the validation data."""
-    frame = as_dataframe(spark, request.data)
-    columns = resolve_columns(
-        frame,
-        trainer.features_col,
-        trainer.label_col,
-        request.sample_weight_col,
-        model=trainer.keras_model,
-    )
-    return frame, columns, _validation_columns(spark, columns, trainer, request)
+    asked, model = request.data, request.source.model
+    frame = as_dataframe(spark, asked.data)
+    columns = resolve_columns(frame, asked.features, asked.labels, asked.sample_weight, model=model)
+    return frame, columns, _validation_columns(spark, columns, asked, model)
 
 
-def _check_executors(spark: SparkSession, trainer: Trainer) -> ServerPlace:
+def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
     """Return where the server will listen, once executors have been there."""
-    check_plaintext(spark, allowed=trainer.allow_plaintext)
-    place = place_server(spark, trainer.master_host, settled(trainer).port)
+    check_plaintext(spark, allowed=server.plaintext)
+    place = place_server(spark, server.host, server.port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
     check_executors(spark, place=None if on_this_host else place)
     return place
 
 
-def _check_local_slots(spark: SparkSession, trainer: Trainer) -> None:
+def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
     """Refuse more workers than a local master has slots, which never become more."""
     slots = local_cores(str(spark.sparkContext.master))
     if slots is not None:
-        settle([check_slots(slots, settled(trainer).workers, fixed=True)])
+        settle([check_slots(slots, workers, fixed=True)])
 
 
-def _settle_workers(spark: SparkSession, trainer: Trainer) -> tuple[int, list[str]]:
+def _settle_workers(spark: SparkSession, draft: DraftSpec, method: Method) -> tuple[int, list[str]]:
     """Return the number of workers, and what is to be said of slots, scheduling and GPUs."""
-    wanted = settled(trainer).workers
+    wanted = draft.pace.num_workers
     slots = settled_slots(spark, wanted)
     workers = wanted or slots
     setting = spark.sparkContext.getConf().get
     warnings = settle(
         [
-            check_slots(slots, workers, together=trainer.synchronous),
+            check_slots(slots, workers, together=method.synchronous),
             *check_scheduling(setting),
-            *check_gpus(setting, sharing=trainer.gpu_sharing),
+            *check_gpus(setting, sharing=draft.limits.gpu_sharing),
         ]
     )
     return workers, warnings
 
 
+def _task_cores(spark: SparkSession) -> int:
+    return int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
+
+
 def _check_memory(
-    spark: SparkSession, size: ModelSize, workers: int, validation: ValidationData | None
+    spark: SparkSession,
+    spec: RunSpec,
+    columns: Columns,
+    model: keras.Model,
+    validation: ValidationData | None,
 ) -> list[str]:
     setting = spark.sparkContext.getConf().get
     return settle(
         check_containers(
             setting,
             str(spark.sparkContext.master),
-            size,
+            _model_size(spec, columns, model),
             slots=executor_slots(setting),
-            workers=workers,
+            workers=spec.workers,
             validation_bytes=0 if validation is None else validation.feature_bytes,
         )
     )
 
 
 def _validation_columns(
-    spark: SparkSession, columns: Columns, trainer: Trainer, request: TrainRequest
+    spark: SparkSession, columns: Columns, asked: DataRequest, model: keras.Model
 ) -> tuple[DataFrame, Columns] | None:
-    if request.validation_data is None:
+    if asked.validation_data is None:
         return None
-    frame = as_dataframe(spark, request.validation_data, "validation_data")
+    frame = as_dataframe(spark, asked.validation_data, "validation_data")
     with naming("validation_data"):
         return frame, resolve_columns(
-            frame,
-            columns.features,
-            [label.name for label in columns.labels],
-            model=trainer.keras_model,
+            frame, columns.features, [label.name for label in columns.labels], model=model
         )
 
 
@@ -278,25 +356,19 @@ def _collect_validation(
         return ValidationData.collect(*held_out)
 
 
-def _model_size(
-    trainer: Trainer,
-    model: keras.Model,
-    columns: Columns,
-    window: WindowChoice,
-    server_vectors: int,
-) -> ModelSize:
+def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSize:
     """Return what model and batches weigh; an optimizer not built yet counts as Adam."""
-    weights = int(model.count_params())
+    weights, compression = int(model.count_params()), compression_of(spec.exchange.compression)
     size = ModelSize(
         weights=weights,
-        block_bytes=(window.batches or BLOCK_STEPS)
-        * settled(trainer).batch_size
-        * columns.row_bytes,
-        server_vectors=server_vectors,
-        worker_vectors=worker_vectors(settled(trainer).compression),
+        block_bytes=(spec.window or BLOCK_STEPS) * spec.batch_size * columns.row_bytes,
+        server_vectors=server_vectors(compression, build_from(spec.rule), spec.workers),
+        worker_vectors=worker_vectors(compression),
     )
     optimizer = model.optimizer
-    if not optimizer.built:
-        return size
-    held = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
-    return replace(size, optimizer_slots=round(held / max(weights, 1)))
+    if optimizer.built:
+        held = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
+        size = replace(size, optimizer_slots=round(held / max(weights, 1)))
+    if spec.algorithm.optimizer_state == "average":
+        size = size.with_longer_vectors(spec.size, spec.workers)
+    return size

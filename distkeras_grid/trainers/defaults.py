@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.trainers.arguments import checked_positive
@@ -46,28 +45,10 @@ class WindowChoice:
             return "once, at the end" if self.once else "once an epoch"
         return "every batch" if self.batches == 1 else f"every {self.batches} batches"
 
-    def longest(self, seat_rows: int, batch_size: int, epochs: int) -> int:
-        """Return the batches of a whole window.
 
-        Parameters
-        ----------
-        seat_rows : int
-            Rows of the largest seat.
-        batch_size : int
-            Rows in a batch of one worker.
-        epochs : int
-            Number of epochs in the run.
-
-        Examples
-        --------
-        >>> WindowChoice(None, once=True).longest(seat_rows=100, batch_size=32, epochs=5)
-        20
-        """
-        whole = math.ceil(seat_rows / batch_size) * (epochs if self.once else 1)
-        return whole if self.batches is None else self.batches
-
-
-def choose_window(given: Any, default: int, seat_rows: int, batch_size: int) -> WindowChoice:
+def choose_window(
+    given: int | Literal["epoch", "once"] | None, default: int, seat_rows: int, batch_size: int
+) -> WindowChoice:
     """Return the window: the user's unchanged, else the default capped for small data.
 
     Parameters
@@ -81,11 +62,6 @@ def choose_window(given: Any, default: int, seat_rows: int, batch_size: int) -> 
     batch_size : int
         Rows in a batch of one worker.
 
-    Raises
-    ------
-    ConfigurationError
-        If `given` is no positive integer and neither ``"epoch"`` nor ``"once"``.
-
     Examples
     --------
     >>> choose_window(None, 16, seat_rows=30000, batch_size=32)
@@ -93,15 +69,10 @@ def choose_window(given: Any, default: int, seat_rows: int, batch_size: int) -> 
     >>> choose_window(None, 16, seat_rows=1280, batch_size=32).batches
     2
     """
-    if given in ("epoch", "once"):
+    if isinstance(given, str):
         return WindowChoice(None, once=given == "once")
     if given is not None:
-        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
-            raise ConfigurationError(
-                "communication_window must be a positive number of batches, 'epoch' or 'once'. "
-                f"Received: {given!r}."
-            )
-        return WindowChoice(int(given))
+        return WindowChoice(given)
     steps = math.ceil(seat_rows / batch_size)
     cap = max(1, steps // EXCHANGES_PER_EPOCH)
     if cap >= default:
@@ -186,7 +157,7 @@ def choose_alpha(
     if rho is not None:
         if learning_rate is None:
             raise ConfigurationError("rho needs learning_rate: alpha = rho * learning_rate.")
-        alpha = checked_positive("rho", rho) * learning_rate
+        alpha = checked_positive("rho", rho) * checked_positive("learning_rate", learning_rate)
     force = 0.9 / workers if alpha is None else checked_positive("alpha", alpha)
     if force > 1:
         raise ConfigurationError(f"alpha must be at most 1. Received: {force:g}.")

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.rules import rule_of
 from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
 from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.rules import Rule
-    from distkeras_grid.spec import OptimizerState, RunSpec, StatisticsSource
-    from distkeras_grid.trainers.request import TrainRequest
+    from distkeras_grid.spec import RunSpec
 
 
 # Share of the workers' time that exchanges took, from which fewer bytes are worth their rounding.
@@ -28,8 +28,7 @@ SAVES_BELOW = 0.9
 def describe_run(
     run: str,
     spec: RunSpec,
-    rule: Rule,
-    request: TrainRequest,
+    callbacks: Iterable[Any],
     master: str,
     custom_objects: Iterable[str] = (),
 ) -> dict[str, Any]:
@@ -41,10 +40,8 @@ def describe_run(
         Its name.
     spec : RunSpec
         The run; stands under ``spec``, from which `RunSpec.from_json` builds it again.
-    rule : Rule
-        Its update rule.
-    request : TrainRequest
-        What ``train`` was asked for.
+    callbacks : iterable of keras.callbacks.Callback
+        What was called at each epoch's end.
     master : str
         Spark's.
     custom_objects : iterable of str, default ()
@@ -54,8 +51,8 @@ def describe_run(
         "run": run,
         "master": master,
         "spec": spec.to_json(),
-        **policies(spec.algorithm.optimizer_state, spec.algorithm.statistics, rule, spec.workers),
-        "callbacks": [described_callback(callback) for callback in request.callbacks],
+        **policies(spec),
+        "callbacks": [described_callback(callback) for callback in callbacks],
         "custom_objects": sorted(custom_objects),
         "versions": {
             "python": platform.python_version(),
@@ -85,19 +82,13 @@ def described_callback(callback: Any) -> dict[str, Any]:
     return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain_values}
 
 
-def policies(
-    optimizer_state: OptimizerState, statistics: StatisticsSource, rule: Rule, workers: int
-) -> dict[str, str]:
+def policies(spec: RunSpec) -> dict[str, str]:
     """Return what becomes of what no gradient moves, as the history tells it.
 
     Parameters
     ----------
-    optimizer_state, statistics : str
-        As the trainer was asked.
-    rule : Rule
-        The update rule.
-    workers : int
-        How many.
+    spec : RunSpec
+        The run.
 
     Returns
     -------
@@ -106,10 +97,11 @@ def policies(
         ``statistics``: those of batch normalization: "average" over the workers, each one's or the
         only one's "own", or "recalibrate", measured when training is over.
     """
-    own = statistics == "average" and (rule.traits.own_center or workers == 1)
+    algorithm, traits = spec.algorithm, rule_of(spec.rule).traits
+    own = algorithm.statistics == "average" and (traits.own_center or spec.workers == 1)
     return {
-        "optimizer_state": "same" if rule.traits.steps_on_workers else optimizer_state,
-        "statistics": "own" if own else statistics,
+        "optimizer_state": "same" if traits.steps_on_workers else algorithm.optimizer_state,
+        "statistics": "own" if own else algorithm.statistics,
     }
 
 
@@ -132,12 +124,11 @@ def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
     way = "each way" if rule.traits.answers else "to the driver"
     if spec.compression:
         way += " before compression"
-    needed = spec.quorum_of(spec.workers)
     return [
         f"{spec.algorithm.trainer}: {spec.rows} rows, {workers}, {batches}, "
         f"exchange {window} "
         f"({spec.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}",
-        *choices(window, spec.algorithm.quorum, needed, spec.workers),
+        *choices(window, spec),
     ]
 
 
@@ -153,28 +144,23 @@ def described_parameters(rule: Rule) -> str:
     return "".join(f", {name} {value:g}" for name, value in rule.parameters().items())
 
 
-def choices(window: WindowChoice, quorum: float, needed: int, workers: int) -> list[str]:
+def choices(window: WindowChoice, spec: RunSpec) -> list[str]:
     """Return what was chosen for the user, and what a quorum comes to.
 
     Parameters
     ----------
     window : WindowChoice
         Batches between two exchanges.
-    quorum : float
-        Share of the workers that a round waits for.
-    needed : int
-        How many that is.
-    workers : int
-        Number of workers in the run.
-
-    Examples
-    --------
-    >>> choices(WindowChoice(16), 0.8, needed=4, workers=4)
-    ['a round waits for 4 of 4 workers (quorum 0.8)']
+    spec : RunSpec
+        The run.
     """
     lines = [window.reason] if window.reason else []
-    if quorum < 1:
-        lines.append(f"a round waits for {needed} of {workers} workers (quorum {quorum:g})")
+    if spec.algorithm.quorum < 1:
+        needed = spec.quorum_of(spec.workers)
+        lines.append(
+            f"a round waits for {needed} of {spec.workers} workers "
+            f"(quorum {spec.algorithm.quorum:g})"
+        )
     return lines
 
 

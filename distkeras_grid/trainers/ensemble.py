@@ -14,13 +14,12 @@ from distkeras_grid.engine.keras_model import (
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import MemberRule, Rule
-from distkeras_grid.trainers.arguments import settled
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.trainers.request import TrainRequest
+    from distkeras_grid.trainers.request import DataRequest
     from distkeras_grid.weights import Vector
 
 DATA = ("full", "partition", "bootstrap")
@@ -101,12 +100,14 @@ class EnsembleTrainer(Trainer):
         """Return the rule: each worker has a center of its own."""
         return MemberRule()
 
-    def check_request(self, request: TrainRequest) -> None:
+    def check_request(
+        self, data: DataRequest, callbacks: Sequence[keras.callbacks.Callback]
+    ) -> None:
         """Refuse models that cannot be combined, and what looks at one center."""
         from distkeras_grid.engine.combination import check_combinable
 
         check_combinable(self.keras_model)
-        if request.validation_data is not None or request.callbacks:
+        if data.validation_data is not None or callbacks:
             raise ConfigurationError(
                 "EnsembleTrainer has as many centers as members: leave validation_data and "
                 "callbacks out, and evaluate the model that train() returns, or trainer.models."
@@ -118,7 +119,7 @@ class EnsembleTrainer(Trainer):
 
         from distkeras_grid.engine.combination import combine_models
 
-        archive, objects = model_to_bytes(model), settled(self).custom_objects
+        archive, objects = model_to_bytes(model), dict(self.custom_objects or {})
         self.models = [model_from_bytes(archive, objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)

@@ -1,4 +1,4 @@
-"""From a trainer's arguments and data to a run that is ready to start."""
+"""A run on Spark, from what it is asked for to a run that is ready to start, and to its end."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
+from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
 from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.rules import compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.launch import Launch
-from distkeras_grid.spark.seats import deal, largest_seat
-from distkeras_grid.trainers.arguments import checked_class_weight, checked_whole, settled
+from distkeras_grid.spark.seats import deal
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.checking import Checked, check
-from distkeras_grid.trainers.compressing import compression_notes, vector_bytes
-from distkeras_grid.trainers.description import (
-    announce_run,
-    compression_sentence,
-    describe_run,
-)
+from distkeras_grid.trainers.compressing import vector_bytes
+from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
-from distkeras_grid.trainers.specification import data_spec, run_spec
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
 if TYPE_CHECKING:
@@ -40,9 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.spec import RunSpec
-    from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.trainers.request import TrainRequest
-    from distkeras_grid.weights import Vector
+    from distkeras_grid.trainers.request import RunRequest
+    from distkeras_grid.weights import Vector, WeightLayout
 
 
 @dataclass
@@ -53,26 +47,16 @@ class PreparedRun:
     ----------
     settings : ServerSettings
         What the server is told: the run, and where to listen.
-    dealt : DataFrame
-        The rows, one partition a worker.
-    model : keras.Model
-        The driver's copy, compiled; it is what the user gets in the end.
-    archive : bytes
-        The same model as workers get it.
-    custom_objects : mapping of str to object
+    checked : Checked
+        The model, the data and the rest of what was found.
+    objects : mapping of str to object
         The user's own classes and functions.
-    center : ndarray
-        The initial weights.
     observer : EpochObserver
         Acts at each epoch's end.
-    network : callable
-        Gives the `NetworkNeed` for the measured ``window_seconds``.
     history : History
         Filled while the run goes on.
     description : dict
         For ``run.json``.
-    notes : sequence of str
-        Said before the run starts.
     began : float
         When the preparation began, Unix seconds.
     centers : list of ndarray
@@ -80,16 +64,11 @@ class PreparedRun:
     """
 
     settings: ServerSettings
-    dealt: DataFrame
-    model: keras.Model
-    archive: bytes
-    custom_objects: Mapping[str, Any]
-    center: Vector
+    checked: Checked
+    objects: Mapping[str, Any]
     observer: EpochObserver
-    network: Callable[..., NetworkNeed]
     history: History
     description: dict[str, Any]
-    notes: Sequence[str]
     began: float
     centers: list[Vector] = field(default_factory=list)
 
@@ -98,33 +77,33 @@ class PreparedRun:
         """The run as a value."""
         return self.settings.spec
 
-    def plan(self, address: ServerAddress, key: bytes) -> WorkerPlan:
-        """Return what the workers are told, once the server listens; `key` is theirs."""
-        return WorkerPlan(
-            run=self.settings.run,
-            spec=self.spec,
-            key=key,
-            address=address,
-            model=self.archive,
-            custom_objects=self.custom_objects,
-        )
+    def execute(
+        self, progress: RunProgress, serve: Callable[..., ServerProcess] = ServerProcess
+    ) -> keras.Model:
+        """Run to the end, and return the trained model.
 
-    def execute(self, progress: RunProgress) -> keras.Model:
-        """Run to the end, showing progress, and return the trained model."""
-        key, spec = new_key(), self.spec
+        Parameters
+        ----------
+        progress : RunProgress
+            Shown while the run goes on.
+        serve : callable, default ServerProcess
+            Builds the server from settings, center and key.
+        """
+        key, spec, model = new_key(), self.spec, self.checked.compiled.model
+        center = get_flat_weights(model, layout_of(spec, model))
         progress.update(
             total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers
         )
-        for note in self.notes:
+        for note in self.checked.notes:
             progress.note(note)
-        with ServerProcess(self.settings, self.center, key) as server:
+        dealt = self._deal()
+        with serve(self.settings, center, key) as server:
             if moved := port_note(self.settings.port, server.address.port):
                 progress.note(moved)
-            plan = self.plan(server.address, workers_key(key))
-            launch = Launch(
-                self.dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run
-            )
-            run = Run(server, launch, spec, self.history, progress, self.observer, self.network)
+            plan = self._plan(server.address, workers_key(key))
+            launch = Launch(dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run)
+            parts = self.history, progress, self.observer, self.network()
+            run = Run(server, launch, spec, *parts)
             rate = self.observer.begin().learning_rate
             if rate is not None:
                 server.command(learning_rate=rate)
@@ -135,13 +114,52 @@ class PreparedRun:
             progress.note(compression_sentence(self.history, spec.size))
         self.observer.end(center)
         if spec.algorithm.statistics == "recalibrate":
-            self._recalibrate(plan, progress)
+            self._recalibrate(dealt, plan, progress)
         self._describe(summaries)
-        return self.model
+        return model
 
-    def _recalibrate(self, plan: WorkerPlan, progress: RunProgress) -> None:
+    def network(self) -> partial[NetworkNeed]:
+        """Return what the run asks of the network, but for the time of a window."""
+        spec, layout = self.spec, layout_of(self.spec, self.checked.compiled.model)
+        return partial(
+            NetworkNeed,
+            vector_bytes=vector_bytes(
+                compression_of(spec.exchange.compression), layout, spec.workers
+            ),
+            # Seats without rows exchange nothing.
+            workers=min(spec.workers, spec.rows),
+            window=spec.steps_per_window(),
+            available=link_speed(self.checked.place.bind_host),
+            empty_reply=not rule_of(spec.rule).traits.answers,
+        )
+
+    def _deal(self) -> DataFrame:
+        """Return the rows, one partition a worker."""
+        spec, data = self.spec, self.checked.data
+        return deal(
+            data.frame,
+            data.columns,
+            data.summary,
+            spec.workers,
+            shuffle=spec.schedule.shuffle,
+            seed=spec.schedule.seed,
+            copies=spec.data.share != "partition",
+        )
+
+    def _plan(self, address: ServerAddress, key: bytes) -> WorkerPlan:
+        """Return what the workers are told, once the server listens; `key` is theirs."""
+        return WorkerPlan(
+            run=self.settings.run,
+            spec=self.spec,
+            key=key,
+            address=address,
+            model=self.checked.compiled.archive,
+            custom_objects=self.objects,
+        )
+
+    def _recalibrate(self, dealt: DataFrame, plan: WorkerPlan, progress: RunProgress) -> None:
         try:
-            recalibrate(self.model, self.dealt, plan, progress)
+            recalibrate(self.checked.compiled.model, dealt, plan, progress)
         except GridError as error:
             progress.note(
                 "All is trained, but the statistics of batch normalization stay the workers' "
@@ -166,15 +184,17 @@ class PreparedRun:
         )
 
 
-def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> PreparedRun:
-    """Check arguments, model, data, executors and slots, and lay out the run.
+def prepare(
+    request: RunRequest, callbacks: Sequence[keras.callbacks.Callback], resources: ExitStack
+) -> PreparedRun:
+    """Check model, data, executors and slots, and lay out the run.
 
     Parameters
     ----------
-    trainer : Trainer
-        Its arguments.
-    request : TrainRequest
-        Those of ``train``.
+    request : RunRequest
+        What is asked for.
+    callbacks : sequence of keras.callbacks.Callback
+        Called at each epoch's end.
     resources : ExitStack
         Gets what must be given back when the run has ended.
 
@@ -183,81 +203,31 @@ def prepare(trainer: Trainer, request: TrainRequest, resources: ExitStack) -> Pr
     GridError
         The first thing that does not fit, with what was received and what to do.
     """
-    began = time.time()
-    request = replace(
-        request,
-        seed=checked_whole("seed", request.seed, least=0),
-        class_weight=checked_class_weight(request.class_weight),
-    )
-    return _lay_out(trainer, request, check(trainer, request, resources), began)
-
-
-def _lay_out(
-    trainer: Trainer, request: TrainRequest, checked: Checked, began: float
-) -> PreparedRun:
-    history, arguments = History(), settled(trainer)
+    began, history = time.time(), History()
+    checked = check(request, resources)
+    spec, model = checked.spec, checked.compiled.model
     observer = EpochObserver(
-        checked.model,
-        history,
-        request.callbacks,
-        checked.validation,
-        arguments.epochs,
-        checked.layout,
+        model, history, callbacks, checked.validation, spec.epochs, layout_of(spec, model)
     )
-    conf = checked.spark.sparkContext.getConf()
-    spec = run_spec(
-        trainer,
-        checked.rule,
-        checked.compile_settings,
-        checked.layout,
-        {
-            "rows": checked.rows,
-            "workers": checked.workers,
-            "shuffle": bool(request.shuffle),
-            "seed": request.seed,
-            "snapshots_per_epoch": 1 if observer.needs_center else 0,
-        },
-        checked.window,
-        data_spec(request, checked.columns, trainer.seats_hold),
-        threads=int(conf.get("spark.task.cpus", "1") or 1),
-    )
+    if observer.needs_center:
+        spec = spec.change(snapshots_per_epoch=1)
     settings = _settings(checked, spec)
     description = describe_run(
         settings.run,
         spec,
-        checked.rule,
-        request,
-        str(checked.spark.sparkContext.master),
-        arguments.custom_objects,
+        callbacks,
+        str(checked.data.frame.sparkSession.sparkContext.master),
+        request.source.objects,
     )
     history.params.update(description)
     return PreparedRun(
-        settings=settings,
-        dealt=deal(
-            checked.frame,
-            checked.columns,
-            checked.summary,
-            spec.workers,
-            shuffle=spec.schedule.shuffle,
-            seed=spec.schedule.seed,
-            copies=spec.data.share != "partition",
-        ),
-        model=checked.model,
-        archive=model_to_bytes(checked.model),
-        custom_objects=arguments.custom_objects,
-        center=get_flat_weights(checked.model, checked.layout),
-        observer=observer,
-        network=_network(trainer, checked),
-        history=history,
-        description=description,
-        notes=[
-            *([trainer.introduction] if trainer.introduction else []),
-            *announce_run(spec, checked.rule, checked.window),
-            *compression_notes(arguments.compression, arguments.epochs),
-            *checked.warnings,
-        ],
-        began=began,
+        settings, checked, request.source.objects, observer, history, description, began
     )
+
+
+def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:
+    """Return the layout of a model's vectors in a run."""
+    return weight_layout(model, slots=spec.algorithm.optimizer_state == "average")
 
 
 def _settings(checked: Checked, spec: RunSpec) -> ServerSettings:
@@ -270,19 +240,4 @@ def _settings(checked: Checked, spec: RunSpec) -> ServerSettings:
         advertised_host=place.advertised_host,
         port=place.port,
         port_retries=place.port_retries,
-    )
-
-
-def _network(trainer: Trainer, checked: Checked) -> partial[NetworkNeed]:
-    """Return what the run asks of the network, but for the time of a window."""
-    rows, workers, arguments = checked.rows, checked.workers, settled(trainer)
-    seat = largest_seat(rows, workers)
-    return partial(
-        NetworkNeed,
-        vector_bytes=vector_bytes(arguments.compression, checked.layout, workers),
-        # Seats without rows exchange nothing.
-        workers=min(workers, rows),
-        window=checked.window.longest(seat, arguments.batch_size, arguments.epochs),
-        available=link_speed(checked.place.bind_host),
-        empty_reply=not checked.rule.traits.answers,
     )

@@ -1,23 +1,117 @@
-"""What a run is asked for, beside the trainer's own arguments."""
+"""What a trainer asks of a run, as values; the trainer itself goes no further down."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.engine.compile_settings import CompileSettings
+    from distkeras_grid.rules import Rule
+    from distkeras_grid.spec import DraftSpec
+    from distkeras_grid.trainers.defaults import WindowChoice
+
 
 @dataclass(frozen=True)
-class TrainRequest:
-    """What `Trainer.train` was asked for; its docstring has the meanings."""
+class ModelSource:
+    """The user's model, and how it is to be compiled.
+
+    Parameters
+    ----------
+    model : keras.Model
+        It is not changed.
+    settings : CompileSettings
+        What differs from the model's own ``compile``.
+    objects : mapping of str to object
+        The user's own classes and functions.
+    """
+
+    model: keras.Model
+    settings: CompileSettings
+    objects: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    """What of an algorithm follows from the workers, the optimizer and the rows.
+
+    Parameters
+    ----------
+    build_rule : callable
+        Gives the update rule for a number of workers and a kind of optimizer.
+    choose_window : callable
+        Gives the `WindowChoice` for the rows of the largest seat and a number of workers.
+    synchronous : bool
+        Whether all workers must run at the same time.
+    introduction : str
+        What is said first of all; may be empty.
+    """
+
+    build_rule: Callable[[int, str], Rule]
+    choose_window: Callable[[int, int], WindowChoice]
+    synchronous: bool
+    introduction: str
+
+
+@dataclass(frozen=True)
+class ServerRequest:
+    """Where the parameter server is asked to be.
+
+    Parameters
+    ----------
+    host : str or None
+        Address of the driver as executors see it; None for Spark's own.
+    port : int
+        0 for any that is free.
+    plaintext : bool
+        Whether weights may travel unencrypted where Spark's own traffic is not.
+    """
+
+    host: str | None
+    port: int
+    plaintext: bool
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """What `Trainer.train` or `Trainer.simulate` was given; their docstrings have the meanings.
+
+    `features` and `labels` are the trainer's ``features_col`` and ``label_col``.
+    """
 
     data: Any
+    features: Any
+    labels: Any
     shuffle: bool
-    validation_data: Any
-    callbacks: Sequence[keras.callbacks.Callback]
-    class_weight: Mapping[int, float] | None
-    sample_weight_col: str | None
     seed: int
+    validation_data: Any = None
+    class_weight: dict[int, float] | None = None
+    sample_weight: str | None = None
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """All that a run is asked for.
+
+    Parameters
+    ----------
+    draft : DraftSpec
+        The run, as far as the trainer's arguments tell it.
+    source : ModelSource
+        The model.
+    method : Method
+        The algorithm.
+    data : DataRequest
+        The data.
+    server : ServerRequest
+        Where the parameter server is to be.
+    """
+
+    draft: DraftSpec
+    source: ModelSource
+    method: Method
+    data: DataRequest
+    server: ServerRequest

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.keras_model import (
-    get_flat_weights,
-    model_to_bytes,
-    set_flat_weights,
-    weight_layout,
-)
+from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.own_objects import remember_objects
@@ -29,37 +24,26 @@ from distkeras_grid.feeding.shapes import (
     outputs_of,
 )
 from distkeras_grid.history import History
-from distkeras_grid.progress import SILENT
+from distkeras_grid.rules import Rule, compression_of, rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
 from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
-from distkeras_grid.spark.seats import DataSummary, largest_seat
+from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spec import DataSpec, RunSpec
-from distkeras_grid.trainers.arguments import (
-    check_backend,
-    checked_class_weight,
-    checked_whole,
-    settled,
-)
-from distkeras_grid.trainers.checking import check_rule, compiled_copy, rule_of
-from distkeras_grid.trainers.compressing import (
-    check_momentum,
-    compression_notes,
-)
-from distkeras_grid.trainers.description import (
-    choices,
-    described_parameters,
-    policies,
-)
+from distkeras_grid.trainers.arguments import check_backend
+from distkeras_grid.trainers.checking import check_method, complete, rule_for
+from distkeras_grid.trainers.compiled import compiled_copy
+from distkeras_grid.trainers.compressing import compression_notes
+from distkeras_grid.trainers.description import choices, described_parameters, policies
 from distkeras_grid.trainers.inspection import inspect_training, naming
 from distkeras_grid.trainers.labels import check_classes, check_labels
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
-from distkeras_grid.trainers.run_status import TRAINING, run_progress
-from distkeras_grid.trainers.specification import described_fields, run_spec
+from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
+from distkeras_grid.trainers.specification import described_fields
 from distkeras_grid.trainers.validation import ValidationData
 from distkeras_grid.worker.loop import sample_weights
 
@@ -68,10 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.engine.compile_settings import CompileSettings
-    from distkeras_grid.rules import Rule
-    from distkeras_grid.trainers.base import Trainer
-    from distkeras_grid.trainers.defaults import WindowChoice
+    from distkeras_grid.trainers.request import DataRequest, RunRequest
     from distkeras_grid.weights import WeightLayout
 
 
@@ -91,6 +72,8 @@ class SimulatedRun:
         Simulated time for which each worker has computed; the rest it waited [s].
     lost : int
         Attempts of workers that were lost.
+    spec : RunSpec
+        The run as a value; it can be compared and saved.
     """
 
     model: keras.Model = field(repr=False)
@@ -98,6 +81,7 @@ class SimulatedRun:
     cluster: Cluster
     computing_seconds: tuple[float, ...]
     lost: int
+    spec: RunSpec = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -130,44 +114,43 @@ class _Rows:
         ]
 
 
-def simulate(
-    trainer: Trainer,
-    data: Any,
-    cluster: Cluster,
-    *,
-    shuffle: bool,
-    validation_data: Any,
-    class_weight: Mapping[int, float] | None,
-    seed: int,
-) -> SimulatedRun:
-    """Run a trainer in simulated time; `Trainer.simulate` has the meanings."""
+def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> SimulatedRun:
+    """Run in simulated time; `Trainer.simulate` has the meanings.
+
+    Parameters
+    ----------
+    request : RunRequest
+        What is asked for.
+    cluster : Cluster
+        What is simulated.
+    display : Display, optional
+        Where progress is shown; default the terminal or the notebook.
+
+    Raises
+    ------
+    GridError
+        What does not fit, and what ends a run.
+    """
     check_backend()
-    arguments = settled(trainer)
-    seed = checked_whole("seed", seed, least=0)
-    _check_workers(trainer, cluster)
-    class_weight = checked_class_weight(class_weight)
-    check_one_output(class_weight, outputs_of(trainer.keras_model))
-    model, settings = compiled_copy(trainer)
-    check_rule(trainer, model)
-    rows = _read(trainer, data, model, class_weight)
+    draft, asked, source = request.draft, request.data, request.source
+    _check_workers(draft.pace.num_workers, cluster)
+    check_one_output(asked.class_weight, outputs_of(source.model))
+    compiled = compiled_copy(source)
+    model = compiled.model
+    check_method(draft, request.method, model)
+    _check_centers(request, model, cluster.workers)
+    rows = _read(asked.data, asked, model, asked.class_weight)
     with naming("validation_data"):
-        held_out = None if validation_data is None else _read(trainer, validation_data, model)
-    count, fields = len(rows), rows.fields
-    window = trainer.choose_window(largest_seat(count, cluster.workers), cluster.workers)
-    rule = _rule(trainer, model, window, cluster.workers)
-    spec = run_spec(
-        trainer,
-        rule,
-        settings,
-        weight_layout(model, slots=trainer.slots_travel),
-        {"rows": count, "workers": cluster.workers, "shuffle": bool(shuffle), "seed": seed},
-        window,
-        DataSpec(features=described_fields(fields), class_weight=class_weight),
-    )
-    seats = rows.deal(cluster.workers, seed if shuffle else None, class_weight)
+        held_out = (
+            None if asked.validation_data is None else _read(asked.validation_data, asked, model)
+        )
+    data = DataSpec(features=described_fields(rows.fields), class_weight=asked.class_weight)
+    spec, window = complete(request, compiled, data, len(rows), cluster.workers)
+    rule, fields = rule_of(spec.rule), rows.fields
+    seats = rows.deal(cluster.workers, asked.seed if asked.shuffle else None, asked.class_weight)
     # The seats have them: what came from Spark is not held twice.
     del rows
-    engine = _engine(trainer, model, settings, spec, rule, fields)
+    engine = _engine(compiled.archive, source.objects, spec, rule, fields)
     # Once also where nobody asks how long it takes: the engine refuses here what it cannot train.
     timed = _measure(engine, spec, seats[0], times=1 if cluster.batch_seconds else 3)
     if cluster.batch_seconds is None:
@@ -175,59 +158,57 @@ def simulate(
     simulation = Simulation(
         cluster,
         spec,
-        keras_learners(engine, cluster.workers, seed if cluster.workers > 1 else None),
+        keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None),
         seats,
         evaluate=_evaluation(model, held_out, engine.layout),
-        params=policies(arguments.optimizer_state, arguments.statistics, rule, cluster.workers),
+        params=policies(spec),
         stepper=KerasStepper(engine) if rule.traits.steps_on_workers else None,
     )
+    introduction = request.method.introduction
     said = [
-        *([trainer.introduction] if trainer.introduction else []),
-        *compression_notes(arguments.compression, arguments.epochs),
-        *choices(window, arguments.quorum, simulation.needed, cluster.workers),
+        *([introduction] if introduction else []),
+        *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
+        *choices(window, spec),
+        _announced(spec, rule, cluster.batch_seconds or timed),
     ]
-    _watch(trainer, simulation, spec, rule, cluster, said)
+    with run_progress(display) as progress:
+        _watch(simulation, spec, progress, said)
     set_flat_weights(model, simulation.center, engine.layout)
     if engine.layout.slots:
         skip_steps(model.optimizer, simulation.history.most_steps())
-    if trainer.statistics == "recalibrate":
+    if spec.algorithm.statistics == "recalibrate":
         _recalibrate(model, engine, spec, seats)
-    remember_objects(model, arguments.custom_objects)
+    remember_objects(model, source.objects)
     computed = tuple(worker.computed for worker in simulation.workers)
-    return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost)
+    return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
 
 
-def _check_workers(trainer: Trainer, cluster: Cluster) -> None:
-    if trainer.workers_asked not in (None, cluster.workers):
+def _check_workers(asked: int | None, cluster: Cluster) -> None:
+    if asked not in (None, cluster.workers):
         raise ConfigurationError(
-            f"The cluster has {cluster.workers} workers and the trainer num_workers="
-            f"{trainer.workers_asked}: leave num_workers out, or give both the same number."
+            f"The cluster has {cluster.workers} workers and the trainer num_workers={asked}: "
+            "leave num_workers out, or give both the same number."
         )
 
 
-def _rule(trainer: Trainer, model: keras.Model, window: WindowChoice, workers: int) -> Rule:
-    rule = rule_of(trainer, workers, model)
-    if rule.traits.own_center:
+def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> None:
+    if rule_for(request.method, workers, model).traits.own_center:
         raise ConfigurationError(
-            f"{type(trainer).__name__}'s workers never meet: there is nothing to simulate. Use "
-            "train(), or simulate another trainer."
+            f"{request.draft.algorithm.trainer}'s workers never meet: there is nothing to "
+            "simulate. Use train(), or simulate another trainer."
         )
-    check_momentum(settled(trainer).compression, rule, window, model.optimizer)
-    return rule
 
 
 def _engine(
-    trainer: Trainer,
-    model: keras.Model,
-    settings: CompileSettings,
+    archive: bytes,
+    objects: Mapping[str, Any],
     spec: RunSpec,
     rule: Rule,
     fields: tuple[Field, ...],
 ) -> ModelEngine:
     return load_engine(
-        model_to_bytes(model),
-        settings.to_json(),
-        custom_objects=settled(trainer).custom_objects,
+        archive,
+        custom_objects=objects,
         scaling=tuple(field.scaling for field in fields),
         block_shape=None if spec.window is None else (spec.window, spec.batch_size),
         jit=spec.algorithm.jit,
@@ -259,44 +240,37 @@ def _measure(engine: ModelEngine, spec: RunSpec, seat: SeatRows, times: int) -> 
     return min(engine.warm_up(block) for _ in range(times)) / block.steps
 
 
+def _announced(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
+    """Return what is said of a simulated run before it starts."""
+    window = spec.schedule.communication_window
+    return (
+        f"{spec.algorithm.trainer} in simulated time: {spec.rows} rows, "
+        f"{spec.workers} workers, batch {spec.batch_size} each, "
+        f"{batch_seconds * 1e3:.3g} ms a batch, window "
+        + (f"{window} batches" if isinstance(window, int) else window)
+        + described_parameters(rule)
+    )
+
+
 def _watch(
-    trainer: Trainer,
-    simulation: Simulation,
-    spec: RunSpec,
-    rule: Rule,
-    cluster: Cluster,
-    said: Sequence[str],
+    simulation: Simulation, spec: RunSpec, progress: RunProgress, said: Sequence[str]
 ) -> None:
     """Run to the end, showing how far it is in simulated time."""
-    epochs, window, shown = (
-        simulation.history.epoch_records,
-        spec.schedule.communication_window,
-        0,
-    )
-    with run_progress(None if trainer.progress else SILENT) as progress:
+    epochs, shown = simulation.history.epoch_records, 0
+    progress.update(total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers)
+    for line in said:
+        progress.note(line)
+    while simulation.advance():
         progress.update(
-            total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers
+            phase=TRAINING,
+            epoch=len(epochs) + 1,
+            samples=simulation.samples,
+            active=sum(worker.session is not None for worker in simulation.workers),
+            busy_with=f"at {simulation.now:.1f} s of simulated time",
         )
-        for line in said:
-            progress.note(line)
-        progress.note(
-            f"{spec.algorithm.trainer} in simulated time: {spec.rows} rows, "
-            f"{spec.workers} workers, batch {spec.batch_size} each, "
-            f"{(cluster.batch_seconds or 0) * 1e3:.3g} ms a batch, window "
-            + (f"{window} batches" if isinstance(window, int) else window)
-            + described_parameters(rule)
-        )
-        while simulation.advance():
-            progress.update(
-                phase=TRAINING,
-                epoch=len(epochs) + 1,
-                samples=simulation.samples,
-                active=sum(worker.session is not None for worker in simulation.workers),
-                busy_with=f"at {simulation.now:.1f} s of simulated time",
-            )
-            for record in epochs[shown:]:
-                progress.note(f"simulated time: {epoch_line(record, spec.epochs)}")
-            shown = len(epochs)
+        for record in epochs[shown:]:
+            progress.note(f"simulated time: {epoch_line(record, spec.epochs)}")
+        shown = len(epochs)
 
 
 def _evaluation(model: keras.Model, rows: _Rows | None, layout: WeightLayout) -> Any:
@@ -312,8 +286,8 @@ def _evaluation(model: keras.Model, rows: _Rows | None, layout: WeightLayout) ->
 
 
 def _read(
-    trainer: Trainer,
     data: Any,
+    asked: DataRequest,
     model: keras.Model,
     class_weight: Mapping[int, float] | None = None,
 ) -> _Rows:
@@ -322,7 +296,7 @@ def _read(
         return _from_arrays(data, model, class_weight)
     spark = active_session()
     frame = as_dataframe(spark, data)
-    columns = resolve_columns(frame, trainer.features_col, trainer.label_col, model=model)
+    columns = resolve_columns(frame, asked.features, asked.labels, model=model)
     check_fit(model, columns.features)
     inspect_training(frame, columns, model, class_weight)
     held = ValidationData.collect(frame, columns)

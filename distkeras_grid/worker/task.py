@@ -214,7 +214,6 @@ def build_engine(plan: WorkerPlan, seat: int) -> ModelEngine:
     spec = plan.spec
     engine = load_engine(
         plan.model,
-        spec.algorithm.compile,
         custom_objects=plan.custom_objects,
         scaling=tuple(field.scaling for field in plan.features),
         block_shape=None if spec.window is None else (spec.window, spec.batch_size),

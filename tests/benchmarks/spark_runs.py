@@ -6,29 +6,25 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean
 from typing import Any, Self
 
+import msgspec
+
 import distkeras_grid
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.progress import SILENT
-from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.preparation import PreparedRun, prepare
-from distkeras_grid.trainers.request import TrainRequest
-from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.weights import Vector
-from distkeras_grid.worker.task import SUMMARY_SCHEMA, run_worker
 from tests.benchmarks import fashion
 from tests.benchmarks.local import Point
 from tests.benchmarks.nets import NETS
@@ -139,10 +135,11 @@ class Cluster:
         """Run with `marks` snapshots of the center in each epoch."""
         trainer = choice.build(net, seed, epochs)
         began = time.time()
-        request = TrainRequest(str(self._write("fitting")), True, None, (), None, None, seed)
+        request = trainer.request(str(self._write("fitting")), seed=seed)
         with ExitStack() as resources:
-            prepared = prepare(trainer, request, resources)
-            prepared.settings = replace(prepared.settings, snapshots_per_epoch=marks)
+            prepared = prepare(request, (), resources)
+            spec = prepared.spec.change(snapshots_per_epoch=marks)
+            prepared.settings = msgspec.structs.replace(prepared.settings, spec=spec)
             centers = _execute(prepared)
         ended = time.time()
         trained = _trained(prepared.history, prepared.description, began, ended, epochs)
@@ -177,17 +174,15 @@ class SnapshotServer(ServerProcess):
 
 
 def _execute(prepared: PreparedRun) -> list[Vector]:
-    """Do what `PreparedRun.execute` does, with a server that keeps its snapshots."""
-    key = new_key()
-    with SnapshotServer(prepared.settings, prepared.center, key) as server:
-        plan = prepared.plan(address=server.address, key=workers_key(key))
-        task = partial(run_worker, plan)
-        launch = Launch(prepared.dealt, task, SUMMARY_SCHEMA, prepared.settings.run)
-        silent = run_progress(SILENT)
-        parts = (prepared.history, silent, prepared.observer, prepared.network)
-        _, summaries = Run(server, launch, prepared.spec, *parts).execute()
-        prepared.description["workers"] = summaries
-        return server.centers
+    """Run to the end with a server that keeps its snapshots, and return them."""
+    servers: list[SnapshotServer] = []
+
+    def serve(*parts: Any) -> SnapshotServer:
+        servers.append(SnapshotServer(*parts))
+        return servers[0]
+
+    prepared.execute(run_progress(SILENT), serve)
+    return servers[0].centers
 
 
 def _trained(

@@ -46,10 +46,10 @@ def empty_cache():
     loading._engines.clear()
 
 
-def load(archive, settings=None, **options):
+def load(archive, **options):
     from distkeras_grid.engine.loading import load_engine
 
-    return load_engine(archive, settings, **{**OPTIONS, **options})
+    return load_engine(archive, **{**OPTIONS, **options})
 
 
 def train(engine):
@@ -97,13 +97,21 @@ def test_kept_engine_takes_the_weights_and_the_optimizer_of_the_new_archive(mode
         {"scaling": ((0.25, 0.1),)},
         {"block_shape": (5, 3)},
         {"jit": False},
-        {"settings": {"optimizer": "sgd"}},
-        {"settings": {"optimizer": "adam", "learning_rate": 0.5}},
     ],
 )
 def test_other_settings_are_another_engine(archive, change):
     engine = load(archive)
     assert load(archive, **change) is not engine
+    assert load(archive) is engine
+
+
+@pytest.mark.parametrize("change", [{"optimizer": "sgd"}, {"metrics": ["mse"]}])
+def test_a_model_that_is_compiled_otherwise_is_another_engine(model, archive, change):
+    from distkeras_grid.engine.keras_model import model_to_bytes
+
+    engine = load(archive)
+    model.compile(**{"optimizer": "adam", "loss": "mse", "metrics": ["mae"], **change})
+    assert load(model_to_bytes(model)) is not engine
     assert load(archive) is engine
 
 

@@ -31,12 +31,6 @@ def test_once_an_epoch():
     assert choose_window("epoch", 16, seat_rows=10, batch_size=1).batches is None
 
 
-@pytest.mark.parametrize("window", [0, -1, 2.5, True, "day"])
-def test_windows_out_of_range(window):
-    with pytest.raises(ConfigurationError, match="communication_window"):
-        choose_window(window, 5, seat_rows=10, batch_size=1)
-
-
 @pytest.mark.parametrize(
     ("given", "optimizer", "scale"),
     [("auto", "SGD", 1.0), ("auto", "Adam", 0.25), ("auto", "AdamW", 0.25), (0.5, "Adam", 0.5)],
@@ -63,12 +57,6 @@ def test_all_optimizers_of_keras_but_sgd_are_adaptive():
     }
     # The one around another is seen through.
     assert known - {"sgd", "lossscaleoptimizer"} == ADAPTIVE_OPTIMIZERS
-
-
-def test_a_window_has_the_batches_of_an_epoch_or_of_all():
-    sizes = {"seat_rows": 100, "batch_size": 32, "epochs": 5}
-    lengths = [choose_window(given, 5, 100, 32).longest(**sizes) for given in (3, "epoch", "once")]
-    assert lengths == [3, 4, 20]
 
 
 def test_alpha():

@@ -56,8 +56,8 @@ def test_a_rule_whose_replies_are_empty_sends_one_way_only():
 
 def test_what_a_quorum_comes_to_is_told():
     """Of three workers 0.8 is all."""
-    assert choices(WindowChoice(4), 1.0, needed=3, workers=3) == []
-    (line,) = choices(WindowChoice(4), 0.8, needed=3, workers=3)
+    assert choices(WindowChoice(4), make_spec(workers=3)) == []
+    (line,) = choices(WindowChoice(4), make_spec(workers=3, quorum=0.8))
     assert line == "a round waits for 3 of 3 workers (quorum 0.8)"
 
 
@@ -68,7 +68,8 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
 
 
 def told(rule, workers, optimizer_state="keep", statistics="average"):
-    return policies(optimizer_state, statistics, rule, workers)
+    terms = {"optimizer_state": optimizer_state, "statistics": statistics}
+    return policies(make_spec(rule, workers=workers, **terms))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

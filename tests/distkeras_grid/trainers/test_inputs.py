@@ -19,7 +19,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.trainers import checking
 from distkeras_grid.trainers.preparation import prepare
-from distkeras_grid.trainers.request import TrainRequest
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -242,19 +241,19 @@ def prepared(name, frame, **arguments):
     import distkeras_grid
 
     trainer = getattr(distkeras_grid, name)(build(), batch_size=8, progress=False, **arguments)
-    return prepare(trainer, TrainRequest(frame, True, None, (), None, None, 5), ExitStack())
+    return prepare(trainer.request(frame, seed=5), (), ExitStack())
 
 
 def test_what_a_run_asks_of_the_network_is_one_way_where_replies_are_empty(frame):
     megabytes = 4 * (WIDTH * CLASSES + CLASSES) / 1e6
     single = prepared("SingleTrainer", frame)
-    assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
-    assert single.network(window_seconds=1.0).bytes_per_second == megabytes * 1e6
+    assert f"({megabytes:.3g} MB to the driver)" in single.checked.notes[0]
+    assert single.network()(window_seconds=1.0).bytes_per_second == megabytes * 1e6
     two = prepared("ADAG", frame, num_workers=2)
-    assert f"({megabytes:.3g} MB each way)" in two.notes[1]
-    assert two.network(window_seconds=1.0).bytes_per_second == 4 * megabytes * 1e6
+    assert f"({megabytes:.3g} MB each way)" in two.checked.notes[1]
+    assert two.network()(window_seconds=1.0).bytes_per_second == 4 * megabytes * 1e6
 
 
 def test_seats_without_rows_ask_nothing_of_the_network(frame):
-    need = prepared("ADAG", frame.limit(1), num_workers=2).network(window_seconds=1.0)
+    need = prepared("ADAG", frame.limit(1), num_workers=2).network()(window_seconds=1.0)
     assert need.workers == 1

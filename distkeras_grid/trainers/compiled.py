@@ -1,0 +1,72 @@
+"""The driver's own copy of the user's model, compiled, and the archive that workers build it from.
+
+A model travels as one ``.keras`` archive, and its compilation in it: optimizer, loss and metrics as
+Keras describes them, the optimizer's state if it has one. Workers compile nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.engine.compile_settings import (
+    CompileSettings,
+    check_travels,
+    compile_model,
+)
+from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+
+if TYPE_CHECKING:
+    import keras
+
+    from distkeras_grid.trainers.request import ModelSource
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A compiled model, here and as it travels.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The driver's copy; it is what the user gets in the end.
+    archive : bytes
+        What workers load.
+    described : dict
+        What `CompileSettings.to_json` returned, for the run's description.
+    """
+
+    model: keras.Model
+    archive: bytes
+    described: dict[str, Any]
+
+
+def compiled_copy(source: ModelSource) -> CompiledModel:
+    """Return a copy of the user's model, compiled as it was asked for; the original stays.
+
+    Parameters
+    ----------
+    source : ModelSource
+        The model, and how it is to be compiled.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model has no weights yet, cannot be saved, loaded, compiled or trained, or if its
+        compilation cannot travel.
+    """
+    # Refused here if it has no weights yet; Keras would only warn and save it.
+    weight_layout(source.model)
+    archive = model_to_bytes(source.model)
+    model = model_from_bytes(archive, source.objects)
+    described = source.settings.to_json()
+    if source.settings.empty:
+        # The archive has the model's own compilation, with its optimizer's state.
+        compile_model(model)
+        return CompiledModel(model, archive, described)
+    # Built again from their description: the user's objects keep their state, and what has no
+    # name in custom_objects is refused here and not on an executor.
+    settings = CompileSettings.from_json(described, source.objects)
+    compile_model(model, settings, source.objects)
+    check_travels(model)
+    return CompiledModel(model, model_to_bytes(model), described)
