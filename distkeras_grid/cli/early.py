@@ -6,19 +6,16 @@ any other path nothing is said here; the same checks follow as the first thing i
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from distkeras_grid.cli.model_functions import check_function
 from distkeras_grid.errors import (
-    ConfigurationError,
     GridError,
     OutputExistsError,
     PathNotFoundError,
@@ -245,66 +242,4 @@ def check_model(source: str | None) -> None:
     if source.endswith(".keras"):
         check_input(source, "--model")
         return
-    module, separator, name = source.partition(":")
-    if not separator:
-        raise ConfigurationError(
-            f"--model takes FILE.keras or module:function. Received: {source!r}."
-        )
-    known = names_in_module(module, source)
-    if known is not None and name not in known:
-        near = _near(name, known)
-        raise ConfigurationError(
-            f"--model {source!r} cannot be found: module {module!r} has no attribute {name!r}."
-            + near
-        )
-
-
-def names_in_module(module: str, source: str) -> set[str] | None:
-    """Return the names that a module defines at its top, None where reading cannot tell.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such module.
-    """
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        # Modules beside the user's job are found as `python script.py` finds them.
-        sys.path.insert(0, folder)
-    if "." in module:
-        return None  # Its packages would be imported.
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        raise ConfigurationError(
-            f"--model {source!r} cannot be found: No module named {module!r}. It is looked for "
-            "in the current directory and where Python finds modules."
-        )
-    if spec.origin is None or not spec.origin.endswith(".py"):
-        return None
-    try:
-        return _defined(ast.parse(Path(spec.origin).read_bytes()))
-    except (OSError, SyntaxError, ValueError):
-        return None
-
-
-def _defined(tree: ast.Module) -> set[str] | None:
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(each.asname or each.name).partition(".")[0] for each in node.names}
-    # Either may make any name.
-    return None if names & {"*", "__getattr__"} else names
-
-
-def _near(name: str, known: set[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    check_function(source)

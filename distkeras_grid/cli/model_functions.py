@@ -1,0 +1,134 @@
+"""A function named ``module:function``, looked up in the files of its module without an import.
+
+Importing the module would import Keras, which takes seconds, before a misspelt name is told. What
+cannot be known from the files (a module that makes its names as it runs, or moves its submodules)
+is left to the import.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from distkeras_grid.errors import ConfigurationError
+
+
+def check_function(source: str) -> None:
+    """Refuse a function that its module does not have, as far as the files tell.
+
+    Parameters
+    ----------
+    source : str
+        ``module:function``; the module may lie in packages, ``package.module``.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such module, or it has no such name.
+    """
+    module, _, name = source.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ConfigurationError(
+            f"--model takes FILE.keras or module:function. Received: {source!r}."
+        )
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        # Modules beside the user's job are found as `python script.py` finds them.
+        sys.path.insert(0, folder)
+    try:
+        spec = _find(module)
+    except _NotInFilesError:
+        return
+    if spec is None:
+        raise ConfigurationError(
+            f"--model {source!r} cannot be found: No module named {module!r}. It is looked for "
+            "in the current directory and where Python finds modules."
+        )
+    known = _names_in(spec)
+    if known is not None and name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigurationError(
+            f"--model {source!r} cannot be found: module {module!r} has no attribute "
+            f"{name!r}.{hint}"
+        )
+
+
+class _NotInFilesError(Exception):
+    """The files do not tell where a module is."""
+
+
+def _find(module: str) -> ModuleSpec | None:
+    """Return where a module is, None if it is nowhere; its packages are not imported."""
+    *packages, last = module.split(".")
+    path: Sequence[str] | None = None
+    name = ""
+    for part in packages:
+        name = f"{name}.{part}".lstrip(".")
+        package = _ask(name, path)
+        if package is None or package.submodule_search_locations is None:
+            return None
+        if _moves_modules(package):
+            raise _NotInFilesError
+        path = list(package.submodule_search_locations)
+    return _ask(f"{name}.{last}".lstrip("."), path)
+
+
+def _ask(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return what the first finder of Python's knows of a module in these folders."""
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, path)
+        except KeyError as error:
+            # A folder without __init__.py in a package: it is found once the package is imported.
+            raise _NotInFilesError from error
+        except (ImportError, ValueError, AttributeError):
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+def _text_of(spec: ModuleSpec) -> bytes | None:
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    try:
+        return Path(spec.origin).read_bytes()
+    except OSError:
+        return None
+
+
+def _moves_modules(package: ModuleSpec) -> bool:
+    """Return whether a package may have modules that are not in its folders."""
+    if package.origin is None:
+        # A folder without __init__.py runs nothing.
+        return False
+    text = _text_of(package)
+    return text is None or b"__path__" in text or b"sys.modules" in text
+
+
+def _names_in(spec: ModuleSpec) -> set[str] | None:
+    """Return the names that a module defines at its top, None where reading cannot tell."""
+    text = _text_of(spec)
+    if text is None:
+        return None
+    try:
+        names = set(_defined(ast.walk(ast.parse(text))))
+    except (SyntaxError, ValueError):
+        return None
+    # Either may make any name.
+    return None if names & {"*", "__getattr__"} else names
+
+
+def _defined(nodes: Iterable[ast.AST]) -> Iterable[str]:
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((each.asname or each.name).partition(".")[0] for each in node.names)
