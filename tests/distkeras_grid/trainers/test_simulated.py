@@ -523,7 +523,7 @@ def test_statistics_are_measured_only_where_there_are_any(arrays):
         simulated("ADAG", arrays, model=own, custom_objects=objects, statistics="recalibrate")
     with pytest.raises(ConfigurationError, match="EnsembleTrainer's members keep their own"):
         simulated("EnsembleTrainer", arrays, model=normalizing(), statistics="recalibrate")
-    with pytest.raises(ConfigurationError, match=r"statistics is 'average' .* Received: 'sum'"):
+    with pytest.raises(ConfigurationError, match="statistics must be"):
         trainer("ADAG", statistics="sum")
 
 
@@ -555,7 +555,7 @@ def test_frozen_weights_do_not_travel_and_stay_as_they_are(arrays, name):
 
 
 def test_an_unknown_policy_is_refused_at_once():
-    with pytest.raises(ConfigurationError, match=r"optimizer_state is 'keep' .* Received: 'mean'"):
+    with pytest.raises(ConfigurationError, match="optimizer_state must be"):
         trainer("ADAG", optimizer_state="mean")
 
 
