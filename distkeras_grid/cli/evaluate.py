@@ -8,22 +8,29 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli import early
+from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.cli.predict import rows_of
+from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
+from distkeras_grid.errors import ConfigurationError, OutputExistsError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
+    from distkeras_grid.spark.storage import Storage
 
 DESCRIPTION = """\
-Compare a prediction column with a label column: accuracy and confusion. Predictions that hold NaN
-name no class, so they are an error, which says how many they are.
+Compare a prediction column with a label column: accuracy and confusion. With --model the rows are
+predicted first, and nothing is written. Predictions that hold NaN name no class, so they are an
+error, which says how many they are.
 """
 EPILOG = """\
 examples:
   distkeras-grid evaluate --data predictions
+  distkeras-grid evaluate --data tiles --split test --model runs/first
   spark-submit --master yarn jobs/evaluate.py --data hdfs:///predictions \\
       --output hdfs:///figures.json
 """
@@ -39,8 +46,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set with both columns")
-    add("--prediction", default="prediction", metavar="COLUMN", help="(prediction)")
-    add("--label", default="label", metavar="COLUMN", help="(label)")
+    add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
+    add("--split", help="evaluate this split of a tile data set (default: all rows)")
+    add(
+        "--features",
+        type=columns,
+        metavar="COLUMN[,...]",
+        help="with --model: feature column, or one for each input of the model, in its order "
+        "(those that the run of --model was trained on; features)",
+    )
+    add(
+        "--prediction",
+        metavar="COLUMN",
+        help="(the column that predict wrote; prediction; prediction_OUTPUT of several outputs)",
+    )
+    add("--label", metavar="COLUMN", help="(the column that the model was trained on; label)")
     add("--output", metavar="URI", help="also write the figures to this file, as JSON")
     add("--overwrite", action="store_true", help="replace the file in --output")
     add("--master", help="Spark master of a session started here (default: local[*,4])")
@@ -56,11 +76,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
     from distkeras_grid.inference.evaluator import confusion_matrix
-    from distkeras_grid.spark.dataframes import read_parquet
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
     early.check_output_file(flags.output, overwrite=flags.overwrite)
+    if flags.features and not flags.model:
+        raise ConfigurationError(
+            "--features are the columns that --model predicts from. Received: --features without "
+            "--model. Add --model, or leave --features out."
+        )
+    source = model_file(flags.model) if flags.model else None
+    early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
     spark = build_session("distkeras-grid evaluate", master=flags.master)
     storage = Storage(spark)
@@ -68,7 +94,13 @@ def evaluate(flags: argparse.Namespace) -> None:
         raise OutputExistsError(
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
-    matrix = confusion_matrix(read_parquet(spark, flags.data), flags.prediction, flags.label)
+    frame = rows_of(spark, flags.data, flags.split)
+    if source:
+        frame, found = predicted(storage, source, frame, flags.features)
+    else:
+        found = recorded_predictions(storage, flags.data)
+    prediction = flags.prediction or found.get("prediction", "prediction")
+    matrix = confusion_matrix(frame, prediction, flags.label or found.get("label", "label"))
     figures: dict[str, Any] = {
         "accuracy": float(matrix.trace() / matrix.sum()),
         "rows": int(matrix.sum()),
@@ -80,6 +112,31 @@ def evaluate(flags: argparse.Namespace) -> None:
         text = json.dumps(figures) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
         tell(f"wrote {flags.output}")
+
+
+def predicted(
+    storage: Storage, source: str, frame: DataFrame, features: str | list[str] | None
+) -> tuple[DataFrame, dict[str, str]]:
+    """Return rows with a model's predictions, and the columns to compare.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    source : str
+        The model's file.
+    frame : DataFrame
+        The rows.
+    features : str or list of str, optional
+        The feature columns; default those that the model's run recorded.
+    """
+    from distkeras_grid.engine.keras_model import model_from_bytes
+    from distkeras_grid.inference.predictor import ModelPredictor
+
+    recorded = recorded_columns(storage, source)
+    model = model_from_bytes(storage.read_bytes(source))
+    predictor = ModelPredictor(model, features or recorded.features_flag)
+    return predictor.predict(frame), {"label": recorded.label_flag}
 
 
 def format_confusion(matrix: NDArray[np.int64]) -> str:

@@ -12,14 +12,13 @@ from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
 from distkeras_grid.spark.outputs import Output, OutputKind
 
 if TYPE_CHECKING:
-    from distkeras_grid.spark.storage import Storage
+    from pyspark.sql import DataFrame, SparkSession
 
 VERSION = 1
-# Spark skips names that begin with "_" when it reads the folder.
-MANIFEST = "_predictions.json"
 PREDICTIONS = OutputKind("set of predictions", marker=MANIFEST, others=("_SUCCESS", "part-*"))
 PACKAGES = ("distkeras_grid", "pyspark", "tensorflow", "keras")
 
@@ -83,11 +82,10 @@ def predict(flags: argparse.Namespace) -> None:
     """Predict as the flags say, and write the data set."""
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
-    from distkeras_grid.spark.dataframes import read_parquet, read_tiles
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
-    source = flags.model if flags.model.endswith(".keras") else f"{flags.model}/model.keras"
+    source = model_file(flags.model)
     early.check_output(flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite)
     early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
@@ -95,53 +93,37 @@ def predict(flags: argparse.Namespace) -> None:
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
-    if flags.split is None:
-        frame = read_parquet(spark, flags.data)
-    else:
-        frame = read_tiles(flags.data, splits=(flags.split,))[0]
+    frame = rows_of(spark, flags.data, flags.split)
+    recorded = recorded_columns(storage, source)
     if flags.features is None:
-        recorded = recorded_features(storage, source) or ["features"]
-        flags.features = recorded if len(recorded) > 1 else recorded[0]
+        flags.features = recorded.features_flag
     model = model_from_bytes(storage.read_bytes(source))
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
     with output.writing() as folder:
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
         rows = spark.read.parquet(folder).count()
-        storage.write_text(f"{folder}/{MANIFEST}", json.dumps(manifest(flags, rows), indent=1))
+        storage.write_text(
+            f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, rows), indent=1)
+        )
     tell(f"predicted {rows} rows; wrote {flags.output}")
 
 
-def recorded_features(storage: Storage, model: str) -> list[str] | None:
-    """Return the feature columns of the run that a model file lies in, None where it lies in none.
+def rows_of(spark: SparkSession, data: str, split: str | None) -> DataFrame:
+    """Return the rows of a data set, or those of one split of a tile data set."""
+    from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    model : str
-        Path of the file.
-    """
-    from distkeras_grid.trainers.saved_run import RUN
-
-    run = f"{model.rpartition('/')[0] or '.'}/{RUN}"
-    if not storage.exists(run):
-        return None
-    try:
-        told = json.loads(storage.read_text(run))
-        features = told["spec"]["data"]["features"] if "spec" in told else told["features"]
-        return [str(field["name"]) for field in features]
-    except (ValueError, KeyError, TypeError):
-        # Some other file of this name.
-        return None
+    return read_parquet(spark, data) if split is None else read_tiles(data, splits=(split,))[0]
 
 
-def manifest(flags: argparse.Namespace, rows: int) -> dict[str, Any]:
+def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:
     """Return the content of ``_predictions.json``.
 
     Parameters
     ----------
     flags : argparse.Namespace
         What the command was told.
+    labels : list of str
+        Label columns that the model was trained on, where its run tells them.
     rows : int
         Rows written.
     """
@@ -152,6 +134,7 @@ def manifest(flags: argparse.Namespace, rows: int) -> dict[str, Any]:
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: getattr(flags, name) for name in told},
+        "labels": labels,
         "rows": rows,
         "versions": package_versions(PACKAGES),
     }

@@ -1,0 +1,101 @@
+"""Columns that a run recorded, for verbs that are told of its model and not of the columns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
+
+#: What ``predict`` writes beside its predictions; Spark skips names that begin with "_".
+MANIFEST = "_predictions.json"
+
+
+@dataclass(frozen=True)
+class RecordedColumns:
+    """The columns that a model was trained on.
+
+    Parameters
+    ----------
+    features, labels : list of str
+        In the order of the model's inputs and outputs; empty where nothing is recorded.
+    """
+
+    features: list[str]
+    labels: list[str]
+
+    @property
+    def features_flag(self) -> str | list[str]:
+        """What ``--features`` is where nobody gives it."""
+        return self.features if len(self.features) > 1 else (self.features or ["features"])[0]
+
+    @property
+    def label_flag(self) -> str:
+        """What ``--label`` is where nobody gives it."""
+        return self.labels[0] if len(self.labels) == 1 else "label"
+
+
+def model_file(model: str) -> str:
+    """Return the model's file: itself, or the one in the folder of a run."""
+    return model if model.endswith(".keras") else f"{model}/model.keras"
+
+
+def recorded_columns(storage: Storage, model: str) -> RecordedColumns:
+    """Return the columns of the run that a model file lies in; none where it lies in none.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    model : str
+        Path of the file.
+    """
+    from distkeras_grid.trainers.saved_run import RUN
+
+    told = _object_at(storage, f"{model.rpartition('/')[0] or '.'}/{RUN}")
+    try:
+        told = told["spec"]["data"] if "spec" in told else told
+        return RecordedColumns(
+            [str(field["name"]) for field in told["features"]],
+            [str(label) for label in told.get("labels", ())],
+        )
+    except (KeyError, TypeError, AttributeError):
+        # Some other file of this name.
+        return RecordedColumns([], [])
+
+
+def recorded_predictions(storage: Storage, data: str) -> dict[str, str]:
+    """Return ``prediction`` and ``label`` as ``predict`` recorded them beside a data set.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    data : str
+        Folder of the data set.
+
+    Returns
+    -------
+    dict
+        Empty where nothing is recorded; without a key where there is more than one column.
+    """
+    told = _object_at(storage, f"{data.rstrip('/')}/{MANIFEST}")
+    labels = told.get("labels")
+    found = {
+        "prediction": told.get("prediction"),
+        "label": labels[0] if isinstance(labels, list) and len(labels) == 1 else None,
+    }
+    return {name: column for name, column in found.items() if isinstance(column, str)}
+
+
+def _object_at(storage: Storage, path: str) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is none."""
+    if not storage.exists(path):
+        return {}
+    try:
+        content = json.loads(storage.read_text(path))
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

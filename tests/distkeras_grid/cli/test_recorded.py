@@ -1,0 +1,76 @@
+"""Which columns ``predict`` and ``evaluate`` take when they are told none."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from distkeras_grid.cli.recorded import (
+    RecordedColumns,
+    model_file,
+    recorded_columns,
+    recorded_predictions,
+)
+
+FEATURES = [{"name": "image", "shape": [8, 8, 3]}, {"name": "age"}]
+NOTHING = RecordedColumns([], [])
+
+
+def storage(content, path="hdfs:///runs/7/run.json"):
+    files = {path: content}
+    return SimpleNamespace(exists=files.__contains__, read_text=files.__getitem__)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"features": FEATURES, "labels": ["kind"]},
+        {"spec": {"data": {"features": FEATURES, "labels": ["kind"]}}},
+    ],
+)
+def test_those_that_the_run_of_the_model_recorded(run):
+    found = recorded_columns(storage(json.dumps(run)), "hdfs:///runs/7/model.keras")
+    assert found == RecordedColumns(["image", "age"], ["kind"])
+    assert (found.features_flag, found.label_flag) == (["image", "age"], "kind")
+
+
+def test_one_column_is_its_name_and_none_the_usual_one():
+    assert RecordedColumns(["image"], []).features_flag == "image"
+    assert (NOTHING.features_flag, NOTHING.label_flag) == ("features", "label")
+    assert RecordedColumns([], ["left", "right"]).label_flag == "label"
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["", "[]", "{}", '{"features": 3}', '{"spec": {}}', '{"spec": 3}', '{"spec": {"data": 3}}'],
+)
+def test_a_file_that_is_no_run_tells_nothing(run):
+    assert recorded_columns(storage(run), "hdfs:///runs/7/model.keras") == NOTHING
+
+
+def test_a_model_that_lies_in_no_run_tells_nothing():
+    assert recorded_columns(storage("{}"), "hdfs:///best.keras") == NOTHING
+    assert recorded_columns(storage("{}"), "best.keras") == NOTHING
+
+
+def test_the_folder_of_a_run_has_its_model():
+    assert model_file("runs/7") == "runs/7/model.keras"
+    assert model_file("best.keras") == "best.keras"
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"prediction": "p", "labels": ["kind"]}, {"prediction": "p", "label": "kind"}),
+        ({"prediction": ["p", "q"], "labels": ["kind", "age"]}, {}),
+        ({"prediction": "p"}, {"prediction": "p"}),
+        ([], {}),
+    ],
+)
+def test_predictions_say_which_columns_they_are(told, found):
+    path = "hdfs:///predictions/_predictions.json"
+    for data in ("hdfs:///predictions", "hdfs:///predictions/"):
+        assert recorded_predictions(storage(json.dumps(told), path), data) == found
+    assert recorded_predictions(storage("{}", path), "hdfs:///other") == {}
