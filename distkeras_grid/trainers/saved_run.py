@@ -17,6 +17,7 @@ from distkeras_grid.history import History
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spec import RunSpec
 
 if TYPE_CHECKING:
     import keras
@@ -42,6 +43,17 @@ class SavedRun:
     model: keras.Model
     history: History = field(repr=False)
     run: dict[str, Any] = field(repr=False)
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run as a value, as ``trainer.spec`` was.
+
+        Raises
+        ------
+        ConfigurationError
+            If ``run.json`` does not have it.
+        """
+        return RunSpec.from_json(self.run.get("spec"))
 
 
 def save(
