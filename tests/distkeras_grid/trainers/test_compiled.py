@@ -24,12 +24,14 @@ def build(cls=None, **compiled):
 def travelled(model, **arguments):
     """The model that the driver keeps, and the one that a worker loads."""
     from distkeras_grid import ADAG
+    from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.engine.loading import load_engine
     from distkeras_grid.trainers.compiled import compiled_copy
 
     source = ADAG(model, **arguments).request("tiles").source
     compiled = compiled_copy(source)
-    worker = load_engine(compiled.archive, custom_objects=source.objects).model
+    load_engine(compiled.archive, custom_objects=source.objects)
+    worker = model_from_bytes(compiled.archive, source.objects)
     assert worker.get_compile_config() == compiled.model.get_compile_config()
     return compiled.model, worker
 
