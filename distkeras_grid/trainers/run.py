@@ -48,6 +48,10 @@ POLL_SECONDS = 0.1
 # for a task that Spark has to run again because its executor died in this moment.
 FINISH_SECONDS = 10.0
 
+# After an early stop the workers hear of it with their next reply. Those in longer windows [s] are
+# not waited for: nobody needs what they still compute.
+SHORT_WINDOW = 2.0
+
 # What a seat's worker does while it counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
 
@@ -220,7 +224,8 @@ class Run:
         """Return the workers' summaries; the center is complete, with or without them."""
         problem = f"it did not end in {FINISH_SECONDS:.0f} s"
         if self._watch.stopped:
-            self._see_workers_off()
+            if not self._see_workers_off():
+                problem = f"its windows take more than {SHORT_WINDOW:.0f} s"
         elif not self._launch.done:
             self._launch.wait(FINISH_SECONDS)
         if self._launch.done:
@@ -231,11 +236,15 @@ class Run:
         self._progress.note(ending_note(self._spec, problem, stopped=self._watch.stopped))
         return []
 
-    def _see_workers_off(self) -> None:
-        """Take in how workers end that are told to stop with their next reply."""
+    def _see_workers_off(self) -> bool:
+        """Take in how workers end that are told to stop; return whether they were waited for."""
+        recent = self._history.records[-4 * self._spec.workers :]
+        if max((record.seconds for record in recent), default=0.0) > SHORT_WINDOW:
+            return False
         deadline = time.monotonic() + FINISH_SECONDS
         while not self._launch.wait(POLL_SECONDS) and time.monotonic() < deadline:
             self._news()
+        return True
 
 
 def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:

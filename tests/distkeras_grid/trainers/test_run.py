@@ -20,9 +20,9 @@ from tests.specs import make_spec
 ROWS = 20
 
 
-def window(version, samples=10, worker=0):
+def window(version, samples=10, worker=0, seconds=0.1):
     terms = {"worker": worker, "attempt": 7, "epoch": 1, "window": version, "steps": 1}
-    terms |= {"samples": samples, "loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 0.1}
+    terms |= {"samples": samples, "loss": 0.5, "metrics": {}, "started": 0.0, "seconds": seconds}
     terms |= {"staleness": 0, "bytes_up": 4, "bytes_down": 4, "folded_at": 1.0}
     return WindowRecord(version=version, **terms)
 
@@ -130,6 +130,14 @@ def test_workers_that_do_not_stop_are_cancelled(monkeypatch):
     launch = Launch(server, endless=True)
     assert executed(server, launch, stop_at=1).epoch == [0]
     assert len(server.news) > 900
+
+
+def test_workers_in_a_long_window_are_not_waited_for_after_an_early_stop():
+    """They would hear of the stop when it is over."""
+    begun = [window(1, seconds=run.SHORT_WINDOW + 1), window(2), epoch(1, 2)]
+    server = Server(begun, *[[]] * 50)
+    assert executed(server, Launch(server, endless=True), stop_at=1).epoch == [0]
+    assert len(server.news) == 50
 
 
 def test_rows_that_are_missing_end_the_run():
