@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from data_prep.geometry import TileSpec, count_tiles
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.schema import white_of
 from data_prep.split import Source, assign_splits, newly_torn, same_as
 from data_prep.stages import Inspected
+from data_prep.zones import ZoneRules
 from distkeras_grid.feeding.schema import Field
 
 
@@ -82,6 +83,24 @@ class Changes:
     def replaced(self) -> list[str]:
         """Return which images to tile have tiles already."""
         return sorted({entry.source for entry in self.dropped} & set(self.work))
+
+
+def with_zones(entries: Mapping[str, Entry], zones: ZoneRules) -> dict[str, Entry]:
+    """Return the entries, those of images whose zones have changed as if they were touched.
+
+    Parameters
+    ----------
+    entries : mapping of str to Entry
+        What is known, by path.
+    zones : ZoneRules
+        As they are now.
+    """
+    return {
+        path: replace(entry, modified=None)
+        if entry.status == TILED and entry.zones != zones.digest(path)
+        else entry
+        for path, entry in entries.items()
+    }
 
 
 def compare(
@@ -270,6 +289,12 @@ def _leave_out(changes: Changes, path: str, former: Entry | None, reason: str) -
 def _misfit(path: str, seen: Inspected, image: Field) -> str | None:
     channels = image.shape[2]
     if (seen.channels, seen.dtype) == (channels, image.dtype):
+        white = white_of(image)
+        if 1 << seen.bits > white + 1:
+            return (
+                f"{path} has {seen.bits} significant bits, and the data set was made of images "
+                f"with {white.bit_length()}; tile it into a new output by --bits {seen.bits}"
+            )
         return None
     return (
         f"{path} has {seen.channels} channels of {seen.dtype}, and the data set has {channels} of "
@@ -282,6 +307,7 @@ def _has_same_tiles(former: Entry | None, seen: Inspected, said: Annotation) -> 
         former is not None
         and former.status == TILED
         and (former.sha256, former.label) == (seen.sha256, said.label)
+        and former.zones == seen.zones
     )
 
 
@@ -305,7 +331,6 @@ def splits_of(
     found: Mapping[str, Inspected],
     fractions: Mapping[str, float],
     seed: int,
-    spec: TileSpec,
 ) -> dict[str, str]:
     """Assign the images to tile to splits; whatever had one keeps it, by path and by content.
 
@@ -322,8 +347,6 @@ def splits_of(
         See `decide`.
     fractions, seed
         See `data_prep.split.assign_splits`.
-    spec : TileSpec
-        Tells how many tiles an image gives.
 
     Raises
     ------
@@ -331,10 +354,10 @@ def splits_of(
         If a corrected group joins images that stand in different splits.
     """
     kept = _kept(changes, entries, found)
-    sources = _sources(changes, said, found, spec)
+    sources = _sources(changes, said, found)
     for path, reason in newly_torn(sources, kept).items():
         _give_up(changes, path, entries.get(path), reason)
-    sources = _sources(changes, said, found, spec)
+    sources = _sources(changes, said, found)
     if any(said[path].split for path in changes.work):
         chosen = {path: kept.get(path) or said[path].split for path in changes.work}
         sources = [
@@ -369,7 +392,6 @@ def _sources(
     changes: Changes,
     said: Mapping[str, Annotation],
     found: Mapping[str, Inspected],
-    spec: TileSpec,
 ) -> list[Source]:
     """Return all images that are tiled, will be, or are remembered: removed ones and copies."""
     labels = {
@@ -398,7 +420,7 @@ def _sources(
             Source(
                 *(path, seen.sha256, said[path].label, said[path].group),
                 pixel_sha256=seen.pixel_sha256 or None,
-                weight=count_tiles(seen.width, seen.height, spec),
+                weight=seen.tiles,
             )
         )
     return sources

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from data_prep.geometry import INTERPOLATIONS, MODES, TileSpec
+from data_prep.geometry import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
 from data_prep.job import TILES, tile_images
 from data_prep.manifest import DataSet
-from data_prep.settings import CHOICES, TilingSettings, parse_angles
+from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
 from data_prep.update import update_tiles
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report, tell
@@ -91,11 +91,13 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
     add("--tile", type=int, default=256, metavar="PIXELS", help="side of a tile (256)")
     add(
         "--overlap",
-        type=float,
+        type=parse_overlap,
         default=0.5,
-        metavar="PART",
-        help="part of a tile that its neighbour repeats (0.5)",
+        metavar="PART|PIXELS",
+        help="what a tile repeats of its neighbour: a fraction such as 0.5, or whole pixels such "
+        "as 64; negative numbers leave gaps (0.5)",
     )
+    add("--stride", type=int, metavar="PIXELS", help="from tile to tile, in place of --overlap")
     add(
         "--angles",
         default="0:360:5",
@@ -105,10 +107,22 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--mode",
-        choices=MODES,
+        choices=(*MODES, *ALIASES),
         default="inside",
-        help="inside: every tile that lies in the turned image; paper: fewer, from an inscribed "
-        "rectangle no larger than the image (inside)",
+        help="inside: every tile that lies in the turned image; inscribed: fewer, from an "
+        "inscribed rectangle no larger than the image (inside)",
+    )
+    add(
+        "--edge",
+        choices=EDGES,
+        default="drop",
+        help="where tiles do not divide the image, drop the rest, shift the last tiles back, or "
+        "pad them with black (drop)",
+    )
+    add(
+        "--include-original",
+        action="store_true",
+        help="cut the image as it came once more, beside 0 degrees",
     )
     add("--interpolation", choices=INTERPOLATIONS, default="cubic", help="(cubic)")
     add(
@@ -128,6 +142,37 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         "--z",
         metavar="N|max|mean",
         help="focal plane to take from files that have several, from 0, or one made of all",
+    )
+    add(
+        "--bits",
+        type=int,
+        metavar="8-16",
+        help="significant bits of images of 16 bits, such as 12 (measured: the fewest of 8, 10, "
+        "12, 14 and 16 that hold all values)",
+    )
+    add(
+        "--pixel-size",
+        metavar="LENGTH",
+        help="resample each image to pixels of this size, such as 0.5um, before it is cut",
+    )
+    add(
+        "--source-pixel-size",
+        metavar="LENGTH",
+        help="pixel size of all images, in place of what their files state",
+    )
+    add(
+        "--zones",
+        metavar="FILE",
+        help="zones that no tile touches: FILE.csv with the columns file, left, top, right, bottom "
+        "in pixels, or FILE.geojson with polygons that have a property file; kind include: every "
+        "tile lies in such a zone",
+    )
+    add(
+        "--bottom-strip",
+        type=int,
+        default=0,
+        metavar="PIXELS",
+        help="rows at the bottom of each image that no tile touches, such as a data bar (0)",
     )
     add(
         "--encoding",
@@ -201,7 +246,13 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     """Tile as the flags say."""
     values = vars(flags)
     spec = TileSpec(
-        flags.tile, flags.overlap, parse_angles(flags.angles), flags.mode, flags.interpolation
+        tile=flags.tile,
+        overlap=flags.overlap if flags.stride is None else flags.tile - flags.stride,
+        angles=parse_angles(flags.angles),
+        mode=flags.mode,
+        interpolation=flags.interpolation,
+        edge=flags.edge,
+        include_original=flags.include_original,
     )
     names = set(TilingSettings.__dataclass_fields__) - {"spec"}
     settings = TilingSettings(spec=spec, **{name: values[name] for name in names})

@@ -20,13 +20,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.polygons import touch
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
-MODES = ("inside", "paper")
+MODES = ("inside", "inscribed")
+# An older name of "inscribed".
+ALIASES = {"paper": "inscribed"}
+EDGES = ("drop", "shift", "pad")
 INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos4")
 # Angles that differ by less are one: it moves no pixel of the largest image by 1/1000, and
 # 90.00000000000001 from a computed list means a quarter turn.
 ANGLE_DIGITS = 9
+# Parts of a pixel by which a computed point can be wrong.
+ROUNDING = 1e-6
 
 Positions = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -39,19 +45,28 @@ class TileSpec:
     ----------
     tile : int, default 256
         Side of the square tiles, pixels.
-    overlap : float, default 0.5
-        Part of a tile that its neighbour repeats; the stride is ``round(tile * (1 - overlap))``.
-        Negative values leave gaps.
+    overlap : float or int, default 0.5
+        What a tile repeats of its neighbour: a fraction, or pixels as an int; the stride is
+        ``round(tile * (1 - overlap))`` or ``tile - overlap``. Negative values leave gaps.
     angles : iterable of float, default range(0, 360, 5)
         Rotations, degrees; kept sorted in [0, 360).
-    mode : {"inside", "paper"}, default "inside"
+    mode : {"inside", "inscribed"}, default "inside"
         ``inside``: a grid centred in the frame, every tile wholly inside the source.
-        ``paper``: tiles from the top left corner of an inscribed rectangle that is no larger than
-        the source; fewer tiles (6,780 instead of 11,864 for 2272x1704). Rounding can put a
-        corner's pixel just outside, where the source's edge is mirrored.
+        ``inscribed``: tiles from the top left corner of an inscribed rectangle that is no larger
+        than the source; fewer tiles (6,780 instead of 11,864 for 2272x1704). Rounding can put a
+        corner's pixel just outside, where the source's edge is mirrored. ``paper`` is an older
+        name of it.
     interpolation : {"nearest", "linear", "cubic", "lanczos4"}, default "cubic"
         Linear loses 45 % of the finest texture at oblique angles, none at quarter turns: a
         classifier can see that. Cubic keeps 95 %.
+    edge : {"drop", "shift", "pad"}, default "drop"
+        What happens to the rest where tiles do not divide the image. ``drop``: it is left out.
+        ``shift``: the last tile of each row and the last row move back until they fit, so that
+        they repeat more of their neighbours. ``pad``: tiles reach over the edge, and are black
+        there. The others need mode ``inside``.
+    include_original : bool, default False
+        Cut the image as it came once more, beside 0 degrees: its tiles stand twice in the data
+        set.
 
     Raises
     ------
@@ -67,22 +82,26 @@ class TileSpec:
     """
 
     tile: int = 256
-    overlap: float = 0.5
+    overlap: float | int = 0.5
     angles: Iterable[float] = range(0, 360, 5)
     mode: str = "inside"
     interpolation: str = "cubic"
+    edge: str = "drop"
+    include_original: bool = False
 
     def __post_init__(self) -> None:
         if not _is_integer(self.tile) or self.tile < 1:
             raise ConfigurationError(
                 f"tile must be a whole number of pixels. Received: {self.tile!r}."
             )
-        if not _is_number(self.overlap) or self.overlap >= 1 or self.stride < 1:
+        if not _is_number(self.overlap) or self.stride < 1:
             raise ConfigurationError(
-                "overlap must be a number below 1 that leaves a stride of 1 pixel or more. "
-                f"Received: {self.overlap!r} for tile {self.tile}."
+                "overlap must be a fraction below 1, or fewer whole pixels than a tile has, so "
+                f"that the stride is 1 pixel or more. Received: {self.overlap!r} for tile "
+                f"{self.tile}."
             )
         object.__setattr__(self, "angles", _sorted_angles(self.angles))
+        object.__setattr__(self, "mode", ALIASES.get(self.mode, self.mode))
         if self.mode not in MODES:
             raise ConfigurationError(
                 f"mode must be one of {', '.join(MODES)}. Received: {self.mode!r}."
@@ -92,10 +111,42 @@ class TileSpec:
                 f"interpolation must be one of {', '.join(INTERPOLATIONS)}. "
                 f"Received: {self.interpolation!r}."
             )
+        self._check_edge()
+
+    def _check_edge(self) -> None:
+        if self.edge not in EDGES:
+            raise ConfigurationError(
+                f"edge must be one of {', '.join(EDGES)}. Received: {self.edge!r}."
+            )
+        if self.edge != "drop" and self.mode != "inside":
+            raise ConfigurationError(
+                f"edge {self.edge!r} goes with mode 'inside'. Received: mode {self.mode!r}."
+            )
+        if self.include_original and 0.0 not in self.angles:
+            raise ConfigurationError(
+                "include_original repeats the tiles of 0 degrees. Received: angles without 0. Add "
+                "the angle 0 instead."
+            )
+
+    @classmethod
+    def paper(cls) -> Self:
+        """Return the specification that gives the published 6,972 tiles for 2272x1704 pixels.
+
+        The rule was found by search: tiles of 256 pixels that overlap by half, 72 angles, an
+        inscribed rectangle, and the image as it came once more.
+
+        Examples
+        --------
+        >>> count_tiles(2272, 1704, TileSpec.paper())
+        6972
+        """
+        return cls(256, 0.5, range(0, 360, 5), "inscribed", include_original=True)
 
     @property
     def stride(self) -> int:
         """Distance of neighbouring tiles, pixels."""
+        if _is_integer(self.overlap):
+            return self.tile - int(self.overlap)
         return round(self.tile * (1 - self.overlap))
 
     def to_json(self) -> dict[str, Any]:
@@ -163,6 +214,24 @@ class Frame:
         width, height = self.base_size
         return (height, width) if self.turns % 2 else (width, height)
 
+    def source_to_base(
+        self, x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]
+    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+        """Return the points of the base angle's frame at which points of the source lie."""
+        cosine, sine = self.direction
+        width, height = self.base_size
+        right, down = x - self.source_width / 2, y - self.source_height / 2
+        return (
+            cosine * right + sine * down + width / 2,
+            -sine * right + cosine * down + height / 2,
+        )
+
+    def source_corners(self) -> NDArray[np.float64]:
+        """Return the corners of the source in the base angle's frame, array [4, 2]."""
+        right, bottom = float(self.source_width), float(self.source_height)
+        corners = np.array([(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
+        return np.stack(self.source_to_base(corners[:, 0], corners[:, 1]), axis=1)
+
     def to_base(self, positions: Positions, tile: int) -> Positions:
         """Return where tiles of this frame lie in the frame of the base angle."""
         return turn(positions, self.size, (tile, tile), -self.turns)
@@ -224,9 +293,13 @@ def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
     Returns
     -------
     pair of int64 arrays
-        ``x`` and ``y`` in the frame, pixels; empty where no tile fits.
+        ``x`` and ``y`` in the frame, pixels; empty where no tile fits. With edge ``pad`` tiles
+        can begin before the frame, at negative numbers.
     """
-    x, y = _inside(frame, spec) if spec.mode == "inside" else _paper(frame, spec)
+    if spec.mode == "inscribed":
+        x, y = _inscribed(frame, spec)
+    else:
+        x, y = frame.from_base(IN_FRAME[spec.edge](frame, spec), spec.tile)
     order = np.lexsort((x, y))
     return x[order], y[order]
 
@@ -253,17 +326,18 @@ def count_tiles(width: int, height: int, spec: TileSpec) -> int:
     if width < 1 or height < 1:
         raise ConfigurationError(f"An image has at least one pixel. Received: {width}x{height}.")
     frames = (Frame(width, height, angle) for angle in spec.angles)
-    if spec.mode == "paper":
-        return sum(tile_positions(frame, spec)[0].size for frame in frames)
+    again = spec.include_original * tile_positions(Frame(width, height, 0.0), spec)[0].size
+    if spec.mode == "inscribed":
+        return again + sum(tile_positions(frame, spec)[0].size for frame in frames)
     # In mode "inside" quarter turns have the tiles of their base angle.
     bases = [frame.base for frame in frames]
-    return sum(
+    return again + sum(
         bases.count(base) * tile_positions(Frame(width, height, base), spec)[0].size
         for base in set(bases)
     )
 
 
-def _inside(frame: Frame, spec: TileSpec) -> Positions:
+def _dropped(frame: Frame, spec: TileSpec) -> Positions:
     """Return the tiles of a centred grid whose four corners lie in the source."""
     width, height = frame.base_size
     x, y = np.meshgrid(
@@ -277,10 +351,66 @@ def _inside(frame: Frame, spec: TileSpec) -> Positions:
         source_x, source_y = frame.base_to_source(x + float(right), y + float(down))
         kept &= (source_x >= 0) & (source_x <= frame.source_width)
         kept &= (source_y >= 0) & (source_y <= frame.source_height)
-    return frame.from_base((x[kept], y[kept]), spec.tile)
+    return x[kept], y[kept]
 
 
-def _paper(frame: Frame, spec: TileSpec) -> Positions:
+def _shifted(frame: Frame, spec: TileSpec) -> Positions:
+    """Return rows of tiles that reach from edge to edge of the source."""
+    height = frame.base_size[1]
+    tops = np.arange(max(0, height - spec.tile + 1), dtype=np.int64)
+    first, last = _reach(frame, tops, spec.tile)
+    possible = np.flatnonzero(first <= last)
+    if not possible.size:
+        return tops[:0], tops[:0]
+    rows = _to_the_end(int(possible[0]), int(possible[-1]), spec.stride)
+    columns = [_to_the_end(int(first[y]), int(last[y]), spec.stride) for y in rows]
+    return np.concatenate(columns), np.repeat(rows, [column.size for column in columns])
+
+
+def _reach(
+    frame: Frame, tops: NDArray[np.int64], tile: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last left edge of a tile inside the source, for each top edge."""
+    cosine, sine = frame.direction
+    width, height = frame.base_size
+    half_width, half_height = frame.source_width / 2, frame.source_height / 2
+    low, high = np.full(tops.shape, -np.inf), np.full(tops.shape, np.inf)
+    for right, down in itertools.product((0, tile), repeat=2):
+        # Of base_to_source: |cosine * u - sine * v| <= half width, |sine * u + cosine * v| <= half
+        # height, where u = left edge + start.
+        start, v = right - width / 2, tops + (down - height / 2)
+        low = np.maximum(low, (sine * v - half_width) / cosine - start)
+        high = np.minimum(high, (sine * v + half_width) / cosine - start)
+        if sine:
+            low = np.maximum(low, (-cosine * v - half_height) / sine - start)
+            high = np.minimum(high, (-cosine * v + half_height) / sine - start)
+        else:
+            high[np.abs(v) > half_height] = -np.inf
+    # At oblique angles a corner on the edge could be outside by rounding.
+    grace = ROUNDING if sine else 0.0
+    nowhere = low > high
+    low, high = np.where(nowhere, 1, low), np.where(nowhere, 0, high)
+    return np.ceil(low + grace).astype(np.int64), np.floor(high - grace).astype(np.int64)
+
+
+def _padded(frame: Frame, spec: TileSpec) -> Positions:
+    """Return the tiles of a centred grid over the whole frame that touch the source."""
+    width, height = frame.base_size
+    x, y = (
+        each.ravel()
+        for each in np.meshgrid(
+            _covering_edges(width, spec.tile, spec.stride),
+            _covering_edges(height, spec.tile, spec.stride),
+        )
+    )
+    kept = touch(x, y, spec.tile, (frame.source_corners(),), margin=-ROUNDING)
+    return x[kept], y[kept]
+
+
+IN_FRAME = {"drop": _dropped, "shift": _shifted, "pad": _padded}
+
+
+def _inscribed(frame: Frame, spec: TileSpec) -> Positions:
     """Return the tiles of an inscribed rectangle, clipped to the size of the source.
 
     The rectangle is the frame less equal margins ``m = long side * cos * sin / (cos + sin)``,
@@ -309,6 +439,18 @@ def _edges(length: int, tile: int, stride: int) -> NDArray[np.int64]:
 def _centred_edges(length: int, tile: int, stride: int) -> NDArray[np.int64]:
     edges = _edges(length, tile, stride)
     return edges + (length - tile - edges[-1]) // 2 if edges.size else edges
+
+
+def _covering_edges(length: int, tile: int, stride: int) -> NDArray[np.int64]:
+    count = max(0, -(-(length - tile) // stride)) + 1
+    reach = (count - 1) * stride + tile
+    return np.arange(count, dtype=np.int64) * stride + (length - reach) // 2
+
+
+def _to_the_end(first: int, last: int, stride: int) -> NDArray[np.int64]:
+    """Return edges a stride apart, and the last, which can be closer."""
+    edges = np.arange(first, last + 1, stride, dtype=np.int64)
+    return edges if edges[-1] == last else np.append(edges, last)
 
 
 def _sorted_angles(angles: object) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from data_prep.geometry import count_tiles
+from data_prep.cutting import Cutting
 from data_prep.labels import annotate, class_names
 from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
 from data_prep.plan import Plan, plan_units
@@ -16,9 +16,11 @@ from data_prep.publication import JOURNAL
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
 from data_prep.split import Source, assign_splits, check_cells, check_leaks, copies
-from data_prep.stages import Cutting, Inspected, inspect_images, tile_frame, write_tiles
+from data_prep.stages import Inspected, inspect_images, tile_frame, write_tiles
 from data_prep.task_status import task_progress
+from data_prep.tiff_metadata import parse_length
 from data_prep.tiles import group_by_base
+from data_prep.zones import ZoneRules, read_zones
 from distkeras_grid.errors import (
     EmptyDataError,
     ImageError,
@@ -128,7 +130,7 @@ def cut_tiles(
     groups = [angles for _, angles in group_by_base(settings.spec.angles)]
     units = plan_units(plan, groups, task_slots(spark))
     with executor_errors(spark, settings.output):
-        tiles = tile_frame(spark, images, units, field, cutting_of(settings))
+        tiles = tile_frame(spark, images, units, field, cutting_of(settings, Storage(spark)))
         with task_progress(spark, "cutting", say):
             write_tiles(spark, tiles, field, folder)
         check_written(
@@ -157,13 +159,14 @@ def make_plan(
         The image column.
     """
     found = look_at(spark, storage, images, settings, say)
+    cutting_of(settings, storage).zones.check_files(found)
     good, left_out = _screen(found, settings.on_error)
     channels, dtype = common_format(good)
     said = annotate(list(good), settings.labels, storage.read_text, settings.group)
     sources = [
         Source(
             *(path, each.sha256, said[path].label, said[path].group, said[path].split),
-            *(each.pixel_sha256, count_tiles(each.width, each.height, settings.spec)),
+            *(each.pixel_sha256, each.tiles),
         )
         for path, each in good.items()
     ]
@@ -175,7 +178,6 @@ def make_plan(
         planned_source(
             good[source.path],
             source.path,
-            source.weight,
             label=source.label,
             split=splits[source.path],
             group=source.group,
@@ -185,7 +187,8 @@ def make_plan(
     )
     check_leaks((each.split, each.content, each.group) for each in planned)
     classes = class_names([source.label for source in sources])
-    field = image_field(settings.spec, channels, dtype, settings.encoding, classes)
+    bits = max(each.bits for each in good.values())
+    field = image_field(settings.spec, channels, dtype, settings.encoding, classes, bits)
     angles = len(list(settings.spec.angles))
     return Plan(planned, classes, angles, field.nbytes, left_out), field
 
@@ -202,7 +205,8 @@ def look_at(
     """
     say(f"looking at the images in {settings.input} ...")
     with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
-        found = inspect_images(spark, images, cutting_of(settings))
+        cutting = cutting_of(settings, storage)
+        found = inspect_images(spark, images, cutting)
     if not found:
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
@@ -247,10 +251,24 @@ def load_images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
     )
 
 
-def cutting_of(settings: TilingSettings) -> Cutting:
-    """Return how tiles are made and stored."""
+def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
+    """Return how tiles are made and stored; zones are read."""
+    zones = read_zones(storage.read_text(settings.zones), settings.zones) if settings.zones else {}
+    sizes = (settings.pixel_size, settings.source_pixel_size)
+    pixel_size, source_pixel_size = (parse_length(size) if size else None for size in sizes)
     channels = None if settings.channels == "auto" else int(settings.channels)
-    return Cutting(settings.spec, settings.encoding, settings.quality, channels, settings.choice)
+    return Cutting(
+        spec=settings.spec,
+        encoding=settings.encoding,
+        quality=settings.quality,
+        channels=channels,
+        choice=settings.choice,
+        bits=settings.bits,
+        pixel_size=pixel_size,
+        source_pixel_size=source_pixel_size,
+        zones=ZoneRules(zones, settings.bottom_strip),
+        root=storage.resolve(settings.input),
+    )
 
 
 def common_format(found: dict[str, Inspected]) -> tuple[int, str]:

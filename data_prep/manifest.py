@@ -9,15 +9,34 @@ from typing import Any
 
 from data_prep.geometry import TileSpec
 from data_prep.plan import PlannedSource
+from data_prep.schema import white_of
 from data_prep.settings import TilingSettings
 from data_prep.stages import Inspected
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.schema import Field
 
 VERSION = 1
+# What was seen of an image and is told of it.
+COPIED = (
+    *("notes", "bits", "pixel_size", "zones", "excluded"),
+    *("uncovered", "uncovered_by_angle", "empty_angles"),
+)
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # What must stay as it is for as long as a data set is added to.
-LASTING = ("encoding", "quality", "channels", "page", "channel", "z", "split", "seed", "group")
+LASTING = (
+    "encoding",
+    "quality",
+    "channels",
+    "page",
+    "channel",
+    "z",
+    "bits",
+    "pixel_size",
+    "source_pixel_size",
+    "split",
+    "seed",
+    "group",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +60,18 @@ class Entry:
         The update that tiled it, from 0.
     notes : str, optional
         What was done to the values while the file was read.
+    bits : int, optional
+        Significant bits of its values.
+    pixel_size : float, optional
+        Width of a pixel of its tiles, micrometres.
+    zones : str, optional
+        Hash of the zones that its tiles keep off.
+    excluded : int, optional
+        Tiles that would be there without zones.
+    uncovered, uncovered_by_angle : float, optional
+        Part of the image that no tile shows at any angle, and the mean over the angles.
+    empty_angles : int, optional
+        Angles without a tile.
     length, modified : int, optional
         Bytes and milliseconds since 1970 of the file as it was read.
     pixel_sha256 : str, optional
@@ -61,6 +92,13 @@ class Entry:
     shard: int | None = None
     update: int | None = None
     notes: str | None = None
+    bits: int | None = None
+    pixel_size: float | None = None
+    zones: str | None = None
+    excluded: int | None = None
+    uncovered: float | None = None
+    uncovered_by_angle: float | None = None
+    empty_angles: int | None = None
     length: int | None = None
     modified: int | None = None
     pixel_sha256: str | None = None
@@ -138,19 +176,20 @@ def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
     """Return the entry of an image whose tiles are there."""
     names = (
         *("source", "sha256", "pixel_sha256", "label", "split", "group"),
-        *("width", "height", "channels", "tiles", "notes"),
+        *("width", "height", "channels", "tiles"),
+        *COPIED,
     )
     return Entry(status=TILED, **{name: getattr(planned, name) for name in names}, **more)
 
 
-def planned_source(found: Inspected, path: str, tiles: int, **said: Any) -> PlannedSource:
+def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` are its label, split and group."""
     names = (
         *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
-        *("tile_bytes", "notes"),
+        *("tiles", "tile_bytes", *COPIED),
     )
     seen = {name: getattr(found, name) for name in names}
-    return PlannedSource(source=path, tiles=tiles, **seen, **said)
+    return PlannedSource(source=path, **seen, **said)
 
 
 def build_manifest(
@@ -179,6 +218,7 @@ def build_manifest(
         "image": image.to_metadata(),
         "spec": settings.spec.to_json(),
         "settings": settings.to_json(),
+        "significant_bits": white_of(image).bit_length(),
         "classes": list(image.classes),
         "tiles": sum(entry.tiles for entry in listed),
         "counts": counts,

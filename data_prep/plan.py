@@ -38,6 +38,10 @@ class PlannedSource:
         What was done to the values while the file was read.
     pixel_sha256 : str, optional
         Digest of the decoded pixels; see `data_prep.digests.pixel_digest`.
+    bits : int
+        Significant bits of its values.
+    pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles
+        See `data_prep.manifest.Entry`.
     """
 
     source: str
@@ -52,6 +56,13 @@ class PlannedSource:
     tiles: int
     tile_bytes: float
     notes: str | None = None
+    bits: int = 8
+    pixel_size: float | None = None
+    zones: str | None = None
+    excluded: int = 0
+    uncovered: float = 0.0
+    uncovered_by_angle: float = 0.0
+    empty_angles: int = 0
     pixel_sha256: str | None = None
 
     @property
@@ -123,9 +134,28 @@ class Plan:
                 for name, tiles in by_class.items()
             )
             lines.append(f"  {split}: {shares}")
+        lines += self._describe_coverage()
         lines += [f"  {each.source}: {each.notes}" for each in self.sources if each.notes]
         for path, reason in sorted(self.left_out.items()):
             lines.append(f"  left out: {path}: {reason}")
+        return lines
+
+    def _describe_coverage(self) -> list[str]:
+        """Tell what of the images no tile shows, and why."""
+        pixels = sum(each.width * each.height for each in self.sources) or 1
+        never, by_angle = (
+            sum(getattr(each, name) * each.width * each.height for each in self.sources) / pixels
+            for name in ("uncovered", "uncovered_by_angle")
+        )
+        lines = [f"  on no tile: {never:.1%} of the pixels; {by_angle:.1%} by angle"]
+        if excluded := sum(each.excluded for each in self.sources):
+            lines.append(f"  zones keep off {counted(excluded, 'tile')}")
+        lines += [
+            f"  {each.source}, {each.width}x{each.height}: no tile at {each.empty_angles} of "
+            f"{self.angles} angles; --edge shift finds more"
+            for each in self.sources
+            if each.empty_angles
+        ]
         return lines
 
     def check_space(self, free: int, output: str) -> None:
@@ -140,7 +170,7 @@ class Plan:
         if needed > free:
             raise NoSpaceError(
                 f"{self.tiles:,} tiles need about {format_bytes(needed)}, and {output} has "
-                f"{format_bytes(free)} free. Take fewer angles, less overlap, --mode paper, "
+                f"{format_bytes(free)} free. Take fewer angles, less overlap, --mode inscribed, "
                 "--encoding jpeg, or another output."
             )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -12,6 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
 from data_prep.tiles import Tile
 from distkeras_grid.feeding.schema import Field
@@ -34,18 +34,22 @@ COLUMNS = (
     ("source", "string", "path of the image below the input folder"),
     ("source_sha256", "string", "of the image file's bytes"),
     ("page", "int", "page of the image file"),
+    ("original", "int", "1: one of the tiles that include_original adds, else 0"),
     ("x", "int", "left edge in the frame of the turned image, pixels"),
     ("y", "int", "top edge in the frame of the turned image, pixels"),
     ("src_cx", "double", "the tile's centre in the source, pixels from the left edge"),
     ("src_cy", "double", "the tile's centre in the source, pixels from the top edge"),
     ("angle", "double", "degrees, counter-clockwise"),
-    ("scale", "double", "size of a source pixel in tile pixels"),
-    ("tile_id", "string", "hash of source, page, position and specification"),
+    ("scale", "double", "width of a source pixel in tile pixels"),
+    ("pixel_size", "double", "width of a tile pixel, micrometres; null where it is not known"),
+    ("outside", "double", "part of the tile that lies outside the image, and is black"),
+    ("tile_id", "string", "hash of source, position and how it was cut and stored"),
     ("bg_fraction", "double", "part of the tile that is flat: see `measure`"),
     ("mean", "double", "of the stored values, all channels"),
     ("std", "double", "of the stored values, all channels"),
 )
-TILE_ATTRIBUTES = ("x", "y", "src_cx", "src_cy", "angle")
+TILE_ATTRIBUTES = ("x", "y", "angle", "outside")
+NULLABLE = ("pixel_size",)
 # A cell of 16x16 pixels is flat where its standard deviation is below 2 % of the full range:
 # above sensor noise, below any texture. Brightness says nothing: backgrounds may be black.
 CELL = 16
@@ -60,6 +64,10 @@ class SourceRow:
     ----------
     source, sha256, label_name, split : str
     label : int
+    scale : pair of float, default (1, 1)
+        Width and height of a pixel of the source in pixels of its tiles.
+    pixel_size : float, optional
+        Width of a pixel of its tiles, micrometres.
     """
 
     source: str
@@ -67,20 +75,39 @@ class SourceRow:
     label: int
     label_name: str
     split: str
+    scale: tuple[float, float] = (1.0, 1.0)
+    pixel_size: float | None = None
 
 
 def image_field(
-    spec: TileSpec, channels: int, dtype: str, encoding: str, classes: tuple[str, ...]
+    spec: TileSpec, channels: int, dtype: str, encoding: str, classes: tuple[str, ...], bits: int
 ) -> Field:
-    """Return the description of the image column; the model sees values from 0 to 1."""
+    """Return the description of the image column; the model sees values from 0 to 1.
+
+    Parameters
+    ----------
+    spec : TileSpec
+    channels : int
+    dtype : {"uint8", "uint16"}
+    encoding : {"raw", "jpeg"}
+    classes : tuple of str
+    bits : int
+        Significant bits: the largest value is ``2**bits - 1``.
+    """
+    side = spec.tile
     return Field(
         IMAGE_COLUMN,
-        (spec.tile, spec.tile, channels),
+        (side, side, channels),
         dtype=dtype,
-        scale=1 / int(np.iinfo(dtype).max),
+        scale=1 / ((1 << bits) - 1),
         encoding=encoding,
         classes=classes,
     )
+
+
+def white_of(field: Field) -> int:
+    """Return the stored value that the model sees as 1."""
+    return round(1 / field.scale)
 
 
 def spark_schema(field: Field) -> StructType:
@@ -88,7 +115,7 @@ def spark_schema(field: Field) -> StructType:
     from pyspark.sql import types
 
     def column(name: str, kind: str, comment: str) -> types.StructField:
-        return types.StructField(name, kinds[kind], nullable=False, metadata={"comment": comment})
+        return types.StructField(name, kinds[kind], name in NULLABLE, {"comment": comment})
 
     kinds = {
         "int": types.IntegerType(),
@@ -110,7 +137,7 @@ def spark_schema(field: Field) -> StructType:
 
 
 def record_batch(
-    tiles: Sequence[Tile], source: SourceRow, spec: TileSpec, field: Field, quality: int
+    tiles: Sequence[Tile], source: SourceRow, cutting: Cutting, field: Field
 ) -> pa.RecordBatch:
     """Return tiles of one source as rows.
 
@@ -118,17 +145,16 @@ def record_batch(
     ----------
     tiles : sequence of Tile
     source : SourceRow
-    spec : TileSpec
+    cutting : Cutting
     field : Field
         The image column.
-    quality : int
-        Quality of JPEG, where the field's encoding is that.
     """
     import pyarrow as pa
 
     height, width, channels = field.shape
-    measures = [measure(tile.pixels) for tile in tiles]
-    identities = [tile_id(source.sha256, spec, tile) for tile in tiles]
+    white = white_of(field)
+    measures = [measure(tile.pixels, white) for tile in tiles]
+    identities = [cutting.tile_id(source.sha256, channels, tile) for tile in tiles]
     constants = {
         "encoding": field.encoding,
         "height": height,
@@ -140,12 +166,17 @@ def record_batch(
         "split": source.split,
         "source": source.source,
         "source_sha256": source.sha256,
-        "page": 0,
-        "scale": 1.0,
+        "page": cutting.choice.page or 0,
+        "scale": source.scale[0],
+        "pixel_size": source.pixel_size,
     }
     values: dict[str, list[Any]] = {
         **{name: [value] * len(tiles) for name, value in constants.items()},
         **{name: [getattr(tile, name) for tile in tiles] for name in TILE_ATTRIBUTES},
+        "original": [int(tile.original) for tile in tiles],
+        # In pixels of the source, which tiles can be resampled from.
+        "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
+        "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
         "tile_id": identities,
         "bg_fraction": [flat for flat, _, _ in measures],
         "mean": [mean for _, mean, _ in measures],
@@ -153,7 +184,8 @@ def record_batch(
     }
     arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
     arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
-    images = pa.array([encode(tile.pixels, field.encoding, quality) for tile in tiles], pa.binary())
+    stored = [encode(tile.pixels, field.encoding, cutting.quality) for tile in tiles]
+    images = pa.array(stored, pa.binary())
     if field.encoding != "raw":
         paths = pa.array([f"{identity}.{field.encoding}" for identity in identities], pa.string())
         images = pa.StructArray.from_arrays([images, paths], names=["bytes", "path"])
@@ -173,12 +205,14 @@ def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
     return stream.getvalue()
 
 
-def measure(pixels: NDArray[Any]) -> tuple[float, float, float]:
+def measure(pixels: NDArray[Any], white: int) -> tuple[float, float, float]:
     """Return how much of a tile is flat, its mean and its standard deviation.
 
     Parameters
     ----------
     pixels : array [tile, tile, channels]
+    white : int
+        The largest value that the images can have.
 
     Returns
     -------
@@ -192,17 +226,8 @@ def measure(pixels: NDArray[Any]) -> tuple[float, float, float]:
         cv2.resize(moment, (cells, cells), interpolation=cv2.INTER_AREA).reshape(cells * cells, -1)
         for moment in (values, values * values)
     )
-    limit = (FLAT * float(np.iinfo(pixels.dtype).max)) ** 2
+    limit = (FLAT * white) ** 2
     flat = (squares - means * means < limit).all(axis=1)
     mean = float(means.mean(dtype=np.float64))
     variance = float(squares.mean(dtype=np.float64)) - mean**2
     return float(flat.mean()), mean, max(variance, 0.0) ** 0.5
-
-
-def tile_id(sha256: str, spec: TileSpec, tile: Tile) -> str:
-    """Return the identity of a tile: the same pixels of the same file cut in the same way."""
-    parts = (
-        *(sha256, 0, tile.angle, tile.x, tile.y),
-        *(spec.tile, spec.stride, spec.mode, spec.interpolation),
-    )
-    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]

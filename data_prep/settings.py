@@ -11,6 +11,7 @@ from data_prep.images import SUFFIXES
 from data_prep.labels import compile_pattern, parse_rule
 from data_prep.picture import Choice
 from data_prep.split import parse_fractions
+from data_prep.tiff_metadata import parse_length
 from distkeras_grid.errors import ConfigurationError
 
 CHOICES = {
@@ -59,6 +60,17 @@ class TilingSettings:
         What an unreadable image does; skipped ones are listed in the report.
     page, channel, z : optional
         Which image to take from files that hold several; see `data_prep.picture.Choice`.
+    bits : int, optional
+        Significant bits of images of 16 bits, 8 to 16; default: measured, and kept for as long as
+        the data set is added to.
+    pixel_size : str, optional
+        A length such as ``0.5um``: all images are resampled to it before they are cut.
+    source_pixel_size : str, optional
+        The pixel size of all images, in place of what their files state.
+    zones : str, optional
+        A CSV table or GeoJSON file of zones that tiles keep off; see `data_prep.zones.read_zones`.
+    bottom_strip : int, default 0
+        Rows at the bottom of each image that tiles keep off.
     glob : str, optional
         File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
@@ -95,6 +107,11 @@ class TilingSettings:
     page: int | None = None
     channel: str | None = None
     z: str | None = None
+    bits: int | None = None
+    pixel_size: str | None = None
+    source_pixel_size: str | None = None
+    zones: str | None = None
+    bottom_strip: int = 0
     glob: str | None = None
     overwrite: bool = False
     update: bool = False
@@ -108,8 +125,7 @@ class TilingSettings:
                 )
         if not self.input or not self.output:
             raise ConfigurationError("input and output must be paths. Received: an empty one.")
-        if self.quality not in range(1, 101):
-            raise ConfigurationError(f"quality must be 1 to 100. Received: {self.quality!r}.")
+        self._check_numbers()
         if self.update and self.overwrite:
             raise ConfigurationError("update keeps a data set and overwrite replaces it. Give one.")
         if self.prune and not self.update:
@@ -119,6 +135,19 @@ class TilingSettings:
         parse_rule(self.labels)
         if self.group is not None:
             compile_pattern(self.group, "group")
+
+    def _check_numbers(self) -> None:
+        if self.quality not in range(1, 101):
+            raise ConfigurationError(f"quality must be 1 to 100. Received: {self.quality!r}.")
+        if self.bits is not None and self.bits not in range(8, 17):
+            raise ConfigurationError(f"bits must be 8 to 16. Received: {self.bits!r}.")
+        if self.bottom_strip < 0:
+            raise ConfigurationError(
+                f"bottom_strip must be 0 rows or more. Received: {self.bottom_strip!r}."
+            )
+        for length in (self.pixel_size, self.source_pixel_size):
+            if length is not None:
+                parse_length(length)
 
     @property
     def fractions(self) -> dict[str, float]:
@@ -170,6 +199,20 @@ def parse_angles(text: str) -> list[float]:
     if not 0 < count <= 36_000:
         raise _angles_error(text)
     return [start + i * step for i in range(count)]
+
+
+def parse_overlap(text: str) -> float | int:
+    """Read an overlap from the command line: a fraction, or whole pixels.
+
+    Examples
+    --------
+    >>> parse_overlap("0.25"), parse_overlap("64"), parse_overlap("0")
+    (0.25, 64, 0)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _angles_error(text: str) -> ConfigurationError:

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_prep.cutting import Cutting, significant_bits
 from data_prep.digests import pixel_digest
-from data_prep.geometry import TileSpec, count_tiles
-from data_prep.images import as_channels, read_image
-from data_prep.picture import Choice
+from data_prep.geometry import TileSpec
+from data_prep.images import as_channels
+from data_prep.layout import Layout, lay_out
+from data_prep.picture import Picture
 from data_prep.plan import Unit
+from data_prep.sampling import Prepared, prepare
 from data_prep.schema import SourceRow, encode, record_batch, spark_schema
 from data_prep.split import SPLITS
 from data_prep.tiles import Tile, group_by_base, iter_tiles
@@ -40,7 +43,9 @@ PAGE_BYTES = 4 << 20
 
 INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
-    "tile_bytes double, error string, notes string, pixel_sha256 string"
+    "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
+    "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
+    "pixel_size double, zones string"
 )
 UNITS = (
     "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
@@ -64,33 +69,19 @@ class Inspected:
     error: str | None
     notes: str | None = None
     pixel_sha256: str = ""
+    bits: int = 0
+    tiles: int = 0
+    excluded: int = 0
+    uncovered: float = 0.0
+    uncovered_by_angle: float = 0.0
+    empty_angles: int = 0
+    pixel_size: float | None = None
+    zones: str | None = None
 
     @property
     def content(self) -> str:
         """What identifies the picture: its pixels, or the bytes where those are not known."""
         return self.pixel_sha256 or self.sha256
-
-
-@dataclass(frozen=True)
-class Cutting:
-    """How tiles are made and stored.
-
-    Parameters
-    ----------
-    spec : TileSpec
-    encoding : str
-    quality : int
-    channels : int or None
-        Convert to so many; None keeps what an image has.
-    choice : Choice
-        Which image to take from files that hold several.
-    """
-
-    spec: TileSpec
-    encoding: str
-    quality: int
-    channels: int | None
-    choice: Choice
 
 
 def inspect_images(spark: SparkSession, images: DataFrame, cutting: Cutting) -> list[Inspected]:
@@ -130,31 +121,66 @@ def inspector(cutting: Cutting) -> Callable[[Batches], Batches]:
 def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
     """Look at one file."""
     sha256 = hashlib.sha256(content).hexdigest()
-    spec = cutting.spec
+    path = cutting.path_of(uri)
     try:
-        picture = read_image(content, uri, cutting.choice)
-        pixels = picture.pixels
-        if cutting.channels is not None:
-            pixels = as_channels(pixels, cutting.channels)
-        height, width, channels = pixels.shape
-        if count_tiles(width, height, spec) == 0:
-            raise ImageError(
-                f"{uri} is {width}x{height}, too small for a tile of {spec.tile} at any angle. "
-                "Take smaller tiles."
-            )
-        if cutting.encoding == "jpeg" and pixels.dtype != np.uint8:
-            raise ImageError(f"{uri} has 16 bits, which JPEG cannot hold. Use --encoding raw.")
-        # Oblique angles compress a little better than straight ones, and are most of them.
-        angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
-        sample = list(itertools.islice(iter_tiles(pixels, spec, [angle]), SAMPLE_TILES))
-        sample = sample or list(itertools.islice(iter_tiles(pixels, spec), SAMPLE_TILES))
-        tile_bytes = stored_bytes(sample, cutting)
+        ready = prepare(content, uri, path, cutting, cutting.channels)
+        layout = _checked_layout(ready, uri, cutting)
+        tile_bytes = stored_bytes(_sample(ready, cutting.spec), cutting)
+        bits = _bits(ready.picture, cutting, uri)
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
-    dtype = pixels.dtype.name
-    notes = "; ".join(picture.notes) or None
-    digest = pixel_digest(pixels)
-    return Inspected(uri, sha256, width, height, channels, dtype, tile_bytes, None, notes, digest)
+    height, width = ready.picture.pixels.shape[:2]
+    channels = ready.pixels.shape[2]
+    return Inspected(
+        *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
+        tile_bytes=tile_bytes,
+        error=None,
+        notes="; ".join(ready.picture.notes) or None,
+        pixel_sha256=pixel_digest(as_channels(ready.picture.pixels, channels)),
+        bits=bits,
+        pixel_size=ready.pixel_size,
+        zones=cutting.zones.digest(path),
+        **vars(layout),
+    )
+
+
+def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:
+    """Return how the tiles of an image lie; there must be some."""
+    height, width = ready.pixels.shape[:2]
+    layout = lay_out(width, height, cutting.spec, ready.zones)
+    if layout.tiles == 0 and layout.excluded:
+        raise ImageError(f"{uri} has no tile that keeps off its zones. Take smaller tiles.")
+    if layout.tiles == 0:
+        raise ImageError(
+            f"{uri} is {width}x{height}, too small for a tile of {cutting.spec.tile} at any angle. "
+            "Take smaller tiles."
+        )
+    if cutting.encoding == "jpeg" and ready.pixels.dtype != np.uint8:
+        raise ImageError(f"{uri} has 16 bits, which JPEG cannot hold. Use --encoding raw.")
+    return layout
+
+
+def _sample(ready: Prepared, spec: TileSpec) -> list[Tile]:
+    # Oblique angles compress a little better than straight ones, and are most of them.
+    angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
+    for angles in ([angle], None):
+        tiles = iter_tiles(ready.pixels, spec, angles, zones=ready.zones)
+        if sample := list(itertools.islice(tiles, SAMPLE_TILES)):
+            return sample
+    return []
+
+
+def _bits(picture: Picture, cutting: Cutting, uri: str) -> int:
+    """Return the significant bits of an image's values."""
+    if picture.pixels.dtype == np.uint8:
+        return 8
+    bits = significant_bits(int(picture.pixels.max()), picture.bits)
+    if cutting.bits is not None and bits > cutting.bits:
+        raise ImageError(
+            f"{uri} has values up to {picture.pixels.max()}, more than {cutting.bits} bits hold. "
+            "Give a larger --bits, or leave it out by --glob."
+        )
+    return cutting.bits or bits
 
 
 def stored_bytes(tiles: list[Tile], cutting: Cutting) -> float:
@@ -220,12 +246,16 @@ def cut_image(row: dict[str, Any], field: Field, cutting: Cutting) -> Batches:
     content, uri = row["content"], row["path"]
     if hashlib.sha256(content).hexdigest() != row["sha256"]:
         raise ImageError(f"{uri} has changed since the job began. Run it again.")
-    pixels = as_channels(read_image(content, uri, cutting.choice).pixels, field.shape[2])
-    source = SourceRow(row["source"], row["sha256"], row["label"], row["label_name"], row["split"])
+    ready = prepare(content, uri, row["source"], cutting, field.shape[2])
+    source = SourceRow(
+        *(row["source"], row["sha256"], row["label"], row["label_name"], row["split"]),
+        scale=ready.scale,
+        pixel_size=ready.pixel_size,
+    )
     for _, angles in group_by_base(row["angles"]):
-        tiles = iter_tiles(pixels, cutting.spec, angles)
+        tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones)
         while some := list(itertools.islice(tiles, BATCH_TILES)):
-            yield record_batch(some, source, cutting.spec, field, cutting.quality)
+            yield record_batch(some, source, cutting, field)
 
 
 def write_tiles(spark: SparkSession, tiles: DataFrame, field: Field, output: str) -> None:

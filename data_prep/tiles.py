@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.geometry import Frame, Positions, TileSpec, tile_positions, turn
+from data_prep.geometry import Frame, Positions, TileSpec, turn
+from data_prep.layout import allowed_positions, outside_parts
+from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ConfigurationError, ImageError
 
 # 128 rows of a turned 2272x1704 colour image are about 1 MB: they stay in the second-level cache.
@@ -59,6 +61,10 @@ class Tile:
         Left and top edge in the frame of the turned image, pixels.
     src_cx, src_cy : float
         The tile's centre in the image as it came, pixels from its left and top edge.
+    outside : float, default 0
+        Part of the tile that lies outside the image; those pixels are 0.
+    original : bool, default False
+        Whether it is one of the tiles that `TileSpec.include_original` adds.
     """
 
     pixels: Pixels
@@ -67,6 +73,8 @@ class Tile:
     y: int
     src_cx: float
     src_cy: float
+    outside: float = 0.0
+    original: bool = False
 
     def corners(self) -> list[tuple[float, float]]:
         """Return the tile's corners (x, y) in the image as it came, clockwise as it was turned.
@@ -96,6 +104,7 @@ def iter_tiles(
     spec: TileSpec,
     angles: Iterable[float] | None = None,
     *,
+    zones: Zones = NO_ZONES,
     cache_bytes: int = CACHE_BYTES,
 ) -> Iterator[Tile]:
     """Cut an image into tiles.
@@ -107,6 +116,8 @@ def iter_tiles(
     spec : TileSpec
     angles : iterable of float, optional
         Only these of the specification's angles.
+    zones : Zones, optional
+        What tiles keep off, and what they stay in; pixels of `image`.
     cache_bytes : int, default 64 MiB
         A turned image up to this size is kept while its quarter turns are cut; a larger one is
         computed once for each of them. Otherwise memory holds, beside the image, ``tile`` rows of
@@ -116,7 +127,8 @@ def iter_tiles(
     ------
     Tile
         By base angle, then by angle (5, 95, 185, 275, 10, 100, ...), then by rows from the top,
-        each from the left: tiles that overlap follow each other closely.
+        each from the left: tiles that overlap follow each other closely. Those that
+        `TileSpec.include_original` adds come before those of 0 degrees.
 
     Raises
     ------
@@ -139,27 +151,35 @@ def iter_tiles(
     height, width = image.shape[:2]
     for _, group in group_by_base(chosen):
         frames = [Frame(width, height, angle) for angle in group]
-        positions = [tile_positions(frame, spec) for frame in frames]
-        pixels = _TurnedImage(image, frames[0], spec.interpolation)
+        positions = [allowed_positions(frame, spec, zones)[0] for frame in frames]
+        pixels = _TurnedImage(image, frames[0], spec)
         if pixels.nbytes <= cache_bytes and len(frames) > 1:
             pixels.keep(
                 [frame.to_base(at, spec.tile) for frame, at in zip(frames, positions, strict=True)],
                 spec.tile,
             )
+        if spec.include_original and frames[0].angle == 0:
+            for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec):
+                yield replace(tile, original=True)
         for frame, at in zip(frames, positions, strict=True):
-            yield from _tiles_of_frame(pixels, frame, at, spec.tile)
+            yield from _tiles_of_frame(pixels, frame, at, spec)
 
 
 def _tiles_of_frame(
-    pixels: _TurnedImage, frame: Frame, positions: Positions, tile: int
+    pixels: _TurnedImage, frame: Frame, positions: Positions, spec: TileSpec
 ) -> Iterator[Tile]:
     """Yield the tiles of one angle."""
-    base_x, base_y = frame.to_base(positions, tile)
-    centres = frame.base_to_source(base_x + tile / 2, base_y + tile / 2)
-    rows = _Rows(pixels, frame, positions, tile)
+    if not positions[0].size:
+        return
+    side = spec.tile
+    base_x, base_y = frame.to_base(positions, side)
+    centres = frame.base_to_source(base_x + side / 2, base_y + side / 2)
+    rows = _Rows(pixels, frame, positions, side)
     columns = (column.tolist() for column in (*positions, *centres))
-    for x, y, src_cx, src_cy in zip(*columns, strict=True):
-        yield Tile(rows.at(y)[:, x : x + tile].copy(), frame.angle, x, y, src_cx, src_cy)
+    outside = outside_parts(frame, spec, positions)
+    for x, y, src_cx, src_cy, part in zip(*columns, outside, strict=True):
+        cut = rows.at(y)[:, x - rows.left : x - rows.left + side].copy()
+        yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part)
 
 
 class _TurnedImage:
@@ -170,13 +190,14 @@ class _TurnedImage:
     image : array
     frame : Frame
         Any frame of the base angle.
-    interpolation : str
+    spec : TileSpec
     """
 
-    def __init__(self, image: Pixels, frame: Frame, interpolation: str) -> None:
+    def __init__(self, image: Pixels, frame: Frame, spec: TileSpec) -> None:
         self._image = image
         self._frame = frame
-        self._flag = FLAGS[interpolation]
+        self._flag = FLAGS[spec.interpolation]
+        self._padded = spec.edge == "pad"
         self._kept: Pixels | None = image if frame.base == 0 else None
         width, height = frame.base_size
         self.shape = (height, width, *image.shape[2:])
@@ -193,12 +214,25 @@ class _TurnedImage:
         for top in range(0, self.shape[0], BAND_ROWS):
             bottom = min(top + BAND_ROWS, self.shape[0])
             left, right = _needed_columns((x, y), tile, top, bottom)
+            left, right = max(left, 0), min(right, self.shape[1])
             if right > left:
                 kept[top:bottom, left:right] = self.read(left, top, right, bottom)
         self._kept = kept
 
     def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
-        """Return a rectangle of the frame; it may be a view."""
+        """Return a rectangle, black where it lies beyond the frame; it may be a view."""
+        height, width = self.shape[:2]
+        if left >= 0 and top >= 0 and right <= width and bottom <= height:
+            return self._read(left, top, right, bottom)
+        pixels = np.zeros((bottom - top, right - left, *self.shape[2:]), self.dtype)
+        from_x, from_y = max(left, 0), max(top, 0)
+        to_x, to_y = min(right, width), min(bottom, height)
+        if from_x < to_x and from_y < to_y:
+            inner = self._read(from_x, from_y, to_x, to_y)
+            pixels[from_y - top : to_y - top, from_x - left : to_x - left] = inner
+        return pixels
+
+    def _read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
         if self._kept is not None:
             return self._kept[top:bottom, left:right]
         pixels = np.empty((bottom - top, right - left, *self.shape[2:]), self.dtype)
@@ -217,9 +251,12 @@ class _TurnedImage:
         window_x = max(0, int(corners_x.min()) - WINDOW_MARGIN)
         window_y = max(0, int(corners_y.min()) - WINDOW_MARGIN)
         window = self._image[
-            window_y : int(corners_y.max()) + WINDOW_MARGIN,
-            window_x : int(corners_x.max()) + WINDOW_MARGIN,
+            window_y : max(0, int(corners_y.max()) + WINDOW_MARGIN),
+            window_x : max(0, int(corners_x.max()) + WINDOW_MARGIN),
         ]
+        if 0 in window.shape:
+            out[:] = 0  # wholly outside
+            return
         cosine, sine = self._frame.direction
         # Where the centre of the first pixel lies, as OpenCV counts: there pixel centres have
         # whole numbers.
@@ -238,9 +275,21 @@ class _TurnedImage:
             (out.shape[1], out.shape[0]),
             dst=out,
             flags=self._flag | cv2.WARP_INVERSE_MAP,
-            # No pixel of a tile lies outside, but the kernel of one at the edge reaches beyond.
+            # The kernel of a pixel at the edge reaches beyond it.
             borderMode=cv2.BORDER_REFLECT_101,
         )
+        if self._padded:
+            self._blacken(left, top, out)
+
+    def _blacken(self, left: int, top: int, out: Pixels) -> None:
+        """Make the pixels black whose centres lie outside the source."""
+        x, y = np.meshgrid(
+            np.arange(left, left + out.shape[1]) + 0.5, np.arange(top, top + out.shape[0]) + 0.5
+        )
+        source_x, source_y = self._frame.base_to_source(x, y)
+        inside = (source_x > 0) & (source_x < self._frame.source_width)
+        inside &= (source_y > 0) & (source_y < self._frame.source_height)
+        out[~inside] = 0
 
 
 class _Rows:
@@ -261,15 +310,17 @@ class _Rows:
         self._frame = frame
         self._positions = positions
         self._tile = tile
-        self._rows = np.zeros((tile, frame.size[0], *pixels.shape[2:]), pixels.dtype)
-        self._top = self._end = 0
+        self.left = int(positions[0].min())
+        width = int(positions[0].max()) + tile - self.left
+        self._rows = np.zeros((tile, width, *pixels.shape[2:]), pixels.dtype)
+        self._top = self._end = int(positions[1].min())
 
     def at(self, top: int) -> Pixels:
-        """Return the rows from `top` on, void in columns without tiles.
+        """Return the rows from `top` on, from column `left` on, void in columns without tiles.
 
         `top` never decreases from call to call; the array is good until it grows.
         """
-        if self._end and top == self._top:
+        if self._end > self._top and top == self._top:
             return self._rows
         kept = max(0, self._end - top)
         if kept:
@@ -288,7 +339,8 @@ class _Rows:
         x, y = turn((np.array(left), np.array(top)), self._frame.size, extent, -turns)
         width, height = extent[::-1] if turns % 2 else extent
         pixels = self._pixels.read(int(x), int(y), int(x) + width, int(y) + height)
-        self._rows[top - self._top : bottom - self._top, left:right] = _turned(pixels, turns)
+        columns = slice(left - self.left, right - self.left)
+        self._rows[top - self._top : bottom - self._top, columns] = _turned(pixels, turns)
 
 
 def _needed_columns(positions: Positions, tile: int, top: int, bottom: int) -> tuple[int, int]:

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from data_prep.changes import Changes, Listed, compare, decide, splits_of
-from data_prep.geometry import count_tiles
+from data_prep.changes import Changes, Listed, compare, decide, splits_of, with_zones
 from data_prep.job import (
     TILES,
     Say,
     check_written,
     common_format,
     cut_tiles,
+    cutting_of,
     executor_errors,
     load_images,
     look_at,
@@ -149,9 +149,12 @@ class _Night:
         if recover(storage, self._root):
             self._say("finished the update that was interrupted last time")
         Output(storage, self._root, TILES, overwrite=True).check(settings.input)
+        zones = cutting_of(settings, storage).zones
         before = self._read()
-        known = before.entries if before else {}
+        known = with_zones(before.entries if before else {}, zones)
         listed = self._list()
+        # A removed image's zones may stay in the table.
+        zones.check_files({*listed, *known})
         said, unlabelled = annotate_each(
             list(listed), settings.labels, storage.read_text, settings.group
         )
@@ -166,9 +169,7 @@ class _Night:
         found = {path: found[path] for path in candidates}
         image = before.image if before else self._new_image(found, said, comparison.problems)
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
-        splits = splits_of(
-            *(changes, known, said, found, settings.fractions, settings.seed, settings.spec)
-        )
+        splits = splits_of(*(changes, known, said, found, settings.fractions, settings.seed))
         planned = self._plan(changes, said, found, splits)
         _check_leaks(changes, planned)
         self._check_cells(before, changes, planned)
@@ -251,8 +252,9 @@ class _Night:
             raise kind(f"no image can be tiled: {'; '.join(reasons[:FIRST_ERRORS])}")
         channels, dtype = common_format(good)
         classes = class_names([said[path].label for path in good])
+        bits = max(seen.bits for seen in good.values())
         settings = self._settings
-        return image_field(settings.spec, channels, dtype, settings.encoding, classes)
+        return image_field(settings.spec, channels, dtype, settings.encoding, classes, bits)
 
     def _plan(
         self,
@@ -267,7 +269,6 @@ class _Night:
             planned_source(
                 found[path],
                 path,
-                count_tiles(found[path].width, found[path].height, self._settings.spec),
                 label=said[path].label,
                 split=splits[path],
                 group=said[path].group,

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.changes import Listed, compare, decide, splits_of
-from data_prep.geometry import TileSpec
+from data_prep.changes import Listed, compare, decide, splits_of, with_zones
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
 from data_prep.stages import Inspected
+from data_prep.zones import Zone, ZoneRules
 from distkeras_grid.errors import SplitLeakError
 from distkeras_grid.feeding.schema import Field
 
 IMAGE = Field("image", (32, 32, 1), classes=("a", "b"))
-SPEC = TileSpec(32, overlap=0, angles=[0])
 
 
 def tiled(path, sha=None, split="train", **more):
@@ -30,7 +29,7 @@ def tiled(path, sha=None, split="train", **more):
 def seen(path, sha=None, error=None, channels=1, pixels=None):
     sha = sha or f"sha of {path}"
     pixels = pixels or f"pixels of {sha}"
-    return Inspected(path, sha, 64, 64, channels, "uint8", 500.0, error, None, pixels)
+    return Inspected(path, sha, 64, 64, channels, "uint8", 500.0, error, None, pixels, tiles=4)
 
 
 class Night:
@@ -65,7 +64,7 @@ class Night:
 
     def splits(self, fractions=None):
         fractions = fractions or {"train": 1.0}
-        return splits_of(self.changes, self.entries, self.said, self.found, fractions, 0, SPEC)
+        return splits_of(self.changes, self.entries, self.said, self.found, fractions, 0)
 
 
 def test_only_new_and_touched_images_are_looked_at():
@@ -273,3 +272,28 @@ def test_an_image_whose_pixel_digest_is_not_known_is_looked_at_once_and_not_tile
     assert (changes.work, changes.dropped) == ([], [])
     assert changes.entries["a/0"].pixel_sha256 == "pixels of sha of a/0"
     assert Night(changes.entries.values(), ["a/0"]).comparison.candidates == ()
+
+
+def test_images_of_more_bits_than_the_data_set_are_left_out():
+    image = Field("image", (32, 32, 1), dtype="uint16", scale=1 / 4095, classes=("a", "b"))
+    night = Night([], ["a/0", "a/1"])
+    deep = [
+        replace(seen(path), dtype="uint16", bits=bits) for path, bits in (("a/0", 12), ("a/1", 14))
+    ]
+    found = {each.uri: each for each in deep}
+    changes = decide({}, night.listed, night.said, night.comparison, found, image, prune=False)
+    assert changes.work == ["a/0"]
+    assert list(changes.problems) == ["a/1"]
+
+
+def test_an_image_whose_zones_have_changed_is_tiled_again():
+    bar = Zone("exclude", (((0.0, 90.0), (100.0, 90.0), (100.0, 100.0)),))
+    rules = ZoneRules({"a/0": (bar,), "a/1": (bar,)})
+    entries = [tiled("a/0"), tiled("a/1", zones=rules.digest("a/1")), tiled("a/2")]
+    known = with_zones({entry.source: entry for entry in entries}, rules)
+    night = Night(known.values(), ["a/0", "a/1", "a/2"])
+    assert night.comparison.candidates == ("a/0",)
+    changes = night.decide(replace(seen("a/0"), zones=rules.digest("a/0")))
+    assert changes.work == ["a/0"]
+    assert [entry.source for entry in changes.dropped] == ["a/0"]
+    assert night.splits() == {"a/0": "train"}

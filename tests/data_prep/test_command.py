@@ -26,10 +26,12 @@ def test_defaults(called):
 
 def test_every_flag_arrives(called):
     flags = (
-        "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode paper "
-        "--interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 --group (?P<group>a) "
+        "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode inscribed "
+        "--include-original --interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 "
+        "--group (?P<group>a) "
         "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite "
-        "--page 2 --channel DAPI --z max --allow-empty"
+        "--page 2 --channel DAPI --z max --allow-empty --bits 12 "
+        "--pixel-size 0.5um --source-pixel-size 200nm --zones z.csv --bottom-strip 60"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -37,8 +39,10 @@ def test_every_flag_arrives(called):
         "tile": 64,
         "overlap": 0.25,
         "angles": [0, 45],
-        "mode": "paper",
+        "mode": "inscribed",
         "interpolation": "linear",
+        "edge": "drop",
+        "include_original": True,
     }
     assert settings.to_json() == {
         "input": "i",
@@ -55,6 +59,11 @@ def test_every_flag_arrives(called):
         "page": 2,
         "channel": "DAPI",
         "z": "max",
+        "bits": 12,
+        "pixel_size": "0.5um",
+        "source_pixel_size": "200nm",
+        "zones": "z.csv",
+        "bottom_strip": 60,
         "glob": "*.png",
         "overwrite": True,
         "update": False,

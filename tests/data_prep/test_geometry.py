@@ -16,6 +16,55 @@ def test_counts_of_the_published_size():
     assert count_tiles(2272, 1704, TileSpec()) == 11_864
     assert count_tiles(2272, 1704, TileSpec(mode="paper")) == 6_780
     assert count_tiles(1920, 1080, TileSpec()) == 5_300
+    assert count_tiles(2272, 1704, TileSpec.paper()) == 6_972
+
+
+def test_overlap_in_pixels_and_free_stride():
+    assert TileSpec(256, 64).stride == 192
+    assert TileSpec(256, 0).stride == TileSpec(256, 0.0).stride == 256
+    assert TileSpec(256, -44).stride == 300
+    assert TileSpec(256, 0.3).stride == 179
+    assert count_tiles(511, 256, TileSpec(256, 1, angles=[0])) == 2
+
+
+@pytest.mark.parametrize("angle", [0, 30, 45, 90, 135, 200.5])
+@pytest.mark.parametrize(("width", "height"), [(500, 500), (300, 700), (256, 256), (362, 363)])
+def test_shifted_tiles_reach_from_edge_to_edge(width, height, angle):
+    shift = TileSpec(128, 40, [angle], edge="shift")
+    frame = Frame(width, height, angle)
+    x, y = frame.to_base(tile_positions(frame, shift), 128)
+    # What can be there at all, found by trying every place.
+    columns, rows = frame.base_size
+    all_x, all_y = np.meshgrid(np.arange(max(0, columns - 127)), np.arange(max(0, rows - 127)))
+    fits = np.ones(all_x.shape, dtype=bool)
+    for right, down in [(0, 0), (128, 0), (0, 128), (128, 128)]:
+        at_x, at_y = frame.base_to_source(all_x + float(right), all_y + float(down))
+        fits &= (at_x >= 0) & (at_x <= width) & (at_y >= 0) & (at_y <= height)
+    found_rows = np.flatnonzero(fits.any(axis=1))
+    assert (x.size > 0) == (found_rows.size > 0)
+    if not x.size:
+        return
+    # A place that fits by less than rounding can be missed at oblique angles.
+    assert fits[y, x].all()
+    assert abs(y.min() - found_rows[0]) <= 1
+    assert abs(y.max() - found_rows[-1]) <= 1
+    for row in np.unique(y):
+        here = np.flatnonzero(fits[row])
+        assert abs(x[y == row].min() - here[0]) <= 1
+        assert abs(x[y == row].max() - here[-1]) <= 1
+        assert np.diff(np.sort(x[y == row])).max(initial=0) <= 88
+    assert np.diff(np.unique(y)).max(initial=0) <= 88
+
+
+def test_small_images_have_tiles_at_every_angle_when_shifted():
+    angles = range(0, 360, 5)
+    empty = {
+        edge: sum(
+            count_tiles(500, 500, TileSpec(angles=[angle], edge=edge)) == 0 for angle in angles
+        )
+        for edge in ("drop", "shift", "pad")
+    }
+    assert empty == {"drop": 36, "shift": 0, "pad": 0}
 
 
 def test_paper_counts_by_angle():
@@ -82,7 +131,7 @@ def test_turn_is_what_rot90_does():
     tile=st.integers(8, 64),
     overlap=st.floats(-1, 0.8),
     angle=st.floats(0, 359.9),
-    mode=st.sampled_from(["inside", "paper"]),
+    mode=st.sampled_from(["inside", "inscribed"]),
 )
 def test_positions_lie_in_the_frame_and_inside_tiles_in_the_source(
     width, height, tile, overlap, angle, mode
@@ -98,8 +147,8 @@ def test_positions_lie_in_the_frame_and_inside_tiles_in_the_source(
     base_x, base_y = frame.to_base((x, y), tile)
     back = frame.from_base((base_x, base_y), tile)
     np.testing.assert_array_equal(back, (x, y))
-    # One pixel of grace in mode "paper", whose rectangle is rounded to whole pixels.
-    grace = 0 if mode == "inside" else 1
+    # Mode "inscribed" rounds the size of its rectangle, and where it begins.
+    grace = 0 if mode == "inside" else 1.5
     for right, down in [(0, 0), (tile, 0), (0, tile), (tile, tile)]:
         source_x, source_y = frame.base_to_source(base_x + float(right), base_y + float(down))
         assert np.all((source_x >= -grace) & (source_x <= width + grace))
@@ -112,8 +161,9 @@ def test_angles_are_sorted_once_each_in_one_turn():
 
 
 def test_json_round_trip():
-    spec = TileSpec(128, 0.25, range(0, 90, 30), "paper", "lanczos4")
+    spec = TileSpec(128, 0.25, range(0, 90, 30), "inscribed", "lanczos4", include_original=True)
     assert TileSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert TileSpec(mode="paper") == TileSpec(mode="inscribed")
     with pytest.raises(UnknownArgumentError, match="did you mean 'angles'"):
         TileSpec.from_json({"angle": [0]})
 
@@ -125,14 +175,18 @@ def test_json_round_trip():
         ({"tile": 12.5}, "Received: 12.5"),
         ({"tile": True}, "Received: True"),
         ({"overlap": 1.0}, "Received: 1.0"),
-        ({"overlap": 0.999}, r"stride of 1 pixel or more.*Received: 0.999"),
+        ({"overlap": 0.999}, "stride.*Received: 0.999"),
         ({"overlap": float("nan")}, "Received: nan"),
         ({"overlap": "0.5"}, "Received: '0.5'"),
         ({"angles": []}, "angles"),
         ({"angles": "0:360:5"}, "Received: '0:360:5'"),
         ({"angles": [0, float("inf")]}, "inf"),
         ({"angles": 5}, "Received: 5"),
-        ({"mode": "outside"}, r"inside, paper.*Received: 'outside'"),
+        ({"mode": "outside"}, r"inside, inscribed.*Received: 'outside'"),
+        ({"overlap": 256}, "Received: 256"),
+        ({"edge": "mirror"}, r"drop, shift, pad.*Received: 'mirror'"),
+        ({"edge": "pad", "mode": "inscribed"}, "Received: mode 'inscribed'"),
+        ({"include_original": True, "angles": [5]}, "angles without 0"),
         ({"interpolation": "bicubic"}, r"cubic, lanczos4.*Received: 'bicubic'"),
     ],
 )

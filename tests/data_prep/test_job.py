@@ -136,7 +136,7 @@ def test_planes_are_chosen_or_refused(spark, settings, folder):
             pixels = stack // (i + 1 + (label == "b") * 2)
             file = folder / label / f"{i}.tif"
             tifffile.imwrite(file, pixels, imagej=True, metadata={"axes": "ZCYX"})
-    with pytest.raises(ImageError, match=r"--z"):
+    with pytest.raises(ImageError, match="--channel"):
         tile_images(settings, spark=spark)
     chosen = replace(settings, z="max", channel="1")
     manifest = tile_images(chosen, spark=spark)
@@ -145,6 +145,21 @@ def test_planes_are_chosen_or_refused(spark, settings, folder):
     pixels = np.frombuffer(row.image, "<u2").reshape(32, 32)
     expected = stack[:, 1].max(axis=0)[row.y : row.y + 32, row.x : row.x + 32]
     np.testing.assert_array_equal(pixels, expected)
+
+
+def test_12_bits_in_16_reach_the_model_from_0_to_1(spark, settings, folder):
+    for path in folder.glob("*/*.png"):
+        pixels = np.random.default_rng(len(path.name)).integers(0, 4096, (80, 100), dtype=np.uint16)
+        pixels[0, 0] = sum(path.name.encode()) + (path.parent.name == "b")
+        Image.fromarray(pixels).save(path)
+    manifest = tile_images(settings, spark=spark)
+    assert manifest["significant_bits"] == 12
+    assert {each["bits"] for each in manifest["sources"] if each["status"] == "tiled"} == {12}
+    frame = spark.read.parquet(settings.output)
+    field = Field.from_metadata("image", frame.schema["image"].metadata)
+    rows = frame.select("image", "bg_fraction").collect()
+    assert 0.9 < max(np.frombuffer(row.image, "<u2").max() for row in rows) * field.scale <= 1.1
+    assert {row.bg_fraction for row in rows} == {0}
 
 
 def test_identical_files_are_one_source(spark, settings, folder):

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
+from data_prep.picture import Choice
 from data_prep.schema import (
     COLUMNS,
     SourceRow,
@@ -13,12 +15,14 @@ from data_prep.schema import (
     image_field,
     measure,
     record_batch,
-    tile_id,
+    white_of,
 )
 from data_prep.tiles import Tile, iter_tiles
 from distkeras_grid.errors import ConfigurationError
 
 SPEC = TileSpec(32, angles=[0, 30])
+RAW = Cutting(SPEC, "raw", 90, None, Choice())
+JPEG = replace(RAW, encoding="jpeg")
 SOURCE = SourceRow("a/1.png", "abc", 1, "b", "train")
 
 
@@ -31,8 +35,10 @@ def some_tiles(channels=1, dtype=np.uint8):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_raw_rows_hold_the_pixels(dtype):
     tiles = some_tiles(3, dtype)
-    field = image_field(SPEC, 3, np.dtype(dtype).name, "raw", ("a", "b"))
-    batch = record_batch(tiles, SOURCE, SPEC, field, quality=90)
+    field = image_field(
+        SPEC, 3, np.dtype(dtype).name, "raw", ("a", "b"), np.dtype(dtype).itemsize * 8
+    )
+    batch = record_batch(tiles, SOURCE, RAW, field)
     assert batch.schema.names == ["image", *(name for name, _, _ in COLUMNS)]
     assert batch.num_rows == len(tiles)
     for row, tile in zip(batch.to_pylist(), tiles, strict=True):
@@ -49,14 +55,14 @@ def test_raw_rows_hold_the_pixels(dtype):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_jpeg_rows_are_pictures(channels):
     tile = Tile(np.full((32, 32, channels), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
-    field = image_field(SPEC, channels, "uint8", "jpeg", ())
-    row = record_batch([tile], SOURCE, SPEC, field, quality=90).to_pylist()[0]
+    field = image_field(SPEC, channels, "uint8", "jpeg", (), 8)
+    row = record_batch([tile], SOURCE, JPEG, field).to_pylist()[0]
     assert row["image"]["path"] == f"{row['tile_id']}.jpeg"
     pixels = np.asarray(Image.open(BytesIO(row["image"]["bytes"])))
     assert pixels.shape == ((32, 32) if channels == 1 else (32, 32, 3))
     assert np.abs(pixels.astype(int) - 77).max() <= 1
     with pytest.raises(ConfigurationError, match="uint16"):
-        image_field(SPEC, 1, "uint16", "jpeg", ())
+        image_field(SPEC, 1, "uint16", "jpeg", (), 16)
 
 
 def test_quality_is_used():
@@ -65,23 +71,45 @@ def test_quality_is_used():
 
 
 def test_the_model_sees_values_from_0_to_1():
-    for dtype, highest in (("uint8", 255), ("uint16", 65535)):
-        field = image_field(SPEC, 1, dtype, "raw", ())
-        assert highest * field.scale + field.offset == 1
+    for dtype, bits in (("uint8", 8), ("uint16", 16), ("uint16", 12)):
+        field = image_field(SPEC, 1, dtype, "raw", (), bits)
+        assert white_of(field) == 2**bits - 1
+        assert white_of(field) * field.scale + field.offset == 1
 
 
-def test_identity_is_of_pixels_and_how_they_were_cut():
+def test_texture_of_12_bits_is_no_background():
+    pixels = np.random.default_rng(0).integers(0, 4096, (32, 32, 1), dtype=np.uint16)
+    tile = Tile(pixels // 4, 0.0, 0, 0, 16.0, 16.0)
+    of_16, of_12 = (
+        record_batch(
+            [tile], SOURCE, RAW, image_field(SPEC, 1, "uint16", "raw", (), bits)
+        ).to_pylist()[0]
+        for bits in (16, 12)
+    )
+    assert (of_16["bg_fraction"], of_12["bg_fraction"]) == (1, 0)
+
+
+def test_identity_is_of_pixels_and_how_they_were_cut_and_stored():
     tile = some_tiles()[0]
     same = replace(tile, pixels=tile.pixels + 1)
-    assert tile_id("abc", SPEC, tile) == tile_id("abc", SPEC, same)
+    assert RAW.tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, same)
     others = [
-        tile_id("abd", SPEC, tile),
-        tile_id("abc", replace(SPEC, overlap=0.25), tile),
-        tile_id("abc", replace(SPEC, interpolation="linear"), tile),
-        tile_id("abc", SPEC, replace(tile, x=tile.x + 1)),
-        tile_id("abc", SPEC, replace(tile, angle=30.0)),
+        RAW.tile_id("abd", 1, tile),
+        RAW.tile_id("abc", 3, tile),
+        JPEG.tile_id("abc", 1, tile),
+        replace(JPEG, quality=80).tile_id("abc", 1, tile),
+        *(
+            replace(RAW, choice=choice).tile_id("abc", 1, tile)
+            for choice in (Choice(page=1), Choice(channel="1"), Choice(z="1"))
+        ),
+        replace(RAW, spec=replace(SPEC, overlap=0.25)).tile_id("abc", 1, tile),
+        replace(RAW, spec=replace(SPEC, interpolation="linear")).tile_id("abc", 1, tile),
+        RAW.tile_id("abc", 1, replace(tile, x=tile.x + 1)),
+        RAW.tile_id("abc", 1, replace(tile, angle=30.0)),
     ]
-    assert len({tile_id("abc", SPEC, tile), *others}) == 6
+    assert len({RAW.tile_id("abc", 1, tile), *others}) == 1 + len(others)
+    # Of lossless tiles the quality says nothing.
+    assert replace(RAW, quality=80).tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, tile)
 
 
 @pytest.mark.parametrize("side", [16, 32, 100, 256])
@@ -90,7 +118,7 @@ def test_identity_is_of_pixels_and_how_they_were_cut():
 def test_mean_and_deviation(side, channels, dtype):
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, np.iinfo(dtype).max, (side, side, channels), dtype=dtype)
-    flat, mean, std = measure(pixels)
+    flat, mean, std = measure(pixels, np.iinfo(dtype).max)
     assert flat == 0
     assert mean == pytest.approx(pixels.mean(), rel=1e-4)
     assert std == pytest.approx(pixels.std(), rel=1e-3)
@@ -101,11 +129,11 @@ def test_flat_part_whatever_its_brightness(background):
     rng = np.random.default_rng(1)
     pixels = np.full((64, 64, 1), background) + rng.integers(-2, 3, (64, 64, 1))
     pixels[:32, :32] = rng.integers(0, 256, (32, 32, 1))
-    assert measure(pixels.astype(np.uint8))[0] == 0.75
-    assert measure(np.full((64, 64, 1), 7, np.uint8)) == (1.0, 7.0, 0.0)
+    assert measure(pixels.astype(np.uint8), 255)[0] == 0.75
+    assert measure(np.full((64, 64, 1), 7, np.uint8), 255) == (1.0, 7.0, 0.0)
 
 
 def test_texture_in_one_channel_is_no_background():
     pixels = np.full((64, 64, 3), 200, np.uint8)
     pixels[:, :, 1] = np.random.default_rng(1).integers(0, 256, (64, 64))
-    assert measure(pixels)[0] == 0
+    assert measure(pixels, 255)[0] == 0

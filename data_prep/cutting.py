@@ -1,0 +1,98 @@
+"""How tiles are made and stored: all that tells one data set's tile from another's."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from data_prep.geometry import TileSpec
+from data_prep.picture import Choice
+from data_prep.tiles import Tile
+from data_prep.zones import ZoneRules
+
+# Depths of cameras; what is measured is rounded up to one of them.
+DEPTHS = (8, 10, 12, 14, 16)
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How tiles are made and stored.
+
+    Parameters
+    ----------
+    spec : TileSpec
+    encoding : {"raw", "jpeg"}
+    quality : int
+        Quality of JPEG.
+    channels : int or None
+        Convert to so many; None keeps what an image has.
+    choice : Choice
+        Which image to take from files that hold several.
+    bits : int, optional
+        Significant bits of 16-bit values; None: as many as the images have.
+    pixel_size : float, optional
+        Micrometres; images are resampled to it before they are cut.
+    source_pixel_size : float, optional
+        Micrometres of all images, in place of what their files state.
+    zones : ZoneRules
+        What tiles keep off.
+    root : str
+        The input folder, as Spark names it.
+    """
+
+    spec: TileSpec
+    encoding: str
+    quality: int
+    channels: int | None
+    choice: Choice
+    bits: int | None = None
+    pixel_size: float | None = None
+    source_pixel_size: float | None = None
+    zones: ZoneRules = field(default_factory=ZoneRules)
+    root: str = ""
+
+    def path_of(self, uri: str) -> str:
+        """Return the path of an image below the input folder."""
+        # A file given as the input has no path below it.
+        return uri.removeprefix(self.root.rstrip("/")).lstrip("/") or uri
+
+    def tile_id(self, sha256: str, channels: int, tile: Tile) -> str:
+        """Return the identity of a tile: the same pixels of the same file, stored in the same way.
+
+        Parameters
+        ----------
+        sha256 : str
+            Digest of the image file.
+        channels : int
+            Channels of the tile.
+        tile : Tile
+        """
+        spec, choice = self.spec, self.choice
+        parts = (
+            *(sha256, choice.page, choice.channel, choice.z),
+            *(tile.angle, tile.x, tile.y, tile.original),
+            *(spec.tile, spec.stride, spec.mode, spec.interpolation, spec.edge),
+            *(self.pixel_size, self.source_pixel_size if self.pixel_size else None),
+            *(channels, self.encoding, self.quality if self.encoding == "jpeg" else None),
+        )
+        return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
+def significant_bits(highest: int, stated: int | None) -> int:
+    """Return the significant bits of an image's values.
+
+    Parameters
+    ----------
+    highest : int
+        The largest value.
+    stated : int, optional
+        What the file states; believed if `highest` fits.
+
+    Examples
+    --------
+    >>> significant_bits(3900, None), significant_bits(900, 12), significant_bits(5000, 12)
+    (12, 12, 14)
+    """
+    if stated is not None and highest < 1 << stated:
+        return stated
+    return next(depth for depth in DEPTHS if highest < 1 << depth)

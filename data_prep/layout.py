@@ -1,0 +1,153 @@
+"""Which tiles an image gives at which angle, and what of it they leave out: no pixels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from data_prep.geometry import Frame, Positions, TileSpec, tile_positions
+from data_prep.polygons import covers, overlap_area, touch, union_area, within
+from data_prep.zones import NO_ZONES, Zones
+
+# Pixels beyond a tile's edge that its outermost pixels are computed from.
+REACH = {"nearest": 1, "linear": 1, "cubic": 2, "lanczos4": 4}
+# Points along each side of an image where coverage is counted.
+SAMPLES = 128
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the tiles of an image lie, over all angles.
+
+    Parameters
+    ----------
+    tiles : int
+    excluded : int
+        Tiles that would be there without zones.
+    uncovered : float
+        Part of the image that no tile shows at any angle, right to 0.5 % of the image.
+    uncovered_by_angle : float
+        Part that no tile of an angle shows; the mean over the angles.
+    empty_angles : int
+        Angles without a tile.
+    """
+
+    tiles: int
+    excluded: int
+    uncovered: float
+    uncovered_by_angle: float
+    empty_angles: int
+
+
+def allowed_positions(
+    frame: Frame, spec: TileSpec, zones: Zones = NO_ZONES
+) -> tuple[Positions, int]:
+    """Return where the tiles of a frame lie that keep off all zones, and how many do not.
+
+    Parameters
+    ----------
+    frame : Frame
+    spec : TileSpec
+    zones : Zones, optional
+        In pixels of the frame's source.
+
+    Returns
+    -------
+    positions : pair of int64 arrays
+        See `data_prep.geometry.tile_positions`.
+    excluded : int
+    """
+    x, y = tile_positions(frame, spec)
+    if not zones or not x.size:
+        return (x, y), 0
+    kept = np.ones(x.shape, dtype=bool)
+    base_x, base_y = frame.to_base((x, y), spec.tile)
+    # Pixels are only computed from their neighbours at oblique angles.
+    margin = REACH[spec.interpolation] if frame.base else 0
+    for polygon in zones.turned(frame.source_to_base).excluded:
+        kept &= ~touch(base_x, base_y, spec.tile, polygon, margin)
+    if zones.included:
+        regions = zones.turned(frame.source_to_base).included
+        inside = [within(base_x, base_y, spec.tile, polygon, margin) for polygon in regions]
+        kept &= np.any(inside, axis=0)
+    return (x[kept], y[kept]), int(x.size - kept.sum())
+
+
+def lay_out(width: int, height: int, spec: TileSpec, zones: Zones = NO_ZONES) -> Layout:
+    """Count the tiles of an image over all angles, and what they leave out.
+
+    Parameters
+    ----------
+    width, height : int
+        Size of the image, pixels.
+    spec : TileSpec
+    zones : Zones, optional
+
+    Examples
+    --------
+    >>> found = lay_out(2272, 1704, TileSpec(angles=[0]))
+    >>> found.tiles, round(found.uncovered, 2)
+    (192, 0.06)
+    """
+    # Most images of a data set have one size.
+    return _lay_out(width, height, spec, zones) if zones else _known(width, height, spec)
+
+
+@lru_cache(maxsize=64)
+def _known(width: int, height: int, spec: TileSpec) -> Layout:
+    return _lay_out(width, height, spec, NO_ZONES)
+
+
+def _lay_out(width: int, height: int, spec: TileSpec, zones: Zones) -> Layout:
+    # In mode "inside" quarter turns have the tiles of their base angle.
+    is_inside = spec.mode == "inside"
+    times = Counter(angle % 90 if is_inside else angle for angle in spec.angles)
+    tiles = excluded = empty = 0
+    across, down = np.meshgrid(*((np.arange(SAMPLES) + 0.5) / SAMPLES for _ in range(2)))
+    points = across.ravel() * width, down.ravel() * height
+    shown = np.zeros(points[0].shape, dtype=bool)
+    by_angle = 0.0
+    for angle, count in times.items():
+        frame = Frame(width, height, angle)
+        positions, without = allowed_positions(frame, spec, zones)
+        x, y = frame.to_base(positions, spec.tile)
+        again = int(spec.include_original and angle == 0)
+        tiles += (count + again) * x.size
+        excluded += (count + again) * without
+        if not x.size:
+            empty += count
+            by_angle += count
+            continue
+        seen = covers(x, y, spec.tile, *frame.source_to_base(*points))
+        shown |= seen
+        if spec.edge == "pad":
+            # The area of tiles outside the image does not count.
+            by_angle += count * float(1 - seen.mean())
+        else:
+            by_angle += count * max(0.0, 1 - union_area(x, y, spec.tile) / (width * height))
+    total = times.total()
+    never = by_angle if total == 1 else float(1 - shown.mean())
+    return Layout(tiles, excluded, never, by_angle / total, empty)
+
+
+def outside_parts(frame: Frame, spec: TileSpec, positions: Positions) -> list[float]:
+    """Return which part of each tile lies outside the image; only edge ``pad`` leaves any.
+
+    Parameters
+    ----------
+    frame : Frame
+    spec : TileSpec
+    positions : pair of int arrays
+    """
+    x, y = frame.to_base(positions, spec.tile)
+    if spec.edge != "pad":
+        return [0.0] * x.size
+    source, area = frame.source_corners(), float(spec.tile**2)
+    shared = (
+        overlap_area(left, top, spec.tile, source)
+        for left, top in zip(x.tolist(), y.tolist(), strict=True)
+    )
+    return [max(0.0, round(1 - each / area, 6)) for each in shared]

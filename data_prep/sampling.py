@@ -1,0 +1,116 @@
+"""Images made ready for cutting: decoded, in the wanted channels, at the wanted pixel size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from data_prep.cutting import Cutting
+from data_prep.images import MAX_PIXELS, as_channels, read_image
+from data_prep.picture import Picture, Pixels
+from data_prep.zones import Zones
+from distkeras_grid.errors import ImageError
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An image as it is cut.
+
+    Parameters
+    ----------
+    picture : Picture
+        The image as it came.
+    pixels : array [height, width, channels]
+        Resampled, if a pixel size is wanted.
+    zones : Zones
+        In pixels of `pixels`.
+    scale : pair of float
+        Width and height of a pixel of the image as it came, in pixels of `pixels`.
+    pixel_size : float, optional
+        Width of a pixel of `pixels`, micrometres.
+    """
+
+    picture: Picture
+    pixels: Pixels
+    zones: Zones
+    scale: tuple[float, float]
+    pixel_size: float | None
+
+
+def prepare(
+    content: bytes, uri: str, path: str, cutting: Cutting, channels: int | None
+) -> Prepared:
+    """Return an image as it is cut.
+
+    Parameters
+    ----------
+    content : bytes
+    uri : str
+        Named in errors.
+    path : str
+        Below the input folder; zones know it.
+    cutting : Cutting
+    channels : int or None
+        Convert to so many; None keeps what the image has.
+
+    Raises
+    ------
+    ImageError
+        If it cannot be decoded, or its pixel size is needed and not known.
+    """
+    picture = read_image(content, uri, cutting.choice)
+    pixels = picture.pixels
+    height, width = pixels.shape[:2]
+    stated = picture.pixel_size
+    if cutting.source_pixel_size is not None:
+        stated = (cutting.source_pixel_size, cutting.source_pixel_size)
+    if channels is not None:
+        pixels = as_channels(pixels, channels)
+    if cutting.pixel_size is not None:
+        if stated is None:
+            raise ImageError(
+                f"{uri} does not state the size of its pixels. Give --source-pixel-size."
+            )
+        factor_x, factor_y = (side / cutting.pixel_size for side in stated)
+        pixels = resample(pixels, factor_x, factor_y, uri)
+    scale = (pixels.shape[1] / width, pixels.shape[0] / height)
+    zones = cutting.zones.of(path, width, height).scaled(*scale)
+    pixel_size = None if stated is None else stated[0] / scale[0]
+    return Prepared(picture, pixels, zones, scale, pixel_size)
+
+
+def resample(pixels: Pixels, factor_x: float, factor_y: float, name: str) -> Pixels:
+    """Return an image with as many times the pixels on each side, at least one.
+
+    Areas are averaged where it shrinks; where it grows, cubic interpolation, within the range of
+    the values there were.
+
+    Parameters
+    ----------
+    pixels : array [height, width, channels]
+    factor_x, factor_y : float
+    name : str
+        Named in errors.
+
+    Raises
+    ------
+    ImageError
+        If the image would become too large.
+    """
+    height, width, channels = pixels.shape
+    size = max(1, round(width * factor_x)), max(1, round(height * factor_y))
+    if size == (width, height):
+        return pixels
+    if size[0] * size[1] > MAX_PIXELS:
+        raise ImageError(
+            f"{name} would have {size[0]:,}x{size[1]:,} pixels of the wanted size. Give a larger "
+            "--pixel-size."
+        )
+    grows = size[0] * size[1] > width * height
+    how = cv2.INTER_CUBIC if grows else cv2.INTER_AREA
+    resized: Pixels = cv2.resize(pixels, size, None, 0, 0, how).reshape(size[1], size[0], channels)
+    if grows:
+        np.clip(resized, pixels.min(), pixels.max(), out=resized)
+    return resized

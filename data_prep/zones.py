@@ -1,0 +1,238 @@
+"""Parts of images that tiles keep off: data bars, scale bars, black rims; and regions to stay in.
+
+Pure: `read_zones` takes the text of a table or of a GeoJSON file. Coordinates are pixels of the
+image as it came, from its left and top edge.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from data_prep.polygons import Numbers, Polygon
+from distkeras_grid.errors import ConfigurationError, SchemaError
+
+EXCLUDE, INCLUDE = "exclude", "include"
+# Of many unknown files so many are named.
+SHOWN = 5
+COLUMNS = ("file", "left", "top", "right", "bottom")
+Transform = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
+Points = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Zones:
+    """The zones of one image.
+
+    Parameters
+    ----------
+    excluded : tuple of polygons
+        No tile touches one.
+    included : tuple of polygons
+        If there are any, each tile lies in one of them.
+    """
+
+    excluded: tuple[Polygon, ...] = ()
+    included: tuple[Polygon, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.excluded or self.included)
+
+    def turned(self, transform: Transform) -> Zones:
+        """Return the zones with all corners moved by a function of x and y."""
+
+        def moved(polygons: tuple[Polygon, ...]) -> tuple[Polygon, ...]:
+            return tuple(
+                tuple(np.stack(transform(ring[:, 0], ring[:, 1]), axis=1) for ring in polygon)
+                for polygon in polygons
+            )
+
+        return Zones(moved(self.excluded), moved(self.included))
+
+    def scaled(self, factor_x: float, factor_y: float) -> Zones:
+        """Return the zones of the image after it was resampled."""
+        return self.turned(lambda x, y: (x * factor_x, y * factor_y))
+
+
+NO_ZONES = Zones()
+
+
+@dataclass(frozen=True)
+class Zone:
+    """One polygon of a table or file, as plain numbers.
+
+    Parameters
+    ----------
+    kind : {"exclude", "include"}
+    rings : tuple of tuple of (float, float)
+    """
+
+    kind: str
+    rings: tuple[Points, ...]
+
+
+@dataclass(frozen=True)
+class ZoneRules:
+    """The zones of all images of a data set.
+
+    Parameters
+    ----------
+    by_file : mapping of str to tuple of Zone
+        By the image's path below the input folder.
+    bottom_strip : int, default 0
+        Rows at the bottom of every image that no tile touches, pixels.
+    """
+
+    by_file: Mapping[str, tuple[Zone, ...]] = field(default_factory=dict)
+    bottom_strip: int = 0
+
+    def of(self, path: str, width: int, height: int) -> Zones:
+        """Return the zones of one image of that size."""
+        listed = list(self.by_file.get(path, ()))
+        if self.bottom_strip:
+            top = height - self.bottom_strip
+            listed.append(_rectangle(EXCLUDE, 0, top, width, height))
+        polygons: dict[str, list[Polygon]] = {EXCLUDE: [], INCLUDE: []}
+        for zone in listed:
+            rings = tuple(np.array(ring, dtype=np.float64) for ring in zone.rings)
+            polygons[zone.kind].append(rings)
+        return Zones(tuple(polygons[EXCLUDE]), tuple(polygons[INCLUDE]))
+
+    def check_files(self, paths: Iterable[str]) -> None:
+        """Refuse zones of images that are not there: a misspelt name would exclude nothing.
+
+        Raises
+        ------
+        SchemaError
+            Names some of them.
+        """
+        if unknown := sorted(set(self.by_file) - set(paths)):
+            raise SchemaError(
+                f"zones name {len(unknown)} files that are not among the images. Received: "
+                f"{', '.join(unknown[:SHOWN])}. Give paths below the input folder."
+            )
+
+    def digest(self, path: str) -> str | None:
+        """Return a short hash of one image's zones, None where it has none."""
+        listed = self.by_file.get(path, ())
+        if not listed and not self.bottom_strip:
+            return None
+        text = json.dumps([self.bottom_strip, [(zone.kind, zone.rings) for zone in listed]])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
+    """Read zones from the text of a table or of a GeoJSON file.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        Name of the file; it ends in ``.csv``, ``.geojson`` or ``.json``.
+
+        A table has the columns ``file``, ``left``, ``top``, ``right`` and ``bottom``, in pixels,
+        and optionally ``kind``: ``exclude`` (default) or ``include``.
+
+        GeoJSON is a FeatureCollection of polygons. The property ``file`` names the image, and the
+        property ``kind`` is as in a table.
+
+    Returns
+    -------
+    dict of str to tuple of Zone
+        By the image's path below the input folder.
+
+    Raises
+    ------
+    SchemaError
+        If a row or a feature cannot be meant so; it names the line or the number.
+    ConfigurationError
+        If the name ends in something else.
+    """
+    if name.lower().endswith(".csv"):
+        pairs: Iterable[tuple[str, Zone]] = _table(text, name)
+    elif name.lower().endswith((".geojson", ".json")):
+        pairs = _geojson(text, name)
+    else:
+        raise ConfigurationError(f"zones are a .csv, .geojson or .json file. Received: {name!r}.")
+    found: dict[str, tuple[Zone, ...]] = {}
+    for file, zone in pairs:
+        found[file] = (*found.get(file, ()), zone)
+    return found
+
+
+def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
+    if missing := set(COLUMNS) - set(reader.fieldnames or ()):
+        raise SchemaError(
+            f"{name} lacks the columns {', '.join(sorted(missing))}. Received: "
+            f"{', '.join(reader.fieldnames or ())}. It needs {', '.join(COLUMNS)}."
+        )
+    for row in reader:
+        place = f"{name}, line {reader.line_num}"
+        try:
+            left, top, right, bottom = (float(row[column]) for column in COLUMNS[1:])
+        except (TypeError, ValueError) as error:
+            raise SchemaError(
+                f"{place}: left, top, right and bottom are numbers. {error}."
+            ) from error
+        if not (left < right and top < bottom):
+            raise SchemaError(
+                f"{place}: left is less than right, and top less than bottom. Received: {left:g}, "
+                f"{top:g}, {right:g}, {bottom:g}."
+            )
+        kind = _kind(row.get("kind"), place)
+        yield row["file"], _rectangle(kind, left, top, right, bottom)
+
+
+def _geojson(text: str, name: str) -> Iterable[tuple[str, Zone]]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SchemaError(f"{name} is not JSON: {error}. Export it again.") from error
+    features = content.get("features") if isinstance(content, dict) else content
+    if not isinstance(features, list):
+        raise SchemaError(f"{name} is no FeatureCollection of GeoJSON. Export it as one.")
+    for number, feature in enumerate(features):
+        place = f"{name}, feature {number}"
+        try:
+            properties = feature.get("properties") or {}
+            geometry = feature["geometry"]
+            file, shape = properties["file"], geometry["type"]
+            many = {"Polygon": [geometry["coordinates"]], "MultiPolygon": geometry["coordinates"]}
+            polygons = [tuple(_ring(ring) for ring in polygon) for polygon in many[shape]]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise SchemaError(
+                f"{place}: expected a Polygon or MultiPolygon with a property 'file'. Received: "
+                f"{type(error).__name__} {error}."
+            ) from error
+        kind = _kind(properties.get("kind"), place)
+        for rings in polygons:
+            yield str(file), Zone(kind, rings)
+
+
+def _ring(points: Any) -> Points:
+    ring = tuple((float(point[0]), float(point[1])) for point in points)
+    if len(ring) > 1 and ring[0] == ring[-1]:
+        ring = ring[:-1]
+    if len(ring) < 3 or not np.isfinite(ring).all():
+        raise ValueError(f"a ring of {len(ring)} points")
+    return ring
+
+
+def _kind(kind: object, place: str) -> str:
+    if kind in (None, ""):
+        return EXCLUDE
+    if kind not in (EXCLUDE, INCLUDE):
+        raise SchemaError(f"{place}: kind is {EXCLUDE} or {INCLUDE}. Received: {kind!r}.")
+    return str(kind)
+
+
+def _rectangle(kind: str, left: float, top: float, right: float, bottom: float) -> Zone:
+    return Zone(kind, (((left, top), (right, top), (right, bottom), (left, bottom)),))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+
+from data_prep.cutting import Cutting
+from data_prep.geometry import TileSpec
+from data_prep.picture import Choice
+from data_prep.sampling import prepare, resample
+from data_prep.zones import ZoneRules
+from distkeras_grid.errors import ImageError
+
+CUTTING = Cutting(TileSpec(16, angles=[0, 30]), "raw", 90, None, Choice())
+GRAY = cv2.GaussianBlur(
+    np.random.default_rng(0).integers(0, 4096, (60, 90), dtype=np.uint16), (0, 0), 2
+)
+
+
+def tiff(width_um=None, height_um=None):
+    stream = BytesIO()
+    sizes = {"PhysicalSizeX": width_um, "PhysicalSizeY": height_um} if width_um else {}
+    tifffile.imwrite(stream, GRAY, ome=True, metadata={"axes": "YX", **sizes})
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stated", "given", "wanted", "shape"),
+    [
+        ((0.25, 0.25), None, 0.5, (30, 45)),
+        ((0.25, 0.25), None, 0.1, (150, 225)),
+        ((0.25, 0.5), None, 0.5, (60, 45)),
+        ((0.25, 0.25), 1.0, 0.5, (120, 180)),
+        ((), 1.0, 2.0, (30, 45)),
+        ((0.25, 0.25), None, None, (60, 90)),
+    ],
+)
+def test_images_come_to_one_pixel_size(stated, given, wanted, shape):
+    cutting = replace(CUTTING, pixel_size=wanted, source_pixel_size=given)
+    ready = prepare(tiff(*stated), "x", "x", cutting, None)
+    assert ready.pixels.shape == (*shape, 1)
+    assert ready.scale == (shape[1] / 90, shape[0] / 60)
+    assert ready.pixel_size == pytest.approx(wanted or stated[0])
+    assert ready.picture.pixels.shape == (60, 90, 1)
+
+
+def test_without_a_pixel_size_there_is_no_resampling():
+    assert prepare(tiff(), "x", "x", CUTTING, None).pixel_size is None
+    with pytest.raises(ImageError, match="x"):
+        prepare(tiff(), "x", "x", replace(CUTTING, pixel_size=0.5), None)
+
+
+def test_the_same_thing_at_two_magnifications_looks_the_same():
+    fine = cv2.GaussianBlur(
+        np.random.default_rng(1).integers(0, 256, (400, 600), dtype=np.uint8), (0, 0), 8
+    )[:, :, np.newaxis]
+    coarse = resample(fine, 0.25, 0.25, "x")
+    again = resample(coarse, 4, 4, "x")
+    assert again.shape == fine.shape
+    assert np.abs(again.astype(int) - fine).max() <= 3
+    assert fine.min() <= again.min()
+    assert again.max() <= fine.max()
+
+
+def test_colour_stays_colour_and_too_large_is_refused():
+    colour = np.zeros((40, 40, 3), np.uint8)
+    assert resample(colour, 0.5, 2, "x").shape == (80, 20, 3)
+    with pytest.raises(ImageError, match="x would have"):
+        resample(colour, 1000, 1000, "x")
+
+
+def test_zones_are_of_the_image_as_it_came():
+    cutting = replace(CUTTING, pixel_size=0.5, zones=ZoneRules({}, bottom_strip=20))
+    ready = prepare(tiff(0.25, 0.25), "x", "x", cutting, None)
+    (polygon,) = ready.zones.excluded
+    np.testing.assert_allclose(polygon[0], [[0, 20], [45, 20], [45, 30], [0, 30]])
