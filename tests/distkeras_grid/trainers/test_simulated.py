@@ -16,6 +16,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.rules import DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers import TRAINERS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -71,6 +72,79 @@ def test_S1_one_worker_is_fit(arrays, optimizer):
     np.testing.assert_array_equal(weights(found.model), weights(expected))
     assert found.history.training_seconds() == 3 * 15 * 0.25
     assert sum(record.steps for record in found.history.records) == 3 * 15
+
+
+def test_a_schedule_given_to_the_trainer_is_followed_as_by_fit(arrays):
+    import keras
+
+    def scheduled():
+        return keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.5, 30))
+
+    expected = build(scheduled())
+    expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    found = simulated(
+        "SingleTrainer",
+        arrays,
+        1,
+        worker_optimizer=scheduled(),
+        num_epoch=2,
+        call={"shuffle": False},
+    )
+    np.testing.assert_array_equal(weights(found.model), weights(expected))
+
+
+@pytest.mark.parametrize(("name", "window"), [("DOWNPOUR", 1), ("AveragingTrainer", "once")])
+def test_D1_L2_one_worker_is_fit_whatever_is_exchanged(arrays, name, window):
+    """Also where weights are averaged once, at the end (Zinkevich): there is nobody else."""
+    expected = build()
+    expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    found = simulated(
+        name, arrays, 1, num_epoch=2, communication_window=window, call={"shuffle": False}
+    )
+    np.testing.assert_allclose(weights(found.model), weights(expected), rtol=0, atol=2e-6)
+    steps = [1] * 30 if window == 1 else [30]
+    assert [record.steps for record in found.history.records] == steps
+
+
+def test_A2_adag_with_one_worker_equals_lookahead(arrays):
+    """Lookahead(k, 1/k): after k inner steps the slow weights move by 1/k of the way."""
+    x, y = arrays
+    inner = build("adam")
+    window = 5
+    slow = inner.get_weights()
+    for start in range(0, ROWS, 8 * window):
+        for batch in range(start, start + 8 * window, 8):
+            inner.train_on_batch(x[batch : batch + 8], y[batch : batch + 8])
+        slow = [s + (f - s) / window for s, f in zip(slow, inner.get_weights(), strict=True)]
+        inner.set_weights(slow)
+    found = simulated(
+        "ADAG",
+        arrays,
+        1,
+        model=build("adam"),
+        communication_window=window,
+        call={"shuffle": False},
+    )
+    expected = np.concatenate([w.ravel() for w in slow])
+    np.testing.assert_allclose(weights(found.model), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *((name, {}) for name in sorted(set(TRAINERS) - {"SingleTrainer", "EnsembleTrainer"})),
+        ("DOWNPOUR", {"server_optimizer": "adagrad", "server_learning_rate": 0.2}),
+        ("ADAG", {"compression": "bfloat16"}),
+    ],
+)
+def test_every_trainer_folds_every_sample_and_learns(arrays, name, arguments):
+    before = build().evaluate(*arrays, verbose=0)[0]
+    found = simulated(
+        name, arrays, 2, worker_optimizer="sgd", learning_rate=0.2, num_epoch=9, **arguments
+    )
+    assert found.history.samples == 9 * ROWS
+    assert {record.worker for record in found.history.records} == {0, 1}
+    assert found.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
 
 
 def test_Q1_workers_that_average_each_step_are_one_with_all_their_batches(arrays):
@@ -503,6 +577,7 @@ def test_recalibrated_statistics_are_those_of_all_rows(arrays, name):
     ):
         np.testing.assert_array_equal(mine, theirs)
     other = averaged.model.get_layer("first")
+    assert not np.allclose(other.moving_variance, 1)
     assert np.abs(np.asarray(other.moving_mean) - x.mean(axis=0)).max() > 1e-3
 
 
@@ -559,9 +634,19 @@ def test_an_unknown_policy_is_refused_at_once():
         trainer("ADAG", optimizer_state="mean")
 
 
-def test_what_a_rule_cannot_work_with_is_refused_here_too(arrays):
-    with pytest.raises(ConfigurationError, match="GEM makes its steps from plain gradients"):
-        simulated("GEM", arrays, model=build("adam"))
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("GEM", {}),
+        ("EAMSGD", {}),
+        ("AEASGD", {"compression": "bfloat16"}),
+        ("SynchronousSGD", {"compression": DeepGradientCompression(momentum=0.9)}),
+    ],
+)
+def test_what_a_rule_cannot_work_with_is_refused(arrays, name, arguments):
+    """Plain gradients under Adam, weights that would be compressed, momentum beside Adam's own."""
+    with pytest.raises(ConfigurationError):
+        simulated(name, arrays, model=build("adam"), **arguments)
 
 
 @pytest.mark.spark

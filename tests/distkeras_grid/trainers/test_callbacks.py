@@ -1,0 +1,214 @@
+"""What the driver does beside the workers: validation, callbacks, measured statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.distkeras_grid.trainers.small import CLASSES, ROWS, WIDTH, build, trained, weights
+
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+
+
+def test_validation_and_callbacks_see_the_center_of_each_epoch(frame, tmp_path):
+    import keras
+
+    class Watch(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen.append((epoch, logs, weights(self.model).copy()))
+
+    watch = Watch()
+    callbacks = [
+        watch,
+        keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_loss"),
+        keras.callbacks.TensorBoard(tmp_path / "board"),
+    ]
+    trainer = trained(
+        "ADAG",
+        build("adam"),
+        frame,
+        num_workers=2,
+        batch_size=8,
+        num_epoch=3,
+        train={"validation_data": frame, "callbacks": callbacks},
+    )
+    assert [epoch for epoch, _, _ in watch.seen] == [0, 1, 2]
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(watch.seen[0][1])
+    assert not np.array_equal(watch.seen[0][2], watch.seen[2][2])
+    np.testing.assert_array_equal(watch.seen[2][2], weights(trainer.model))
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 4
+    assert (tmp_path / "best.keras").exists()
+    assert list((tmp_path / "board").rglob("events*"))
+
+
+def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
+    import keras
+
+    class StopAfterTwo(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            self.kept = weights(self.model).copy()
+            if epoch == 1:
+                self.model.stop_training = True
+
+    stop = StopAfterTwo()
+    trainer = trained(
+        "ADAG",
+        build("adam"),
+        frame,
+        num_workers=2,
+        batch_size=4,
+        num_epoch=500,
+        train={"callbacks": [stop]},
+    )
+    assert len(trainer.history.epoch_records) == 2
+    # All that is told ends with the epoch in which the callback stopped.
+    last = trainer.history.epoch_records[-1]
+    assert trainer.history.samples == last.samples < ROWS * 500
+    assert max(record.version for record in trainer.history.records) == last.version
+    np.testing.assert_array_equal(weights(trainer.model), stop.kept)
+
+
+def test_a_changed_learning_rate_reaches_the_workers(frame):
+    import keras
+
+    class Freeze(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            self.model.optimizer.learning_rate = 1e-30
+
+    trainer = trained(
+        "DOWNPOUR",
+        build("sgd"),
+        frame,
+        num_workers=1,
+        batch_size=4,
+        num_epoch=100,
+        train={"callbacks": [Freeze()]},
+    )
+    # Workers do not wait for the callback: it takes some of these very short epochs to arrive.
+    losses = trainer.history.history["loss"]
+    assert losses[-1] == pytest.approx(losses[-2], rel=1e-5)
+    assert losses[0] > losses[-1]
+
+
+def test_a_rate_scheduler_rules_from_the_first_epoch_on(frame):
+    import keras
+
+    model = build("sgd")
+    trainer = trained(
+        "DOWNPOUR",
+        model,
+        frame,
+        num_workers=1,
+        batch_size=4,
+        num_epoch=2,
+        train={"callbacks": [keras.callbacks.LearningRateScheduler(lambda _: 1e-30)]},
+    )
+    np.testing.assert_allclose(weights(trainer.model), weights(model), atol=1e-20)
+    rates = trainer.history.epochs()["learning_rate"]
+    assert rates.tolist() == pytest.approx([1e-30] * 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["DOWNPOUR", pytest.param("AveragingTrainer", marks=pytest.mark.full)]
+)
+def test_recalibrated_statistics_are_those_of_all_rows(ordered, arrays, name):
+    """The second normalization sees what the trained weights make of the rows."""
+    import keras
+
+    normalized = keras.layers.BatchNormalization
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            normalized(name="first"),
+            keras.layers.Dense(8, "tanh"),
+            normalized(name="second"),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+    trainer = trained(
+        name,
+        model,
+        ordered,
+        num_workers=2,
+        batch_size=25,
+        num_epoch=3,
+        statistics="recalibrate",
+        train={"shuffle": False},
+    )
+    found = trainer.model
+    x, _ = arrays
+    means, variances = [], []
+    for batch in x.reshape(8, 25, WIDTH):
+        scaled = found.get_layer("first")(batch, training=True)
+        seen = np.asarray(found.layers[1](scaled), float)
+        means.append(seen.mean(axis=0))
+        variances.append(seen.var(axis=0))
+    second = trainer.model.get_layer("second")
+    np.testing.assert_allclose(second.moving_mean, np.mean(means, axis=0), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(second.moving_variance, np.mean(variances, axis=0), rtol=1e-4)
+    assert trainer.run["statistics"] == "recalibrate"
+
+
+def test_a_training_is_not_lost_when_its_statistics_cannot_be_measured(spark, frame, tmp_path):
+    import shutil
+
+    import keras
+
+    class Remove(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):  # noqa: ARG002
+            shutil.rmtree(tmp_path / "rows")
+
+    frame.write.parquet(str(tmp_path / "rows"))
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    trainer = trained(
+        "ADAG",
+        model,
+        str(tmp_path / "rows"),
+        num_workers=2,
+        statistics="recalibrate",
+        train={"callbacks": [Remove()]},
+    )
+    assert trainer.model is not None
+    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
+    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
+
+
+@pytest.mark.full
+def test_averaged_states_come_with_the_steps_in_which_they_became_so(ordered):
+    import keras
+
+    class StopAtOnce(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            self.steps = int(self.model.optimizer.iterations.numpy())
+            self.model.stop_training = True
+
+    stop = StopAtOnce()
+    model = build("adam")
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.iterations.assign(7)  # As of an earlier training.
+    trainer = trained(
+        "AveragingTrainer",
+        model,
+        ordered,
+        num_workers=2,
+        batch_size=10,
+        num_epoch=50,
+        communication_window=5,
+        optimizer_state="average",
+        train={"callbacks": [stop]},
+    )
+    assert stop.steps == 7 + 10
+    assert int(trainer.model.optimizer.iterations.numpy()) == 7 + 10
