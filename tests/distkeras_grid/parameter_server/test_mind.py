@@ -516,3 +516,17 @@ def test_a_saved_mind_is_a_file_and_goes_on(tmp_path):
         (sent,) = one.handle(Received(sessions[0], commits[1], np.full(SIZE, 3, np.float32)), 2.0)
         assert isinstance(sent, Send)
     assert_same(other.to_state(), mind.to_state())
+
+
+def test_presence_is_counted_where_a_worker_waits():
+    """At the start of all workers, in a round of those that its quorum waits for."""
+    spec = make_spec(workers=4, rule="averaging", trainable_size=SIZE, rows=4 * ROWS, quorum=0.75)
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+    sessions = [mind.handle(Join(n, 0), 0.0)[0].session for n in range(4)]
+    for present, session in enumerate(sessions, 1):
+        mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+        assert mind.presence(session) == (present, 4)
+    for present, session in enumerate(sessions[:2], 1):
+        commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
+        assert mind.handle(Received(session, commit, np.ones(SIZE, np.float32)), 1.0) == []
+        assert mind.presence(session) == (present, 3)

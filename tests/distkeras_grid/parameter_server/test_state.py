@@ -133,6 +133,62 @@ def test_rows_must_be_those_that_were_announced():
     state.ready(second, 4)
 
 
+def test_too_many_rows_are_refused_before_all_have_told_theirs():
+    state = make(seats=3, rows=10)
+    state.ready(state.join(0, 0), 6)
+    second = state.join(1, 0)
+    with pytest.raises(RefusedError):
+        state.ready(second, 5)
+    state.ready(second, 4)
+    state.ready(state.join(2, 0), 0)
+    assert state.started
+
+
+def test_who_is_there_is_counted_at_the_start():
+    state = make(seats=3, rows=30)
+    sessions = [state.join(number, 0) for number in range(3)]
+    assert state.present == 0, "to join is not to be ready"
+    for session in sessions[:2]:
+        state.ready(session, 10)
+    assert state.present == 2
+    state.lose(sessions[0])
+    assert state.present == 1
+    assert not state.started
+
+
+def test_the_driver_reads_what_becomes_of_each_worker():
+    state = make(seats=2)
+    first, second = begin(state, [60, 40])
+    state.lose(first)
+    again = state.join(0, 0)
+    state.resume(again)
+    state.finish(second, 1.0)
+    state.lose(second)
+    newer = state.join(0, 3)
+    state.fail(newer, "ValueError", "no")
+    state.lose(newer)
+    told = kinds(state, WorkerRecord)
+    assert [(event.attempt, event.status) for event in told if event.worker == 0] == [
+        *((0, status) for status in ("joined", "ready", "lost", "joined", "resumed", "fenced")),
+        *((3, status) for status in ("joined", "failed")),
+    ]
+    assert [event.status for event in told if event.worker == 1] == ["joined", "ready", "finished"]
+    assert [event.error for event in told if event.status == "failed"] == ["ValueError"]
+    assert [(seat.attempt, seat.status) for seat in state.update(0).seats] == [
+        (3, "failed"),
+        (0, "finished"),
+    ]
+
+
+def test_a_seat_that_is_blamed_is_told_with_its_attempt_and_goes_on():
+    state = make(seats=2)
+    _, second = begin(state, [50, 50])
+    state.blame(1, RefusedError("no commit"))
+    (event,) = [event for event in kinds(state, WorkerRecord) if event.status == "failed"]
+    assert (event.worker, event.attempt, event.error) == (1, 0, "RefusedError")
+    assert state.admit(arrive(second, 0), finite=True)
+
+
 def test_a_later_attempt_learns_what_is_folded():
     state = make()
     (session,) = begin(state, [100])
