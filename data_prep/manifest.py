@@ -19,7 +19,7 @@ VERSION = 1
 # What was seen of an image and is told of it.
 COPIED = (
     *("notes", "bits", "pixel_size", "zones", "excluded"),
-    *("uncovered", "uncovered_by_angle", "empty_angles"),
+    *("uncovered", "uncovered_by_angle", "empty_angles", "marks"),
 )
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # What must stay as it is for as long as a data set is added to.
@@ -72,6 +72,8 @@ class Entry:
         Part of the image that no tile shows at any angle, and the mean over the angles.
     empty_angles : int, optional
         Angles without a tile.
+    marks : str, optional
+        What seems to be drawn into the image and lies in no zone.
     length, modified : int, optional
         Bytes and milliseconds since 1970 of the file as it was read.
     pixel_sha256 : str, optional
@@ -99,6 +101,7 @@ class Entry:
     uncovered: float | None = None
     uncovered_by_angle: float | None = None
     empty_angles: int | None = None
+    marks: str | None = None
     length: int | None = None
     modified: int | None = None
     pixel_sha256: str | None = None

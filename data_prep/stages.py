@@ -20,12 +20,14 @@ from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec
 from data_prep.images import as_channels
 from data_prep.layout import Layout, lay_out
-from data_prep.picture import Picture
+from data_prep.marks import find_marks
+from data_prep.picture import Picture, Pixels
 from data_prep.plan import Unit
 from data_prep.sampling import Prepared, prepare
 from data_prep.schema import SourceRow, encode, record_batch, spark_schema
 from data_prep.split import SPLITS
 from data_prep.tiles import Tile, group_by_base, iter_tiles
+from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 BATCH_TILES = 64
 # Neighbouring tiles from which the size of stored ones is measured: about one Parquet page.
 SAMPLE_TILES = 32
+SHOWN_MARKS = 6
 ZSTD_LEVEL = 3
 ROW_GROUP_BYTES = 24 << 20
 PAGE_BYTES = 4 << 20
@@ -45,7 +48,7 @@ INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
-    "pixel_size double, zones string"
+    "pixel_size double, zones string, marks string"
 )
 UNITS = (
     "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
@@ -77,6 +80,7 @@ class Inspected:
     empty_angles: int = 0
     pixel_size: float | None = None
     zones: str | None = None
+    marks: str | None = None
 
     @property
     def content(self) -> str:
@@ -140,8 +144,19 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
         bits=bits,
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
+        marks=_marks(ready.picture.pixels, bits, cutting.zones.of(path, width, height)),
         **vars(layout),
     )
+
+
+def _marks(pixels: Pixels, bits: int, zones: Zones) -> str | None:
+    """Describe what seems to be drawn into an image and is not excluded yet."""
+    found = [
+        mark.describe()
+        for mark in find_marks(pixels, (1 << bits) - 1)
+        if not any(mark.lies_in(polygon) for polygon in zones.excluded)
+    ]
+    return "; ".join(found[:SHOWN_MARKS]) or None
 
 
 def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:
