@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -154,9 +155,12 @@ def test_the_numbers_of_tiles_are_right(capsys):
 
 @pytest.mark.spark
 @pytest.mark.tensorflow
-def test_the_notebook_of_the_readme_runs(spark, samples, tmp_path):
+def test_the_notebook_of_the_readme_runs(spark, samples, tmp_path, monkeypatch):
     from data_prep import TileSpec, TilingSettings, tile_images
 
+    (tmp_path / "my_models.py").write_text(example("README.md", "def net("))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
     spec = TileSpec(256, overlap=0, angles=(0,))
     tile_images(
         TilingSettings(str(samples), str(tmp_path / "tiles"), spec, split="0.6:0.2:0.2"),
