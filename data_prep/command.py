@@ -12,43 +12,39 @@ from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_over
 from data_prep.update import update_tiles
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.session import build_session
 
 COUNTS = ("new", "changed", "unchanged", "removed")
 
 DESCRIPTION = """\
-Cut the images below a folder into square tiles, overlapping and rotated, and write them as
-Parquet: one folder a split, and _dataset.json, which says what was done.
+Cut all images below a folder into square tiles, overlapping and rotated, and write them as Parquet:
+one folder for each split, and _dataset.json, which describes them.
 
-Sources, not tiles, are divided into train, validation and test, by class, so that no part of a
-training image is ever tested on. Tiles, bytes and free space are printed before anything is
-written; the output appears complete or not at all.
+Images, not tiles, are divided into train, validation and test, class by class, so that no part of a
+training image is in the test set. Before anything is written, the command prints the number of
+tiles, their size and the free space. The output appears complete or not at all.
 """
 EXAMPLES = """\
 examples:
-  one folder a class:
-    distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles
+  each class in a folder of its own:
+    distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles --angles 0:360:45
   the class from names such as 065_lentils.jpg, the specimen from the folder:
     distkeras-grid tile --input raw --output tiles \\
         --labels 'regex:_(?P<label>[a-z]+)' --group '^(?P<group>[^/]+)/'
-  every night, what is new or has changed (jobs/schedule/README.md):
+  every night, only what is new or has changed (jobs/schedule/README.md):
     distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles --update --lock grid.lock
-  few and small, without rotation:
+  few, small tiles, without rotation:
     distkeras-grid tile --input raw --output tiles --tile 128 --overlap 0 --angles 0
-
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid tile",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("tile", DESCRIPTION, EXAMPLES)
     _add_paths(parser)
     _add_cutting(parser)
     _add_labels(parser)
@@ -57,31 +53,32 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_paths(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("where").add_argument
-    add("--input", required=True, metavar="URI", help="folder of images, with all below it")
+    add("--input", required=True, metavar="URI", help="folder of images, with its subfolders")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add(
         "--overwrite",
         action="store_true",
-        help="replace tiles that are in --output, at the end; nothing else is replaced",
+        help="replace the tiles in --output when the new ones are complete; nothing else is "
+        "replaced",
     )
     add(
         "--update",
         action="store_true",
-        help="add to --output what is new or has changed in --input, or begin it; images that "
-        "cannot be read are left out, listed, and tried again next time (exit code 7)",
+        help="add to --output only what is new or has changed in --input. Images that cannot be "
+        "read are left out, listed, and tried again next time (exit code 7)",
     )
     add(
         "--prune",
         action="store_true",
-        help="with --update: also drop the tiles of images that are no longer there",
+        help="with --update: also delete the tiles of images that do not exist any more",
     )
-    add("--glob", metavar="PATTERN", help="file names to take (all PNG, JPEG, TIFF and BMP)")
+    add("--glob", metavar="PATTERN", help="file names to tile (all PNG, JPEG, TIFF and BMP)")
     add(
         "--on-error",
         choices=CHOICES["on_error"],
         default="fail",
-        help="what an unreadable image does: fail before anything is written, or be left out "
-        "and listed (fail)",
+        help="what happens if an image cannot be read: fail: the command ends before anything is "
+        "written; skip: the image is left out and listed (fail)",
     )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
 
@@ -94,54 +91,60 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         type=parse_overlap,
         default=0.5,
         metavar="PART|PIXELS",
-        help="what a tile repeats of its neighbour: a fraction such as 0.5, or whole pixels such "
-        "as 64; negative numbers leave gaps (0.5)",
+        help="what a tile repeats of the next: a fraction such as 0.5, or whole pixels such as 64; "
+        "negative numbers leave gaps (0.5)",
     )
     add("--stride", type=int, metavar="PIXELS", help="from tile to tile, in place of --overlap")
     add(
         "--angles",
         default="0:360:5",
         metavar="START:STOP:STEP",
-        help="rotations in degrees, counter-clockwise, without STOP; or numbers with commas "
-        "(0:360:5)",
+        help="rotations in degrees, counter-clockwise, from START to before STOP, or numbers such "
+        "as 0,90. Every image is stored once for each angle (0:360:5, which is 72 angles)",
     )
     add(
         "--mode",
         choices=(*MODES, *ALIASES),
         default="inside",
-        help="inside: every tile that lies in the turned image; inscribed: fewer, from an "
+        help="inside: every tile that fits in the rotated image; inscribed: fewer tiles, from an "
         "inscribed rectangle no larger than the image (inside)",
     )
     add(
         "--edge",
         choices=EDGES,
         default="drop",
-        help="where tiles do not divide the image, drop the rest, shift the last tiles back, or "
-        "pad them with black (drop)",
+        help="if tiles do not divide the image: drop the rest, shift the last tiles back, or pad "
+        "them with black (drop)",
     )
     add(
         "--include-original",
         action="store_true",
-        help="cut the image as it came once more, beside 0 degrees",
+        help="also cut the image as it is, without interpolation, beside 0 degrees",
     )
-    add("--interpolation", choices=INTERPOLATIONS, default="cubic", help="(cubic)")
+    add(
+        "--interpolation",
+        choices=INTERPOLATIONS,
+        default="cubic",
+        help="how rotated pixels are computed (cubic)",
+    )
     add(
         "--channels",
         choices=CHOICES["channels"],
         default="auto",
-        help="1: make all gray, 3: make all colour, auto: keep what all have (auto)",
+        help="1: convert all images to gray; 3: to color; auto: keep them as they are, if all are "
+        "alike (auto)",
     )
-    add("--page", type=int, metavar="N", help="page to take from files that have several, from 0")
+    add("--page", type=int, metavar="N", help="page of files that have several, from 0")
     add(
         "--channel",
         metavar="N|NAME",
-        help="channel to take from files that have several: a number from 0, its name, or three "
-        "with commas, which become red, green and blue",
+        help="channel of files that have several: a number from 0, a name, or three numbers such "
+        "as 2,1,0 for red, green and blue",
     )
     add(
         "--z",
         metavar="N|max|mean",
-        help="focal plane to take from files that have several, from 0, or one made of all",
+        help="focal plane of files that have several, from 0, or the maximum or mean of all",
     )
     add(
         "--bits",
@@ -180,7 +183,7 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         default="raw",
         help="raw: lossless, zstd; jpeg: smaller, lossy (raw)",
     )
-    add("--quality", type=int, default=90, metavar="1-100", help="of jpeg (90)")
+    add("--quality", type=int, default=90, metavar="1-100", help="quality of jpeg (90)")
 
 
 def _add_labels(parser: argparse.ArgumentParser) -> None:
@@ -197,20 +200,20 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "--split",
         default="0.8:0.1:0.1",
         metavar="SHARES",
-        help="train:validation:test, train:test, or 1 for train alone; not used where FILE.csv has "
-        "a column split (0.8:0.1:0.1)",
+        help="shares of train:validation:test, of train:test, or 1 for train alone; not used if "
+        "FILE.csv has a column split (0.8:0.1:0.1)",
     )
-    add("--seed", type=int, default=0, help="of the split (0)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the split (0)")
     add(
         "--allow-empty",
         action="store_true",
-        help="accept that a split has no tile of some class; refused otherwise",
+        help="accept a split without tiles of some class, which is refused otherwise",
     )
     add(
         "--group",
         metavar="PATTERN",
-        help="regular expression for paths below the input: images with the same (?P<group>...) "
-        "stay in one split",
+        help="regular expression for paths below the input; images with the same (?P<group>...), "
+        "of one specimen for instance, stay in one split",
     )
 
 
@@ -257,7 +260,8 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     names = set(TilingSettings.__dataclass_fields__) - {"spec"}
     settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
     check_before_spark(settings)
-    session = build_session("distkeras-grid tile", master=flags.master)
+    with doing("starting Spark"):
+        session = build_session("distkeras-grid tile", master=flags.master)
     if not settings.update:
         manifest = tile_images(settings, spark=session, say=output())
         report(output=settings.output, tiles=manifest["tiles"])

@@ -3,42 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
-from dataclasses import dataclass
 
+from distkeras_grid.cli.doing import Doing
 from distkeras_grid.progress import Lines, Reporter, Status
 
 SILENCE = 4.5  # s; longer than what others take between two lines of theirs
-
-
-@dataclass(frozen=True, slots=True)
-class Doing:
-    """The state of a step whose length nobody knows.
-
-    Parameters
-    ----------
-    phase : str
-        What is done.
-    told : str
-        How far it is, in words; empty where nothing is known.
-    """
-
-    phase: str
-    told: str = ""
-
-    @property
-    def turn(self) -> Hashable:
-        """Nothing is told before it is due."""
-        return None
-
-    @property
-    def amount(self) -> int:
-        """No rate is told."""
-        return 0
-
-    def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
-        """Return what is done, how far it is, and for how long it has run."""
-        return Status([self.phase, *([self.told] if self.told else []), f"{seconds:.0f} s"])
 
 
 class AfterSilence(Lines):

@@ -9,21 +9,23 @@ from data_prep.ingest.job import IMAGES, ingest_images
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.spark.session import build_session
 
 DESCRIPTION = """\
-Bring labelled images into the Parquet form that trainers read: one folder a split, and
-_dataset.json, which says what is in it (_ingest.json: how it was made).
+Store labeled images as Parquet, in the form that trainers read: one folder for each split, and
+_dataset.json, which describes the content (_ingest.json: how it was made).
 
-Pixels stay uint8. With --standardise or --pca they become float32; what was fitted to the training
-split, and to it alone, is then in _transform.npz, for new images. The output appears complete or
-not at all.
+Pixels stay uint8. With --standardise or --pca they become float32. What these options compute from
+the training split is stored in _transform.npz, for new images. The output appears complete or not
+at all.
 
-Memory: a task holds 16 MB of files, or one larger file (an IDX file as it is compressed), and 8 MB
-of rows. --standardise and --pca keep the uint8 pixels on the executors' disks while they pass over
-them. --pca takes about 15 kB a pixel of an image in each task and 60 kB on the driver (--size 128:
-0.25 GB and 1 GB, --size 64: a quarter): the covariance matrix is never built.
+Memory: a task holds 16 MB of files, or one larger file (an IDX file in its compressed form), and
+8 MB of rows. --standardise and --pca keep the uint8 pixels on the executors' disks while they read
+them several times. --pca needs about 15 kB for each pixel of an image in each task and 60 kB on the
+driver (--size 128: 0.25 GB and 1 GB, --size 64: a quarter), because it builds no covariance matrix.
 """
 EXAMPLES = """\
 examples:
@@ -38,27 +40,21 @@ examples:
   a list of photos, gray, as 28x28x1 principal components:
     distkeras-grid ingest --format images --input photos --output data --size 128 \\
         --labels list.csv --gray --pca
-
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid ingest",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("ingest", DESCRIPTION, EXAMPLES)
     where = parser.add_argument_group("where").add_argument
     where(
         "--format",
         required=True,
         choices=FORMATS,
-        help="idx: the four files of MNIST and its kin, as .gz or unpacked; cifar10: "
+        help="idx: the four files of MNIST or Fashion-MNIST, as .gz or unpacked; cifar10: "
         "data_batch_*.bin and test_batch.bin; images: PNG, JPEG, TIFF and BMP",
     )
-    where("--input", required=True, metavar="URI", help="folder of the files, with all below it")
+    where("--input", required=True, metavar="URI", help="folder of the files, with its subfolders")
     where("--output", required=True, metavar="URI", help="folder to write, new or empty")
     where("--master", help="Spark master of a session started here (default: local[*,4])")
     _add_look(parser)
@@ -72,19 +68,20 @@ def _add_look(parser: argparse.ArgumentParser) -> None:
         "--size",
         type=int,
         metavar="PIXELS",
-        help="height and width; other shapes are stretched (needed for images, else as they are)",
+        help="height and width; images of other shapes are stretched (required with --format "
+        "images; by default images keep their size)",
     )
-    add("--gray", action="store_true", help="one channel")
+    add("--gray", action="store_true", help="convert images to one channel")
     add(
         "--standardise",
         action="store_true",
-        help="each pixel with mean 0 and standard deviation 1 over the training split (float32)",
+        help="give each pixel mean 0 and standard deviation 1 over the training split (float32)",
     )
     add(
         "--pca",
         action="store_true",
-        help="with --gray: the 784 principal components of the training split, as 28x28x1 "
-        "(float32); with --standardise each divided by its deviation",
+        help="with --gray: replace an image by its 784 principal components, as 28x28x1 "
+        "(float32); with --standardise each component is divided by its standard deviation",
     )
 
 
@@ -94,8 +91,8 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "--labels",
         default=FOLDER,
         metavar="RULE",
-        help="of images. folder: the name of an image's folder; folder:N: the Nth folder below the "
-        "input; regex:PATTERN: the group (?P<label>...) in its file name; path:PATTERN: in its "
+        help="for --format images. folder: the name of an image's folder; folder:N: the Nth folder "
+        "below the input; regex:PATTERN: the group (?P<label>...) in its file name; path:PATTERN: in its "
         "path; FILE.csv: columns file and label, optionally split and "
         "group (folder)",
     )
@@ -103,20 +100,21 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "--split",
         default="0.8:0.1:0.1",
         metavar="SHARES",
-        help="of images. train:validation:test, train:test, or 1 for train alone; folder: the "
-        "first folder below the input is train, validation or test (0.8:0.1:0.1)",
+        help="for --format images. train:validation:test, train:test, or 1 for train alone; "
+        "folder: the first folder below the input is train, validation or test (0.8:0.1:0.1)",
     )
-    add("--seed", type=int, default=0, help="of the split (0)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the split (0)")
     add(
         "--allow-empty",
         action="store_true",
-        help="of images: accept that a split has none of some class; refused otherwise",
+        help="for --format images. accept a split without images of some class, which is refused "
+        "otherwise",
     )
     add(
         "--classes",
         default="",
         metavar="NAME,NAME",
-        help="of idx: names of the classes, in the order of their numbers (the numbers)",
+        help="for --format idx: names of the classes, in the order of their numbers (the numbers)",
     )
 
 
@@ -133,6 +131,7 @@ def ingest(flags: argparse.Namespace) -> None:
     settings = IngestSettings(**{**values, "classes": names})
     early.check_input(settings.input, "--input")
     early.check_output(settings.output, IMAGES, settings.input, overwrite=False)
-    session = build_session("distkeras-grid ingest", master=flags.master)
+    with doing("starting Spark"):
+        session = build_session("distkeras-grid ingest", master=flags.master)
     manifest = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=manifest["rows"])

@@ -6,23 +6,19 @@ import argparse
 from collections.abc import Sequence
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 
 DESCRIPTION = """\
-Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. One that
-has ended already stays as it is.
+Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. If the
+application has already ended, nothing happens.
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid cancel",
-        description=DESCRIPTION,
-        epilog=exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("id", metavar="ID", help="application_..., as submit has printed it")
+    parser = verb_parser("cancel", DESCRIPTION)
+    parser.add_argument("id", metavar="ID", help="application_..., as printed by submit")
     return parser
 
 

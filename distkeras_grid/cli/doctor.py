@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,10 +29,10 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
 DESCRIPTION = """\
-Look at Java, Hadoop's configuration, Spark's settings, the executors' Python, the way from the
-executors back to the driver, memory and storage: one line each, with what to change. It takes as
-long as Spark's start and a few seconds. The same is looked at before every training; this tells
-it without one, and all of it. Exit code 5 if anything is bad.
+Check Java, Hadoop's configuration, Spark's settings, the executors' Python, the connection from the
+executors to the driver, memory and storage. Each check prints one line, with what to change. It
+takes a few seconds after Spark has started. Every training makes the same checks and stops at the
+first that fails; doctor makes all of them. The exit code is 5 if any fails.
 """
 EPILOG = """\
 examples:
@@ -43,15 +45,15 @@ KLIST_SECONDS = 10.0
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid doctor",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("doctor", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("--master", help="Spark master of a session started here (default: local[*,4])")
-    add("--workers", type=int, metavar="N", help="num_workers of the training (all task slots)")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="num_workers of the training (one for each task slot)",
+    )
     add(
         "--model",
         metavar="FILE|N",
@@ -78,7 +80,8 @@ def doctor(flags: argparse.Namespace) -> ExitCode:
         return ExitCode.CLUSTER
     from distkeras_grid.spark.session import build_session
 
-    spark = build_session("distkeras-grid doctor", master=flags.master)
+    with doing("starting Spark"):
+        spark = build_session("distkeras-grid doctor", master=flags.master)
     levels += [_tell(finding) for finding in _in_session(flags, spark)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in ("bad", "warn", "ok"))
     tell(f"{counts} in {time.monotonic() - began:.0f} s")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
@@ -23,27 +25,21 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
 DESCRIPTION = """\
-Compare a prediction column with a label column: accuracy and confusion. With --model the rows are
-predicted first, and nothing is written. Predictions that hold NaN name no class, so they are an
-error, which says how many they are.
+Compare a column of predictions with a column of labels, and print the accuracy and the confusion
+matrix. With --model the rows are predicted first, and nothing is written. Predictions with NaN are
+an error, because they name no class.
 """
 EPILOG = """\
 examples:
   distkeras-grid evaluate --data predictions
   distkeras-grid evaluate --data tiles --split test --model runs/first
-  spark-submit --master yarn jobs/evaluate.py --data hdfs:///predictions \\
-      --output hdfs:///figures.json
+  distkeras-grid submit evaluate --data hdfs:///predictions --output hdfs:///figures.json
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid evaluate",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("evaluate", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set with both columns")
     add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
@@ -88,19 +84,21 @@ def evaluate(flags: argparse.Namespace) -> None:
     source = model_file(flags.model) if flags.model else None
     early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
-    spark = build_session("distkeras-grid evaluate", master=flags.master)
+    with doing("starting Spark"):
+        spark = build_session("distkeras-grid evaluate", master=flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):
         raise OutputExistsError(
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
-    frame = rows_of(spark, flags.data, flags.split)
-    if source:
-        frame, found = predicted(storage, source, frame, flags.features)
-    else:
-        found = recorded_predictions(storage, flags.data)
-    prediction = flags.prediction or found.get("prediction", "prediction")
-    matrix = confusion_matrix(frame, prediction, flags.label or found.get("label", "label"))
+    with doing("comparing predictions with labels"):
+        frame = rows_of(spark, flags.data, flags.split)
+        if source:
+            frame, found = predicted(storage, source, frame, flags.features)
+        else:
+            found = recorded_predictions(storage, flags.data)
+        prediction = flags.prediction or found.get("prediction", "prediction")
+        matrix = confusion_matrix(frame, prediction, flags.label or found.get("label", "label"))
     figures: dict[str, Any] = {
         "accuracy": float(matrix.trace() / matrix.sum()),
         "rows": int(matrix.sum()),

@@ -24,7 +24,7 @@ from distkeras_grid.errors import (
 
 
 class ExitCode(IntEnum):
-    """What a command ended with."""
+    """The exit code of a command."""
 
     OK = 0
     FAILED = 1
@@ -81,7 +81,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 RUNNING = """\
 every command also takes:
-  --lock FILE        end at once, with code 75, while another run holds FILE
+  --lock FILE        end at once, with exit code 75, if another command holds FILE
   --log-format json  write each line as a JSON object; the last one has the exit code (text)
 
 """

@@ -6,21 +6,22 @@ import argparse
 from collections.abc import Sequence
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_transfer_flags, summary
 
 DESCRIPTION = """\
-Copy a file or a folder from HDFS over HTTP (WebHDFS): no Java and no Hadoop is needed here.
+Copy a file or a folder from HDFS over HTTP (WebHDFS), without Java and Hadoop on this machine.
 
-Each file is written under a hidden name, compared by the checksum that HDFS keeps, and renamed: it
-appears whole or not at all. Files that are here with the same content are left out, so the same
-command goes on where one that was cut off has ended. A file that fails does not keep the others
-from being copied; the end says which did.
+Each file is written under a hidden name, its checksum is compared with the one that HDFS keeps, and
+then it is renamed, so it appears complete or not at all. Files that exist with the same content are
+skipped: if the command is interrupted, run it again, and it continues where it ended. If a file
+fails, the others are still copied, and the last lines name the file.
 """
 EPILOG = """\
-A folder keeps its name below LOCAL; what lies in it goes straight to LOCAL if SOURCE ends in a
-slash. WebHDFS is looked for at --url, at WEBHDFS_URL, and where the configuration files in
-HADOOP_CONF_DIR say.
+A folder keeps its name below LOCAL. If SOURCE ends in a slash, the folder's content is copied
+directly to LOCAL. The address of WebHDFS is taken from --url, from the variable WEBHDFS_URL, or
+from the configuration files in HADOOP_CONF_DIR, in this order.
 
 examples:
   distkeras-grid get --url http://namenode:9870 /runs/first models        (to models/first)
@@ -31,17 +32,12 @@ examples:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid get",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("get", DESCRIPTION, EPILOG)
     parser.add_argument("source", metavar="SOURCE", help="file or folder on HDFS")
     parser.add_argument(
         "local",
         metavar="LOCAL",
-        help="folder, made where it is missing; for a single file also its new name",
+        help="local folder, created if it is missing; for a single file also its new name",
     )
     add_transfer_flags(parser)
     return parser

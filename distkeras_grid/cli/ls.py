@@ -9,19 +9,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags
 
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.answers import FileStatus
 
 DESCRIPTION = """\
-List a directory on HDFS, or a file, over HTTP (WebHDFS): mode, owner, group, bytes, local time of
-the last change, path.
+List a directory or a file on HDFS over HTTP (WebHDFS): mode, owner, group, bytes, local time of the
+last change, path.
 """
 EPILOG = """\
-WebHDFS is looked for at --url, at WEBHDFS_URL, and where the configuration files in
-HADOOP_CONF_DIR say.
+The address of WebHDFS is taken from --url, from the variable WEBHDFS_URL, or from the configuration
+files in HADOOP_CONF_DIR, in this order.
 
 examples:
   distkeras-grid ls --url http://namenode:9870 /raw
@@ -31,12 +32,7 @@ examples:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid ls",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("ls", DESCRIPTION, EPILOG)
     parser.add_argument("path", metavar="PATH", help="file or directory on HDFS")
     add_address_flags(parser)
     return parser

@@ -20,7 +20,7 @@ def usage() -> str:
     return (
         "usage: distkeras-grid VERB [options]\n\nverbs:\n"
         + "\n".join(lines)
-        + "\n\ndistkeras-grid VERB --help tells the options of each.\n\n"
+        + "\n\ndistkeras-grid VERB --help lists the options of a verb.\n\n"
         + exit_codes_help()
     )
 

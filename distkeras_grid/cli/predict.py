@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
 from distkeras_grid.spark.outputs import Output, OutputKind
 
@@ -23,26 +25,20 @@ PREDICTIONS = OutputKind("set of predictions", marker=MANIFEST, others=("_SUCCES
 PACKAGES = ("distkeras_grid", "pyspark", "tensorflow", "keras")
 
 DESCRIPTION = """\
-Write a data set again with the model's predictions in a new column: Parquet files, and
-_predictions.json, which says what was done. The output appears complete or not at all.
+Write a copy of a data set with the model's predictions in a new column: Parquet files, and
+_predictions.json, which describes them. The output appears complete or not at all.
 """
 EPILOG = """\
 examples:
-  distkeras-grid predict --data tiles --split test --model runs/first --features image \\
-      --output predictions
-  spark-submit --master yarn jobs/predict.py --data hdfs:///tiles --model hdfs:///best.keras \\
+  distkeras-grid predict --data tiles --split test --model runs/first --output predictions
+  distkeras-grid submit predict --data hdfs:///tiles --model hdfs:///best.keras \\
       --features image --drop image --output hdfs:///predictions
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid predict",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("predict", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set")
     add("--model", required=True, help="FILE.keras, or the folder of a run, on any Hadoop path")
@@ -52,21 +48,28 @@ def build_parser() -> argparse.ArgumentParser:
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
-        help="feature column, or one for each input of the model, in its order (those that the "
-        "run of --model was trained on; features)",
+        help="feature column, or one for each input of the model, in its order (the columns that "
+        "the run in --model was trained on; features if --model is not in a run)",
     )
     add(
         "--prediction",
         type=columns,
         default="prediction",
         metavar="COLUMN[,...]",
-        help="new column, or one for each output; by default prediction, or prediction_OUTPUT",
+        help="new column, or one for each output (prediction, or prediction_NAME for each output)",
     )
-    add("--drop", action="append", default=[], metavar="COLUMN", help="leave a column out; repeat")
+    add(
+        "--drop",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="leave this column out of the output, the pixels for instance; may be repeated",
+    )
     add(
         "--overwrite",
         action="store_true",
-        help="replace predictions that are in --output, at the end; nothing else is replaced",
+        help="replace the predictions in --output when the new ones are complete; nothing else is "
+        "replaced",
     )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     return parser
@@ -89,7 +92,8 @@ def predict(flags: argparse.Namespace) -> None:
     early.check_output(flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite)
     early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
-    spark = build_session("distkeras-grid predict", master=flags.master)
+    with doing("starting Spark"):
+        spark = build_session("distkeras-grid predict", master=flags.master)
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
@@ -97,9 +101,10 @@ def predict(flags: argparse.Namespace) -> None:
     recorded = recorded_columns(storage, source)
     if flags.features is None:
         flags.features = recorded.features_flag
-    model = model_from_bytes(storage.read_bytes(source))
+    with doing("loading Keras and the model"):
+        model = model_from_bytes(storage.read_bytes(source))
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
-    with output.writing() as folder:
+    with output.writing() as folder, doing("predicting"):
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
         rows = spark.read.parquet(folder).count()
         storage.write_text(

@@ -7,23 +7,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.pool import Transferred
 
 DESCRIPTION = """\
-Copy files and folders to HDFS over HTTP (WebHDFS): no Java and no Hadoop is needed here.
+Copy files and folders to HDFS over HTTP (WebHDFS), without Java and Hadoop on this machine.
 
-Each file is written under a hidden name, compared with what was read by the checksum that HDFS
-keeps, and renamed: it appears whole or not at all. Files that are there with the same content are
-left out, so the same command goes on where one that was cut off has ended. A file that fails does
-not keep the others from being copied; the end says which did.
+Each file is written under a hidden name, its checksum is compared with the one that HDFS keeps, and
+then it is renamed, so it appears complete or not at all. Files that exist with the same content are
+skipped: if the command is interrupted, run it again, and it continues where it ended. If a file
+fails, the others are still copied, and the last lines name the file.
 """
 EPILOG = """\
-A folder keeps its name below TARGET; what lies in it goes straight to TARGET if LOCAL ends in a
-slash. WebHDFS is looked for at --url, at WEBHDFS_URL, and where the configuration files in
-HADOOP_CONF_DIR say.
+A folder keeps its name below TARGET. If LOCAL ends in a slash, the folder's content is copied
+directly to TARGET. The address of WebHDFS is taken from --url, from the variable WEBHDFS_URL, or
+from the configuration files in HADOOP_CONF_DIR, in this order.
 
 examples:
   distkeras-grid put --url http://namenode:9870 images /raw        (to /raw/images)
@@ -35,35 +36,30 @@ examples:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid put",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("local", nargs="+", metavar="LOCAL", help="files and folders of here")
+    parser = verb_parser("put", DESCRIPTION, EPILOG)
+    parser.add_argument("local", nargs="+", metavar="LOCAL", help="local files and folders")
     parser.add_argument(
         "target",
         metavar="TARGET",
-        help="folder on HDFS, made where it is missing; for a single file also its new name",
+        help="folder on HDFS, created if it is missing; for a single file also its new name",
     )
     add_transfer_flags(parser)
     return parser
 
 
 def add_address_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that tell how HDFS is reached."""
+    """Add the flags that say how HDFS is reached."""
     parser.add_argument(
         "--url",
         metavar="URL",
-        help="http://NAMENODE:9870; both of a highly available HDFS with ';' between them "
-        "(WEBHDFS_URL, or what HADOOP_CONF_DIR says)",
+        help="http://NAMENODE:9870; two NameNodes with ';' between them if HDFS is highly "
+        "available (WEBHDFS_URL, or from HADOOP_CONF_DIR)",
     )
     parser.add_argument(
         "--kerberos",
         action="store_true",
         default=None,
-        help="show the ticket of kinit (as HADOOP_CONF_DIR says)",
+        help="authenticate with the ticket of kinit (from HADOOP_CONF_DIR)",
     )
 
 
@@ -71,10 +67,10 @@ def add_transfer_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of both directions."""
     add_address_flags(parser)
     parser.add_argument(
-        "--threads", type=int, default=4, metavar="N", help="files at once, 1 to 64 (4)"
+        "--threads", type=int, default=4, metavar="N", help="files copied at once, 1 to 64 (4)"
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace files that are there and differ"
+        "--overwrite", action="store_true", help="replace existing files that differ"
     )
 
 

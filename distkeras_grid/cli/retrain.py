@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli import early, train
 from distkeras_grid.cli.console import report, tell
+from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.dataframes import MANIFEST
@@ -25,10 +26,10 @@ RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z|latest\.json)\.[0-9a-f]{32}\.(tmp|old)")
 
 DESCRIPTION = """\
-Train as `distkeras-grid train` does, from the last model in a folder of runs, and add the new run
-there: a folder named by the time, and latest.json, which names the newest run and its model. The
-first run starts with --model. The data must be tiles that `tile --update` keeps; if none of them is
-new since the last run, nothing is done, with exit code 0.
+Train as `distkeras-grid train` does, starting from the last model in the folder of runs --output.
+The new run is added there, in a folder named after the time; latest.json names the newest run and
+its model. The first run starts from --model. The data must be tiles that `tile --update` maintains.
+If no image is new since the last run, the command does nothing and ends with exit code 0.
 """
 EPILOG = """\
 examples:
@@ -73,7 +74,8 @@ def retrain(flags: argparse.Namespace) -> None:
     early.check_trainer(flags.trainer, train.trainer_arguments(flags))
     early.check_input(flags.data, "--data")
     early.check_input(flags.validation_data, "--validation-data")
-    storage = Storage(build_session("distkeras-grid retrain", master=flags.master))
+    with doing("starting Spark"):
+        storage = Storage(build_session("distkeras-grid retrain", master=flags.master))
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs) if storage.exists(runs) else []
     for name in filter(LEFTOVER.fullmatch, names):

@@ -16,6 +16,7 @@ from distkeras_grid.cli.console import (
 )
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
 from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.parser import Parser
 from distkeras_grid.cli.signals import terminable
 from distkeras_grid.errors import GridError
 
@@ -28,9 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def parse(verb: str, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return what every command takes, and the other flags."""
-    parser = argparse.ArgumentParser(
-        prog=f"distkeras-grid {verb}", add_help=False, allow_abbrev=False
-    )
+    parser = Parser(prog=f"distkeras-grid {verb}", add_help=False, allow_abbrev=False)
     add_flags(parser)
     return parser.parse_known_args(argv)
 

@@ -7,46 +7,48 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.sandbox.cluster import Sandbox, default_folder
 
 DESCRIPTION = """\
-Start, ask and stop a NameNode, DataNodes, a ResourceManager and a NodeManager on this machine: the
-daemons of a cluster, without Docker and without root. The first start fetches their jars (64 MB)
-unless HADOOP_HOME names a Hadoop. Data stay in the folder between a stop and a start.
+Start and stop a NameNode, DataNodes, a ResourceManager and a NodeManager on this machine, or show
+their state. They are the daemons of a real cluster, without Docker and without root. The first
+start downloads their jars (64 MB) unless HADOOP_HOME names an installed Hadoop. Data remain in the
+folder when the daemons stop.
 """
 EPILOG = """\
 examples:
   distkeras-grid sandbox start
   source ~/.local/share/distkeras_grid/sandbox/environment.sh
-  spark-submit --master yarn jobs/tile_images.py --input hdfs:///raw --output hdfs:///tiles
+  distkeras-grid submit tile --input hdfs:///raw --output hdfs:///tiles
   distkeras-grid sandbox stop
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid sandbox",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("sandbox", DESCRIPTION, EPILOG)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="start | stop | status")
-    folder = argparse.ArgumentParser(add_help=False)
+    folder = Parser(add_help=False)
     folder.add_argument(
         "--folder",
         type=Path,
         default=default_folder(),
-        help="where data, configuration and logs lie (%(default)s)",
+        help="folder of data, configuration and logs (%(default)s)",
     )
     start = verbs.add_parser("start", parents=[folder], help="start the daemons, wait until ready")
-    start.add_argument("--datanodes", type=int, default=1, help="DataNodes (%(default)s)")
     start.add_argument(
-        "--memory", type=int, metavar="MB", help="what YARN may hand out (half of the machine's)"
+        "--datanodes", type=int, default=1, metavar="N", help="number of DataNodes (%(default)s)"
     )
-    verbs.add_parser("stop", parents=[folder], help="end the daemons and what ran in containers")
-    verbs.add_parser("status", parents=[folder], help="tell which daemons run, and their addresses")
+    start.add_argument(
+        "--memory",
+        type=int,
+        metavar="MB",
+        help="memory that YARN may give to jobs (half of the machine's)",
+    )
+    verbs.add_parser("stop", parents=[folder], help="stop the daemons and the running containers")
+    verbs.add_parser("status", parents=[folder], help="show which daemons run, and their addresses")
     return parser
 
 

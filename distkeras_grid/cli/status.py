@@ -8,26 +8,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.yarn import Application
 
 DESCRIPTION = """\
-Tell how an application of YARN is. HADOOP_CONF_DIR says which YARN. The exit code is 0 while it
-waits or runs and after it succeeded; else that of its program if YARN knows it, or 5.
+Show the state of an application of YARN. HADOOP_CONF_DIR says which YARN. The exit code is 0 if the
+application waits, runs or has succeeded. If it has failed, the exit code is that of its program, or
+5 if YARN does not know it.
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid status",
-        description=DESCRIPTION,
-        epilog=exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("id", metavar="ID", help="application_..., as submit has printed it")
+    parser = verb_parser("status", DESCRIPTION)
+    parser.add_argument("id", metavar="ID", help="application_..., as printed by submit")
     return parser
 
 

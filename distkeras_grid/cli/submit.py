@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import distkeras_grid
 from distkeras_grid.cli import lock, running
 from distkeras_grid.cli.console import note, tell
-from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.progress import surface
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 JOBS = [name for name, verb in VERBS.items() if verb.on_cluster]
 
 DESCRIPTION = """\
-Run a verb, or a Python file of yours, on YARN or a standalone cluster whose nodes need no Python of
-their own: the interpreter and the packages of this environment are packed once, uploaded once, and
-unpacked once on each node. Packages and versions are exactly those that are installed here.
+Run a verb, or your own Python file, on YARN or a standalone cluster. The nodes need no Python: the
+interpreter and the packages of this environment are packed once, uploaded once, and unpacked once
+on each node. Packages and versions are exactly those that are installed here.
 """
 EPILOG = """\
 examples:
@@ -41,26 +42,21 @@ examples:
   distkeras-grid submit --master spark://host:7077 --with scikit-image my_job.py --my-flag 1
   distkeras-grid submit --dry-run evaluate --data hdfs:///predicted
 
-Flags of the job follow its name, its --log-format too. --lock stands before it: submit holds the
-lock until the job has ended. With --deploy-mode client the driver runs here, its output is shown,
-and its exit code is that of this command. With cluster the driver runs in a container: submit waits
-and tells the state, and status and cancel take the application's id. Ctrl-C and SIGTERM stop the
-application in both modes, and then free the lock.
+Write the flags of the job, and --log-format, after its name. Write --lock before it: submit holds
+the lock until the job has ended. With --deploy-mode client the driver runs here, its output is
+shown, and its exit code is that of this command. With cluster the driver runs in a container:
+submit waits and prints the state, and status and cancel take the application's id. Ctrl-C and
+SIGTERM stop the application in both modes, and then release the lock.
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid submit",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("submit", DESCRIPTION, EPILOG)
     _add_where(parser)
     _add_what(parser)
     add = parser.add_argument
-    add("--dry-run", action="store_true", help="print the command line, build and start nothing")
+    add("--dry-run", action="store_true", help="print the command line, and start nothing")
     add("job", metavar="JOB", help=f"{', '.join(JOBS)}, or FILE.py")
     add("arguments", nargs=argparse.REMAINDER, metavar="...", help="flags of the job")
     return parser
@@ -73,28 +69,34 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         "--deploy-mode",
         choices=("client", "cluster"),
         default="client",
-        help="the driver runs here, or in a container (%(default)s)",
+        help="client: the driver runs here; cluster: in a container (%(default)s)",
     )
     add("--detach", action="store_true", help="cluster mode: do not wait for the end")
     add(
         "--keep-running",
         action="store_true",
-        help="cluster mode: an interrupt ends the waiting, and not the application",
+        help="cluster mode: an interrupt ends only the waiting, not the application",
     )
-    add("--name", help="of the application (that of the job)")
-    add("--queue", help="of YARN")
-    add("--executors", type=int, default=2, metavar="N", help="(%(default)s)")
-    add("--executor-cores", type=int, default=1, metavar="N", help="tasks at once (%(default)s)")
+    add("--name", help="name of the application (that of the job)")
+    add("--queue", help="queue of YARN (YARN's default)")
+    add("--executors", type=int, default=2, metavar="N", help="number of executors (%(default)s)")
+    add(
+        "--executor-cores",
+        type=int,
+        default=1,
+        metavar="N",
+        help="tasks that an executor runs at once (%(default)s)",
+    )
     add("--executor-memory", default="1g", metavar="SIZE", help="JVM heap, without Python's (1g)")
     add("--driver-memory", default="1g", metavar="SIZE", help="JVM heap, without Python's (1g)")
     add("--principal", help="Kerberos principal, for jobs that outlive a ticket")
-    add("--keytab", metavar="FILE", help="of the principal")
+    add("--keytab", metavar="FILE", help="keytab of the principal")
     add(
         "--conf",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="Spark setting; wins over what submit sets; repeat",
+        help="Spark setting, which overrides what submit sets; may be repeated",
     )
 
 
@@ -105,7 +107,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE[,FILE]",
-        help="modules (.py) and packages (.zip) that the job imports; repeat",
+        help="modules (.py) and packages (.zip) that the job imports; may be repeated",
     )
     add(
         "--with",
@@ -113,15 +115,15 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PACKAGE",
         dest="packages",
-        help="installed package to pack, too, with what it needs; repeat",
+        help="another installed package to pack, with what it needs; may be repeated",
     )
     add(
         "--environments",
         metavar="URI",
-        help="folder of environment archives; one that all may read lets a node unpack an archive "
-        "once for all users (.distkeras_grid/environments in your home directory on the cluster)",
+        help="folder of environment archives; if all users may read it, a node unpacks an archive "
+        "once for all of them (.distkeras_grid/environments in your home directory on the cluster)",
     )
-    add("--environment", metavar="URI", help="an archive that is there already, used as it is")
+    add("--environment", metavar="URI", help="an existing archive, which is used as it is")
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:

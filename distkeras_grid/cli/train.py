@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
 from distkeras_grid.trainers import TRAINERS
 
@@ -45,56 +47,63 @@ FLAGS = {
 SAVED_PER_WEIGHT = 3
 
 DESCRIPTION = """\
-Train a Keras model on Spark workers and write model.keras, history.jsonl and run.json. They appear
-together at the end; if they cannot be written there, they are kept in a local folder that the
-error names.
+Train a Keras model on Spark workers and write model.keras, history.jsonl and run.json to --output.
+The files appear together at the end. If they cannot be written, they are kept in a local folder,
+and the error names it.
 """
 EPILOG = """\
 examples:
-  distkeras-grid train --data tiles --split train --model model.keras --trainer ADAG \\
-      --features image --epochs 5 --batch-size 16 --workers 4 --output runs/first
-  spark-submit --master yarn jobs/train.py --data hdfs:///tiles --split train \\
-      --validation-split validation --model my_models:texture_net --features image \\
-      --trainer AveragingTrainer --set worker_optimizer=adam --output hdfs:///runs/first
+  distkeras-grid train --data tiles --split train --model model.keras \\
+      --trainer AveragingTrainer --features image --epochs 5 --batch-size 16 --workers 4 \\
+      --output runs/first
+  distkeras-grid submit train --data hdfs:///tiles --split train \\
+      --validation-split validation --model hdfs:///model.keras --features image \\
+      --trainer DOWNPOUR --set worker_optimizer=adam --output hdfs:///runs/first
 
-A model is a .keras file (any Hadoop path), or module:function that returns a Keras model; the
-function is called with shape, such as (128, 128, 3), and classes, such as 5, if it takes them and
-the data tell them; with several feature columns it is called with nothing.
+--model is a .keras file on any Hadoop path, or module:function. The function returns a Keras model.
+If it has parameters shape and classes, it is called with the shape of an image, such as
+(128, 128, 3), and the number of classes, such as 5, as far as the data have them. With several
+feature columns it is called without arguments.
 """
 
 
 def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
     """Return the parser of the command line; of a job that builds its own model without --model."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid train",
-        description=DESCRIPTION,
-        epilog=EPILOG + "\n" + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("train", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set to train on")
     if names_model:
         add("--model", required=True, help="FILE.keras on any Hadoop path, or module:function")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
-    add("--trainer", default="ADAG", choices=TRAINERS, help="algorithm (default: ADAG)")
+    add(
+        "--trainer",
+        default="ADAG",
+        choices=TRAINERS,
+        help="algorithm (default: ADAG; AveragingTrainer is a better first choice)",
+    )
     add("--split", help="train on this split of a tile data set (default: all rows)")
     add(
         "--where",
         metavar="CONDITION",
-        help="train on rows for which this is true, in Spark's SQL, such as 'bg_fraction < 0.5'",
+        help="train only on rows that meet this condition in SQL, such as 'bg_fraction < 0.5'",
     )
     validation = parser.add_mutually_exclusive_group().add_argument
     validation(
-        "--validation-split", metavar="SPLIT", help="split of --data evaluated at each epoch's end"
+        "--validation-split",
+        metavar="SPLIT",
+        help="split of --data to evaluate after each epoch (none)",
     )
     validation(
-        "--validation-data", metavar="URI", help="another data set evaluated at each epoch's end"
+        "--validation-data",
+        metavar="URI",
+        help="another data set to evaluate after each epoch (none)",
     )
     add(
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
-        help="feature column, or one for each input of the model, in its order (features)",
+        help="feature column, or one for each input of the model, in its order (features; for "
+        "tiles: image)",
     )
     add(
         "--label",
@@ -102,16 +111,26 @@ def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
         metavar="COLUMN[,...]",
         help="label column, or one for each output of the model, in its order (label)",
     )
-    add("--sample-weight", metavar="COLUMN", help="column of sample weights")
-    add("--workers", type=int, help="workers (all task slots; SingleTrainer: 1)")
-    add("--batch-size", type=int, help="rows in a batch of one worker (32)")
-    add("--epochs", type=int, help="passes over the data (1)")
-    add("--seed", type=int, help="seed of mixing and random layers (default: fresh)")
-    add("--keep-order", action="store_true", help="train in the order of the data, unmixed")
+    add("--sample-weight", metavar="COLUMN", help="column of sample weights (none)")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of workers (one for each task slot; SingleTrainer: 1)",
+    )
+    add("--batch-size", type=int, metavar="ROWS", help="rows in a batch of one worker (32)")
+    add("--epochs", type=int, metavar="N", help="passes over the data (1)")
+    add(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="seed of shuffling and of random layers (a new one for each run)",
+    )
+    add("--keep-order", action="store_true", help="do not shuffle the rows")
     add(
         "--overwrite",
         action="store_true",
-        help="replace a run that is in --output, at the end; nothing else is replaced",
+        help="replace the run in --output when this one has ended; nothing else is replaced",
     )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     add(
@@ -120,7 +139,8 @@ def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         dest="settings",
-        help="any other argument of the trainer, the value as in Python; may be repeated",
+        help="any other argument of the trainer, with its value in Python's notation, such as "
+        "communication_window=8; may be repeated",
     )
     return parser
 
@@ -160,7 +180,7 @@ def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
             continue
         if name in arguments:
             raise ConfigurationError(
-                f"--{flag.replace('_', '-')} and --set {name}=... mean the same. Give one of them."
+                f"--{flag.replace('_', '-')} and --set {name}=... are the same argument. Give one."
             )
         arguments[name] = value
     return arguments
@@ -191,14 +211,17 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
 
     arguments = trainer_arguments(flags)
     check_before_spark(flags, arguments)
-    spark = build_session("distkeras-grid train", master=flags.master)
+    with doing("starting Spark"):
+        spark = build_session("distkeras-grid train", master=flags.master)
     storage = Storage(spark)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
-    data, validation = read_data(spark, flags)
-    chosen = arguments.get("features_col", "features")
-    (features,) = resolve_features(data, chosen) if isinstance(chosen, str) else (None,)
-    model = (build or partial(load_model, flags.model))(storage, features)
+    with doing("looking at the data"):
+        data, validation = read_data(spark, flags)
+        chosen = arguments.get("features_col", "features")
+        (features,) = resolve_features(data, chosen) if isinstance(chosen, str) else (None,)
+    with doing("loading Keras and the model"):
+        model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)
     trainer.train(
@@ -268,8 +291,8 @@ def read_data(
         except PySparkException as error:
             told = str(error).splitlines()[0]
             raise ConfigurationError(
-                f"--where {flags.where!r} is no condition on the columns "
-                f"{', '.join(data.columns)}: {told}"
+                f"--where must be a condition on the columns {', '.join(data.columns)}. "
+                f"Received: {flags.where!r}. Spark says: {told}"
             ) from error
     return data, frames.get(flags.validation_split, flags.validation_data)
 
@@ -302,8 +325,9 @@ def check_space(storage: Storage, output: str, model: keras.Model) -> None:
     for place, free in places.items():
         if free < needed:
             raise NoSpaceError(
-                f"the trained model needs up to {needed / 1e6:.3g} MB, and {place} has "
-                f"{free / 1e6:.3g} MB free; free some space there, or choose another"
+                f"The trained model needs up to {needed / 1e6:.3g} MB. Received: "
+                f"{free / 1e6:.3g} MB free in {place}. Free some space there, or choose another "
+                "folder."
             )
 
 

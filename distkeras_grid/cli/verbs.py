@@ -49,14 +49,14 @@ VERBS = {
     ),
     "ingest": Verb(
         "data_prep.ingest.command",
-        "bring Fashion-MNIST, CIFAR-10 or folders of images into Parquet",
+        "store Fashion-MNIST, CIFAR-10 or folders of images as Parquet",
     ),
     "train": Verb(
         "distkeras_grid.cli.train", "train a Keras model on Spark workers", on_cluster=True
     ),
     "retrain": Verb(
         "distkeras_grid.cli.retrain",
-        "train the last model of a folder of runs on what is new",
+        "continue training the last model of a folder of runs, on new images",
         on_cluster=True,
     ),
     "predict": Verb(
@@ -67,13 +67,13 @@ VERBS = {
     ),
     "submit": Verb(
         "distkeras_grid.cli.submit",
-        "run one of these, or a program of yours, on YARN or a standalone cluster",
+        "run one of these verbs, or your own program, on YARN or a standalone cluster",
     ),
-    "status": Verb("distkeras_grid.cli.status", "tell the state of a submitted application"),
+    "status": Verb("distkeras_grid.cli.status", "show the state of a submitted application"),
     "cancel": Verb("distkeras_grid.cli.cancel", "stop a submitted application"),
     "doctor": Verb(
         "distkeras_grid.cli.doctor",
-        "check whether this cluster is ready for a training",
+        "check whether a cluster can run a training",
         on_cluster=True,
     ),
     "put": Verb(

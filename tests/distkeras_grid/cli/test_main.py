@@ -74,7 +74,7 @@ def test_an_unknown_flag_is_a_usage_error(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         main([verb, "--no-such-flag"])
     assert ended.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    assert "--no-such-flag" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -78,8 +78,11 @@ def test_a_defect_is_one_line_with_its_traceback(capsys):
 def test_usage_errors_and_unknown_codes(capsys):
     assert main(["evaluate", "--log-format", "json", "--no-such-flag"]) == 2
     told = capsys.readouterr()
-    assert lines_of(told.err)[0]["message"].startswith("usage: distkeras-grid evaluate")
-    assert lines_of(told.out)[-1]["exit"] == "USAGE"
+    (line,) = lines_of(told.err)
+    assert line["event"] == "error"
+    assert "--no-such-flag" in line["message"]
+    last = lines_of(told.out)[-1]
+    assert (last["exit"], last["error"]) == ("USAGE", line["message"])
     code, out, _ = run_json(lambda _: 42, capsys)
     assert (code, out[-1]["exit_code"], out[-1]["exit"]) == (42, 42, "")
 

@@ -125,9 +125,9 @@ def test_a_wrong_flag_of_the_verb_is_told_here_and_not_by_a_container(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", "--dat", "x", "--predicton", "y"])
     assert ended.value.code == ExitCode.USAGE
-    assert "distkeras-grid evaluate: error: unrecognized arguments: --predicton" in (
-        capsys.readouterr().err
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("distkeras-grid evaluate: ")
+    assert "--predicton" in line
 
 
 def test_without_the_cluster_s_configuration_one_sentence_says_so(monkeypatch, capsys):

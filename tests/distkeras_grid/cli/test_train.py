@@ -88,8 +88,8 @@ def test_validation_from_two_places_is_a_usage_error(capsys):
 @pytest.mark.parametrize(
     ("free", "local", "told"),
     [
-        (1199, 1200, r"needs up to 0\.0012 MB, and --output far has 0\.0012 MB free"),
-        (1200, 1199, r"the directory of temporary files .* has"),
+        (1199, 1200, r"0\.0012 MB.* 0\.0012 MB free in --output far"),
+        (1200, 1199, r"free in the directory of temporary files"),
         (1200, 1200, None),
     ],
 )

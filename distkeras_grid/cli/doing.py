@@ -1,0 +1,51 @@
+"""Progress of steps whose length is not known, so that no command is silent for long."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from distkeras_grid.progress import Reporter, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The state of a step whose length is not known.
+
+    Parameters
+    ----------
+    phase : str
+        What is being done.
+    told : str
+        How far it is, in words; empty if that is not known.
+    """
+
+    phase: str
+    told: str = ""
+
+    @property
+    def turn(self) -> Hashable:
+        """The state is shown only when it is due."""
+        return None
+
+    @property
+    def amount(self) -> int:
+        """There is no rate."""
+        return 0
+
+    def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
+        """Return what is being done, how far it is, and for how long."""
+        return Status([self.phase, *([self.told] if self.told else []), f"{seconds:.0f} s"])
+
+
+def doing(phase: str) -> Reporter[Doing]:
+    """Return a reporter that names a step while its ``with`` block runs.
+
+    It writes to standard error, and nothing if the step ends within 4 s.
+
+    Parameters
+    ----------
+    phase : str
+        What is being done.
+    """
+    return Reporter(Doing(phase), at_once=False, tells_end=False)
