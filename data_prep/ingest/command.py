@@ -92,9 +92,8 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         default=FOLDER,
         metavar="RULE",
         help="for --format images. folder: the name of an image's folder; folder:N: the Nth folder "
-        "below the input; regex:PATTERN: the group (?P<label>...) in its file name; path:PATTERN: in its "
-        "path; FILE.csv: columns file and label, optionally split and "
-        "group (folder)",
+        "below the input; regex:PATTERN: the group (?P<label>...) in its file name; path:PATTERN: "
+        "in its path; FILE.csv: columns file and label, optionally split and group (folder)",
     )
     add(
         "--split",
