@@ -119,7 +119,7 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
     add(
         "--include-original",
         action="store_true",
-        help="also cut the image as it is, without interpolation, beside 0 degrees",
+        help="store the tiles of the unrotated image a second time",
     )
     add(
         "--interpolation",

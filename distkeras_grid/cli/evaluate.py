@@ -48,15 +48,19 @@ def build_parser() -> argparse.ArgumentParser:
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
-        help="with --model: feature column, or one for each input of the model, in its order "
-        "(those that the run of --model was trained on; features)",
+        help="with --model: feature column, or one for each input of the model, in its order (the "
+        "columns that the run in --model was trained on; features if --model is not in a run)",
     )
     add(
         "--prediction",
         metavar="COLUMN",
-        help="(the column that predict wrote; prediction; prediction_OUTPUT of several outputs)",
+        help="column of predictions (the one that predict wrote; otherwise prediction)",
     )
-    add("--label", metavar="COLUMN", help="(the column that the model was trained on; label)")
+    add(
+        "--label",
+        metavar="COLUMN",
+        help="column of labels (the one that the model was trained on; otherwise label)",
+    )
     add("--output", metavar="URI", help="also write the figures to this file, as JSON")
     add("--overwrite", action="store_true", help="replace the file in --output")
     add("--master", help="Spark master of a session started here (default: local[*,4])")
