@@ -124,20 +124,22 @@ def take(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
     >>> take(np.array([[1, 2], [3, 4]]), np.array([[1], [0]])).tolist()
     [[[3, 4]], [[1, 2]]]
     """
-    if places.size and (places.min() < 0 or places.max() >= len(array)):
-        raise IndexError(
-            f"Places are from 0 to {len(array) - 1}. Received: {places.min()} to {places.max()}."
-        )
+    check_places(places, len(array))
     out = aligned_empty((*places.shape, *array.shape[1:]), array.dtype)
     # With mode="raise" NumPy would fill another array first.
     np.take(array, places, axis=0, out=out, mode="clip")
     return out
 
 
-def aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array, or a copy of one that starts at no multiple of 64 bytes."""
-    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous:
-        return array
-    copy = aligned_empty(array.shape, array.dtype)
-    np.copyto(copy, array)
-    return copy
+def check_places(places: NDArray[np.int64], rows: int) -> None:
+    """Refuse places where no row is; NumPy would count negative ones from the end.
+
+    Raises
+    ------
+    IndexError
+        If a place is not from 0 to ``rows - 1``.
+    """
+    if places.size and (places.min() < 0 or places.max() >= rows):
+        raise IndexError(
+            f"Places are from 0 to {rows - 1}. Received: {places.min()} to {places.max()}."
+        )

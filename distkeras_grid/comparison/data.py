@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.spark.dataframes import read_tiles, resolve_columns
-from distkeras_grid.trainers.validation import ValidationData
+from distkeras_grid.trainers.validation import collect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +35,7 @@ class Data:
         The same rows as ``.npy`` files, for ``fit``.
     rows : int
         How many.
-    test : ValidationData
+    test : ArraySource
         As stored.
     field : Field
         The column of images.
@@ -46,15 +47,15 @@ class Data:
     train: DataFrame
     folder: Path
     rows: int
-    test: ValidationData
+    test: ArraySource
     field: Field
     classes: int
     fingerprint: str
 
-    def test_for(self, field: Field) -> ValidationData:
+    def test_for(self, field: Field) -> ArraySource:
         """Return the test rows in the shape of a net's own field."""
         (features,) = self.test.features
-        return ValidationData((features.reshape(-1, *field.shape),), self.test.labels, (field,))
+        return ArraySource([features.reshape(-1, *field.shape)], self.test.labels, fields=[field])
 
 
 def load_data(path: str, rows: int | None, scratch: Path) -> Data:
@@ -91,7 +92,7 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
             "The nets of a comparison take images of shape (height, width, channels). Received: "
             f"{field.shape} in {path}."
         )
-    held = ValidationData.collect(train, columns)
+    held = collect(train, columns)
     (images,), (labels,) = held.features, held.labels
     if not len(labels):
         raise EmptyDataError(
@@ -99,7 +100,7 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
         )
     np.save(scratch / IMAGES_FILE, images)
     np.save(scratch / LABELS_FILE, labels)
-    tested = ValidationData.collect(test, columns)
+    tested = collect(test, columns)
     classes = 1 + int(max(labels.max(), tested.labels[0].max()))
     return Data(
         train,

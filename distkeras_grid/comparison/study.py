@@ -20,6 +20,7 @@ from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.errors import ConfigurationError, NonFiniteLossError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers.validation import evaluate
 from distkeras_grid.weights import Vector
 
 # No run of `fit` in a comparison is expected to take as long.
@@ -217,7 +218,7 @@ class Examiner:
         if name not in self._models:
             self._models[name] = net.build(field.shape, data.classes, seed=0)
         set_flat_weights(self._models[name], weights)
-        return data.test_for(field).evaluate(self._models[name])["val_accuracy"]
+        return evaluate(self._models[name], data.test_for(field))["val_accuracy"]
 
 
 def _train(cell: Cell, data: Data, regime: Regime) -> Measured:

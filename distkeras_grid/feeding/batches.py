@@ -1,16 +1,18 @@
 """Which rows of a seat are in which batch, window and epoch, the same in every attempt.
 
-The order depends only on (seed, seat, epoch), so a task that runs again can start at any window;
-the server tells it how many are folded. No row is left out: the last batch of an epoch may have
-fewer rows, and its last window fewer batches.
+A `Policy` returns positions of rows and does not know the rows. `Epochs` is the one that training
+uses. Its order depends only on (seed, seat, epoch), so a task that runs again can start at any
+window; the server tells it how many are folded. No row is left out: the last batch of an epoch may
+have fewer rows, and its last window fewer batches.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +43,130 @@ class Window:
     window: int
     blocks: tuple[NDArray[np.int64], ...]
 
+    @property
+    def steps(self) -> int:
+        """Batches."""
+        return sum(len(block) for block in self.blocks)
 
-def seat_windows(
-    schedule: ScheduleSpec, rows: int, seat: int, start_sequence: int = 0
-) -> Iterator[Window]:
-    """Yield the windows of a seat according to a run's schedule; see `windows`.
+
+class Policy(Protocol):
+    """The windows of one seat, in order.
+
+    `tests.contracts.test_policies` holds every policy to what is said here.
+    """
+
+    def windows(self, start: int = 0) -> Iterator[Window]:
+        """Yield the windows from the one of number `start` on.
+
+        Windows are numbered from 0 without a gap. The same policy always yields the same windows,
+        wherever it starts. Each has at least one batch, and no batch is empty.
+        """
+        ...
+
+    def steps_before(self, sequence: int) -> int:
+        """Return the batches of all windows before the one of number `sequence`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """Every row once in each epoch.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the seat. Without rows there is no window.
+    batch_size : int
+        Rows in a batch.
+    window : int or None, default None
+        Batches in a window; None for one window in `epochs_per_window` epochs.
+    epochs : int, default 1
+        Passes over the rows.
+    epochs_per_window : int, default 1
+        Epochs in a window, where `window` is None.
+    seed, seat : int, default 0
+        Decide the order, together with the epoch.
+    shuffle : bool, default True
+        Whether each epoch has its own random order. Otherwise the rows keep theirs.
+    bootstrap : bool, default False
+        Whether to train on a sample of as many rows, drawn once with replacement.
+
+    Examples
+    --------
+    >>> first, last = Epochs(rows=5, batch_size=2, window=2, shuffle=False).windows()
+    >>> [block.tolist() for block in first.blocks], [block.tolist() for block in last.blocks]
+    ([[[0, 1], [2, 3]]], [[[4]]])
+    """
+
+    rows: int
+    batch_size: int
+    window: int | None = None
+    epochs: int = 1
+    epochs_per_window: int = 1
+    seed: int = 0
+    seat: int = 0
+    shuffle: bool = True
+    bootstrap: bool = False
+
+    def windows(self, start: int = 0) -> Iterator[Window]:
+        """Yield the windows from the one of number `start` on; see `Policy`."""
+        if self.rows == 0:
+            return iter(())
+        kept = bootstrap_sample(self.rows, self.seed, self.seat) if self.bootstrap else None
+        if self.window is None:
+            return self._whole_epochs(kept, start)
+        return self._parts_of_epochs(kept, self.window, start)
+
+    def steps_before(self, sequence: int) -> int:
+        """Return the batches of all windows before the one of number `sequence`.
+
+        Examples
+        --------
+        >>> policy = Epochs(rows=50, batch_size=10, window=2)
+        >>> [policy.steps_before(sequence) for sequence in range(5)]
+        [0, 2, 4, 5, 7]
+        """
+        if self.rows == 0:
+            return 0
+        steps = math.ceil(self.rows / self.batch_size)
+        if self.window is None:
+            return sequence * self.epochs_per_window * steps
+        epochs, windows = divmod(sequence, math.ceil(steps / self.window))
+        return epochs * steps + windows * self.window
+
+    def once(self) -> Self:
+        """Return the policy of one epoch, the first one of this."""
+        return replace(self, epochs=1, epochs_per_window=1)
+
+    def _order(self, kept: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:
+        order = epoch_order(self.rows, self.seed, self.seat, epoch, shuffle=self.shuffle)
+        return order if kept is None else kept[order]
+
+    def _whole_epochs(self, kept: NDArray[np.int64] | None, start: int) -> Iterator[Window]:
+        starts = range(1, self.epochs + 1, self.epochs_per_window)
+        for sequence, first in list(enumerate(starts))[start:]:
+            last = min(self.epochs, first + self.epochs_per_window - 1)
+            blocks = [
+                blocks_of(self._order(kept, epoch), self.batch_size, BLOCK_STEPS)
+                for epoch in range(first, last + 1)
+            ]
+            yield Window(sequence, first, 0, tuple(chain.from_iterable(blocks)))
+
+    def _parts_of_epochs(
+        self, kept: NDArray[np.int64] | None, window: int, start: int
+    ) -> Iterator[Window]:
+        per_epoch = math.ceil(math.ceil(self.rows / self.batch_size) / window)
+        length = window * self.batch_size
+        for sequence in range(start, per_epoch * self.epochs):
+            epoch, number = divmod(sequence, per_epoch)
+            if number == 0 or sequence == start:
+                order = self._order(kept, epoch + 1)
+            part = order[number * length : (number + 1) * length]
+            yield Window(sequence, epoch + 1, number, blocks_of(part, self.batch_size, window))
+
+
+def policy_of(schedule: ScheduleSpec, rows: int, seat: int) -> Epochs:
+    """Return the policy of a seat according to a run's schedule.
 
     Parameters
     ----------
@@ -55,105 +176,18 @@ def seat_windows(
         Rows of the seat.
     seat : int
         Number of the seat, from 0.
-    start_sequence : int, default 0
-        The first window to yield.
     """
-    return windows(
-        rows,
-        schedule.batch_size,
-        schedule.window,
-        schedule.epochs,
+    return Epochs(
+        rows=rows,
+        batch_size=schedule.batch_size,
+        window=schedule.window,
+        epochs=schedule.epochs,
+        epochs_per_window=schedule.epochs_per_window,
         seed=schedule.seed,
         seat=seat,
         shuffle=schedule.shuffle,
-        start_sequence=start_sequence,
-        epochs_per_window=schedule.epochs_per_window,
         bootstrap=schedule.bootstrap,
     )
-
-
-def windows(
-    rows: int,
-    batch_size: int,
-    window: int | None,
-    epochs: int,
-    *,
-    seed: int,
-    seat: int,
-    shuffle: bool,
-    start_sequence: int = 0,
-    epochs_per_window: int = 1,
-    bootstrap: bool = False,
-) -> Iterator[Window]:
-    """Yield the windows of a seat, in order.
-
-    Parameters
-    ----------
-    rows : int
-        Rows of the seat. Without rows there is no window.
-    batch_size : int
-        Rows in a batch.
-    window : int or None
-        Batches in a window; None for one window an epoch, or for several epochs.
-    epochs : int
-        Passes over the rows.
-    seed, seat : int
-        Decide the order, together with the epoch.
-    shuffle : bool
-        Whether each epoch has its own random order. Otherwise the rows keep theirs.
-    start_sequence : int
-        The first window to yield.
-    epochs_per_window : int, default 1
-        Epochs in a window if `window` is None.
-    bootstrap : bool, default False
-        Whether to train on a sample of as many rows, drawn once with replacement.
-
-    Examples
-    --------
-    >>> first, last = windows(5, 2, 2, 1, seed=0, seat=0, shuffle=False)
-    >>> [block.tolist() for block in first.blocks], [block.tolist() for block in last.blocks]
-    ([[[0, 1], [2, 3]]], [[[4]]])
-    """
-    if rows == 0:
-        return
-    kept = bootstrap_sample(rows, seed, seat) if bootstrap else np.arange(rows)
-    if window is None:
-        starts = range(1, epochs + 1, epochs_per_window)
-        for sequence, first in list(enumerate(starts))[start_sequence:]:
-            last = min(epochs, first + epochs_per_window - 1)
-            orders = (
-                kept[epoch_order(rows, seed, seat, epoch, shuffle=shuffle)]
-                for epoch in range(first, last + 1)
-            )
-            blocks = [_blocks(order, batch_size, BLOCK_STEPS) for order in orders]
-            yield Window(sequence, first, 0, tuple(chain.from_iterable(blocks)))
-        return
-    per_epoch = math.ceil(math.ceil(rows / batch_size) / window)
-    for sequence in range(start_sequence, per_epoch * epochs):
-        epoch, number = divmod(sequence, per_epoch)
-        if number == 0 or sequence == start_sequence:
-            order = kept[epoch_order(rows, seed, seat, epoch + 1, shuffle=shuffle)]
-        part = order[number * window * batch_size : (number + 1) * window * batch_size]
-        yield Window(sequence, epoch + 1, number, _blocks(part, batch_size, window))
-
-
-def steps_before(
-    sequence: int, rows: int, batch_size: int, window: int | None, epochs_per_window: int = 1
-) -> int:
-    """Return how many steps a seat has trained before the window of this number.
-
-    Examples
-    --------
-    >>> [steps_before(sequence, rows=50, batch_size=10, window=2) for sequence in range(5)]
-    [0, 2, 4, 5, 7]
-    """
-    if rows == 0:
-        return 0
-    steps = math.ceil(rows / batch_size)
-    if window is None:
-        return sequence * epochs_per_window * steps
-    epochs, windows = divmod(sequence, math.ceil(steps / window))
-    return epochs * steps + windows * window
 
 
 def epoch_order(rows: int, seed: int, seat: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
@@ -168,10 +202,19 @@ def bootstrap_sample(rows: int, seed: int, seat: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng([seed, seat, 0]).integers(0, rows, rows))
 
 
-def _blocks(part: NDArray[np.int64], batch_size: int, steps: int) -> tuple[NDArray[np.int64], ...]:
-    full = len(part) // batch_size * batch_size
-    batches = part[:full].reshape(-1, batch_size)
+def blocks_of(
+    places: NDArray[np.int64], batch_size: int, steps: int
+) -> tuple[NDArray[np.int64], ...]:
+    """Cut an order of rows into blocks of at most so many batches; see `Window`.
+
+    Examples
+    --------
+    >>> [block.tolist() for block in blocks_of(np.arange(5), batch_size=1, steps=3)]
+    [[[0], [1], [2]], [[3], [4]]]
+    """
+    full = len(places) // batch_size * batch_size
+    batches = places[:full].reshape(-1, batch_size)
     blocks = [batches[start : start + steps] for start in range(0, len(batches), steps)]
-    if full < len(part):
-        blocks.append(part[full:].reshape(1, -1))
+    if full < len(places):
+        blocks.append(places[full:].reshape(1, -1))
     return tuple(blocks)

@@ -5,8 +5,8 @@ Spark delivers rows once. Features are written to files; labels and weights stay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,8 @@ from distkeras_grid.feeding.arrays import labels_from_arrow, numbers_from_arrow
 from distkeras_grid.feeding.feature_file import FeatureFile
 from distkeras_grid.feeding.local_file import local_folder
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.rows import take
+from distkeras_grid.feeding.source import Places
+from distkeras_grid.rows import Block, check_places, take
 
 # A larger file is read, not mapped.
 MAPPED_BYTES = 64 << 20
@@ -29,29 +30,10 @@ ROW, WEIGHT = "row", "weight"
 FEATURES, LABEL = "features_{}", "label_{}"
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of a seat.
-
-    Parameters
-    ----------
-    features : tuple of ndarray
-        One for each input of the model, shape ``(n, *shape)``, in the type that is stored.
-    labels : tuple of ndarray
-        One for each output, shape ``(n,)`` or ``(n, k)``.
-    weights : ndarray, optional
-        Sample weights, shape ``(n,)``, ``float32``.
-    """
-
-    features: tuple[NDArray[Any], ...]
-    labels: tuple[NDArray[Any], ...]
-    weights: NDArray[np.float32] | None
-
-
 class Spool:
-    """Takes the rows of a seat as they arrive, and returns them by position.
+    """Takes the rows of a seat as they arrive, and is a `Source` of them when all are there.
 
-    Call `append` for each batch, then `seal`, then `gather` as often as wanted. Call `close` at
+    Call `append` for each batch, then `seal`, then `blocks` as often as wanted. Call `close` at
     the end, or use ``with``.
 
     Parameters
@@ -67,8 +49,10 @@ class Spool:
 
     Attributes
     ----------
-    rows : int
-        Rows that have been appended.
+    fields : tuple of Field
+        The feature columns; once sealed, with the types in which they came.
+    label_names : tuple of str
+        Names of the label columns.
     """
 
     def __init__(
@@ -78,8 +62,12 @@ class Spool:
         folder: Path | None = None,
         mapped_bytes: int = MAPPED_BYTES,
     ) -> None:
-        self.rows = 0
-        self._label_names = labels
+        self.fields = tuple(fields)
+        self.label_names = tuple(labels)
+        self._rows = 0
+        self._order: Places = np.empty(0, np.int64)
+        self._all_labels: list[NDArray[Any]] = []
+        self._all_weights: NDArray[Any] | None = None
         self._numbers: list[NDArray[Any]] = []
         self._labels: list[list[NDArray[Any]]] = [[] for _ in labels]
         self._weights: list[NDArray[Any]] = []
@@ -96,6 +84,15 @@ class Spool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have sample weights."""
+        return self._all_weights is not None
+
+    def __len__(self) -> int:
+        """Rows that have come."""
+        return self._rows
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Store the rows of a batch.
@@ -116,14 +113,14 @@ class Spool:
         if batch.num_rows == 0:
             return
         self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW))
-        for place, (name, parts) in enumerate(zip(self._label_names, self._labels, strict=True)):
+        for place, (name, parts) in enumerate(zip(self.label_names, self._labels, strict=True)):
             parts.append(labels_from_arrow(batch.column(LABEL.format(place)), name))
         if WEIGHT in batch.schema.names:
             weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
             self._weights.append(weights.astype(np.float32, copy=False))
         for place, file in enumerate(self._files):
             file.append(batch.column(FEATURES.format(place)))
-        self.rows += batch.num_rows
+        self._rows += batch.num_rows
 
     def seal(self) -> None:
         """End the writing.
@@ -137,27 +134,33 @@ class Spool:
         for parts in (self._numbers, *self._labels, self._weights):
             parts.clear()
         for file in self._files:
-            file.seal(self.rows)
+            file.seal(self._rows)
+        if self._rows:
+            self.fields = tuple(
+                replace(field, dtype=file.dtype.name)
+                for field, file in zip(self.fields, self._files, strict=True)
+            )
 
-    def gather(self, indices: NDArray[np.int64]) -> Rows:
-        """Return copies of rows, in arrays whose memory starts at a multiple of 64 bytes.
-
-        Parameters
-        ----------
-        indices : ndarray
-            Positions, shape ``(n,)``, each from 0 to ``rows - 1``.
-        """
-        stored = self._order[indices]
-        return Rows(
-            features=tuple(file.gather(stored) for file in self._files),
-            labels=tuple(take(labels, stored) for labels in self._all_labels),
-            weights=None if self._all_weights is None else take(self._all_weights, stored),
-        )
+    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        """Yield the rows of a window; see `Source`."""
+        for places in window:
+            check_places(places, len(self._order))
+            stored = self._order[places]
+            weights = self._all_weights
+            yield Block(
+                x=tuple(self._gathered(number, stored) for number in range(len(self._files))),
+                y=tuple(take(labels, stored) for labels in self._all_labels),
+                weight=None if weights is None else take(weights, stored),
+            )
 
     def close(self) -> None:
         """Delete the files. A second call has no effect."""
         for file in self._files:
             file.close()
+
+    def _gathered(self, number: int, stored: Places) -> NDArray[Any]:
+        features = self._files[number].gather(stored.ravel())
+        return features.reshape(*stored.shape, *self.fields[number].shape)
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -42,7 +42,6 @@ from distkeras_grid.rules import compression_of, rule_of
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.saved_state import read, write
 from distkeras_grid.simulation.steps import RoundSteps
 from distkeras_grid.simulation.wire import SimulatedWire
@@ -50,6 +49,7 @@ from distkeras_grid.simulation.worker import SimulatedWorker
 from distkeras_grid.spec import LayoutSpec, RunSpec
 
 if TYPE_CHECKING:
+    from distkeras_grid.feeding.source import Source
     from distkeras_grid.simulation.learners import Learner, Stepper
     from distkeras_grid.weights import Vector
 
@@ -68,7 +68,7 @@ class Simulation:
         The run.
     learners : sequence of Learner
         One for each worker; the weights of the first are the initial center.
-    seats : sequence of SeatRows
+    seats : sequence of Source
         The rows of each worker.
     evaluate : callable, optional
         Gives the validation of the center at each epoch's end; takes no simulated time.
@@ -99,10 +99,11 @@ class Simulation:
     Two workers descend the same parabola:
 
     >>> import numpy as np
+    >>> from distkeras_grid.feeding.source import ArraySource
     >>> from distkeras_grid.simulation.learners import QuadraticLearner
     >>> from distkeras_grid.spec import AlgorithmSpec, RuleSpec, ScheduleSpec
     >>> learners = [QuadraticLearner(np.array([4.0]), 1.0, learning_rate=0.5) for _ in range(2)]
-    >>> seats = [SeatRows((np.zeros((3, 1)),), (np.zeros(3),)) for _ in range(2)]
+    >>> seats = [ArraySource([np.zeros((3, 1))], [np.zeros(3)]) for _ in range(2)]
     >>> spec = RunSpec(
     ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
     ...     layout=LayoutSpec(trainable_size=1),
@@ -119,7 +120,7 @@ class Simulation:
         cluster: Cluster,
         spec: RunSpec,
         learners: Sequence[Learner],
-        seats: Sequence[SeatRows],
+        seats: Sequence[Source],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
         stepper: Stepper | None = None,
@@ -391,7 +392,7 @@ class Simulation:
 
 
 def _check_parts(
-    cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], seats: Sequence[SeatRows]
+    cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], seats: Sequence[Source]
 ) -> None:
     """Refuse parts that are not those of one run."""
     if not len(learners) == len(seats) == cluster.workers == spec.workers:

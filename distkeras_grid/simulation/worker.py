@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import GridError, RefusedError
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, Session
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
@@ -24,6 +24,7 @@ from distkeras_grid.worker.seat import seat_mind
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.batches import Window
+    from distkeras_grid.feeding.source import Source
     from distkeras_grid.simulation.learners import Learner
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
@@ -45,7 +46,7 @@ class SimulatedWorker:
         The run.
     learner : Learner
         What it trains with.
-    rows : SeatRows
+    rows : Source
         What it trains on.
 
     Attributes
@@ -61,7 +62,7 @@ class SimulatedWorker:
     """
 
     def __init__(
-        self, number: int, cluster: Cluster, spec: RunSpec, learner: Learner, rows: SeatRows
+        self, number: int, cluster: Cluster, spec: RunSpec, learner: Learner, rows: Source
     ) -> None:
         self.session: Session | None = None
         self.attempt = -1
@@ -124,7 +125,7 @@ class SimulatedWorker:
         if not isinstance(self._wanted, minds.Compute):
             raise GridError(f"Worker {self._number} has begun no window.")
         action = self._wanted
-        blocks = self.rows.gather(action.window)
+        blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
         told = result.steps, result.samples, result.loss, result.metrics
         wanted = self._tell(minds.Computed(*told, self.started, self.seconds))
@@ -183,7 +184,7 @@ class SimulatedWorker:
             self._spec,
             self._rule,
             self._learner.layout,
-            len(self.rows),
+            policy_of(self._spec.schedule, len(self.rows), self._number),
             self._number,
             # A stepper makes them for all.
             makes_steps=False,
@@ -192,8 +193,7 @@ class SimulatedWorker:
 
     def _draw_seconds(self, window: Window) -> float:
         cluster = self._cluster
-        steps = sum(len(block) for block in window.blocks)
-        seconds = cluster.window_seconds(self._number, steps)
+        seconds = cluster.window_seconds(self._number, window.steps)
         # Both are drawn always, so that one choice does not shift the numbers of the other.
         factor, lot = self._random.exponential(), self._random.random()
         if cluster.times == "exponential":

@@ -16,11 +16,12 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
 from distkeras_grid.trainers.run import Steering
-from distkeras_grid.trainers.validation import ValidationData
+from distkeras_grid.trainers.validation import evaluate
 
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.feeding.source import Source
     from distkeras_grid.weights import Vector, WeightLayout
 
 
@@ -35,7 +36,7 @@ class EpochObserver:
         Gets one record an epoch.
     callbacks : sequence of keras.callbacks.Callback
         Called as ``fit`` calls them, but for the hooks of single batches.
-    validation : ValidationData, optional
+    validation : Source, optional
         Evaluated at each epoch's end.
     epochs : int
         Number of epochs in the run.
@@ -53,7 +54,7 @@ class EpochObserver:
         model: keras.Model,
         history: History,
         callbacks: Sequence[keras.callbacks.Callback],
-        validation: ValidationData | None,
+        validation: Source | None,
         epochs: int,
         layout: WeightLayout,
     ) -> None:
@@ -96,7 +97,7 @@ class EpochObserver:
         if center is not None:
             self._take_over(center, event.version)
         if self._validation is not None:
-            validation = self._validation.evaluate(self._model)
+            validation = evaluate(self._model, self._validation)
         record = self._history.add_epoch(event, validation=validation, learning_rate=self._rate)
         # Callbacks may add to the logs they are given, as Keras' own do.
         self._callbacks.on_epoch_end(record.epoch - 1, dict(record.logs()))

@@ -54,12 +54,13 @@ from distkeras_grid.trainers.description import announce_run
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.specification import data_spec
-from distkeras_grid.trainers.validation import ValidationData
+from distkeras_grid.trainers.validation import collect
 
 if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame, SparkSession
 
+    from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.spec import DataSpec, DraftSpec
     from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.request import DataRequest, Method, RunRequest, ServerRequest
@@ -96,7 +97,7 @@ class Checked:
         The model.
     data : CheckedData
         The training data.
-    validation : ValidationData or None
+    validation : ArraySource or None
         What is evaluated at each epoch's end.
     place : ServerPlace
         Where the server will listen.
@@ -107,7 +108,7 @@ class Checked:
     spec: RunSpec
     compiled: CompiledModel = field(repr=False)
     data: CheckedData
-    validation: ValidationData | None = field(repr=False)
+    validation: ArraySource | None = field(repr=False)
     place: ServerPlace
     notes: list[str]
 
@@ -319,7 +320,7 @@ def _check_memory(
     spec: RunSpec,
     columns: Columns,
     model: keras.Model,
-    validation: ValidationData | None,
+    validation: ArraySource | None,
 ) -> list[str]:
     setting = spark.sparkContext.getConf().get
     return settle(
@@ -329,7 +330,9 @@ def _check_memory(
             _model_size(spec, columns, model),
             slots=executor_slots(setting),
             workers=spec.workers,
-            validation_bytes=0 if validation is None else validation.feature_bytes,
+            validation_bytes=0
+            if validation is None
+            else sum(array.nbytes for array in validation.features),
         )
     )
 
@@ -348,12 +351,12 @@ def _validation_columns(
 
 def _collect_validation(
     held_out: tuple[DataFrame, Columns] | None, model: keras.Model, training: DataSummary
-) -> ValidationData | None:
+) -> ArraySource | None:
     if held_out is None:
         return None
     with naming("validation_data"):
         inspect_validation(*held_out, model, training)
-        return ValidationData.collect(*held_out)
+        return collect(*held_out)
 
 
 def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSize:

@@ -13,7 +13,7 @@ from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.feeding.batches import seat_windows
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import (
     Port,
@@ -23,11 +23,11 @@ from distkeras_grid.feeding.shapes import (
     match,
     outputs_of,
 )
+from distkeras_grid.feeding.source import ArraySource, Selection, Source, weighted_by
 from distkeras_grid.history import History
 from distkeras_grid.rules import Rule, compression_of, rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
 from distkeras_grid.spark.seats import DataSummary
@@ -44,8 +44,7 @@ from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
 from distkeras_grid.trainers.specification import described_fields
-from distkeras_grid.trainers.validation import ValidationData
-from distkeras_grid.worker.loop import sample_weights
+from distkeras_grid.trainers.validation import collect, evaluate
 
 if TYPE_CHECKING:
     import keras
@@ -84,36 +83,6 @@ class SimulatedRun:
     spec: RunSpec = field(repr=False)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """All rows, in this process."""
-
-    features: tuple[NDArray[Any], ...]
-    labels: tuple[NDArray[Any], ...]
-    weights: NDArray[np.float32] | None
-    fields: tuple[Field, ...]
-
-    def __len__(self) -> int:
-        return len(self.features[0])
-
-    def deal(
-        self, seats: int, seed: int | None, class_weight: Mapping[int, float] | None
-    ) -> list[SeatRows]:
-        """Return the rows of each seat: mixed by `seed`, or consecutive without one."""
-        weights = sample_weights(self.labels, self.weights, class_weight)
-        rows = np.arange(len(self))
-        if seed is not None:
-            rows = np.random.default_rng(seed).permutation(rows)
-        return [
-            SeatRows(
-                tuple(features[part] for features in self.features),
-                tuple(labels[part] for labels in self.labels),
-                None if weights is None else weights[part],
-            )
-            for part in np.array_split(rows, seats)
-        ]
-
-
 def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> SimulatedRun:
     """Run in simulated time; `Trainer.simulate` has the meanings.
 
@@ -147,9 +116,11 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     data = DataSpec(features=described_fields(rows.fields), class_weight=asked.class_weight)
     spec, window = complete(request, compiled, data, len(rows), cluster.workers)
     rule, fields = rule_of(spec.rule), rows.fields
-    seats = rows.deal(cluster.workers, asked.seed if asked.shuffle else None, asked.class_weight)
-    # The seats have them: what came from Spark is not held twice.
-    del rows
+    seats = _deal(
+        weighted_by(rows, asked.class_weight),
+        cluster.workers,
+        asked.seed if asked.shuffle else None,
+    )
     engine = _engine(compiled.archive, source.objects, spec, rule, fields)
     # Once also where nobody asks how long it takes: the engine refuses here what it cannot train.
     timed = _measure(engine, spec, seats[0], times=1 if cluster.batch_seconds else 3)
@@ -181,6 +152,14 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     remember_objects(model, source.objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
+
+
+def _deal(rows: Source, seats: int, seed: int | None) -> list[Source]:
+    """Return the rows of each seat: mixed by `seed`, or consecutive without one."""
+    places = np.arange(len(rows))
+    if seed is not None:
+        places = np.random.default_rng(seed).permutation(places)
+    return [Selection(rows, part) for part in np.array_split(places, seats)]
 
 
 def _check_workers(asked: int | None, cluster: Cluster) -> None:
@@ -219,23 +198,23 @@ def _engine(
 
 
 def _recalibrate(
-    model: keras.Model, engine: ModelEngine, spec: RunSpec, seats: Sequence[SeatRows]
+    model: keras.Model, engine: ModelEngine, spec: RunSpec, seats: Sequence[Source]
 ) -> None:
     """Measure the statistics of batch normalization on all rows; takes no simulated time."""
-    once = spec.change(epochs=1, epochs_per_window=1).schedule
     blocks = (
         block
         for number, seat in enumerate(seats)
-        for window in seat_windows(once, len(seat), number)
-        for block in seat.gather(window)
+        for window in policy_of(spec.schedule, len(seat), number).once().windows()
+        for block in seat.blocks(window.blocks)
     )
     weights = get_flat_weights(model, engine.layout)
     set_statistics(model, [engine.measure_statistics(weights, blocks)])
 
 
-def _measure(engine: ModelEngine, spec: RunSpec, seat: SeatRows, times: int) -> float:
+def _measure(engine: ModelEngine, spec: RunSpec, seat: Source, times: int) -> float:
     """Return how long a batch takes on this machine [s]."""
-    block = next(seat.gather(next(seat_windows(spec.schedule, len(seat), 0))))
+    first = next(policy_of(spec.schedule, len(seat), 0).windows())
+    block = next(seat.blocks(first.blocks))
     # The least of a few: whatever else this machine does only adds to it.
     return min(engine.warm_up(block) for _ in range(times)) / block.steps
 
@@ -273,16 +252,15 @@ def _watch(
         shown = len(epochs)
 
 
-def _evaluation(model: keras.Model, rows: _Rows | None, layout: WeightLayout) -> Any:
+def _evaluation(model: keras.Model, rows: Source | None, layout: WeightLayout) -> Any:
     if rows is None:
         return None
-    held_out = ValidationData(rows.features, rows.labels, rows.fields)
 
-    def evaluate(center: Any) -> dict[str, float]:
+    def evaluate_center(center: Any) -> dict[str, float]:
         set_flat_weights(model, center, layout)
-        return held_out.evaluate(model)
+        return evaluate(model, rows)
 
-    return evaluate
+    return evaluate_center
 
 
 def _read(
@@ -290,7 +268,7 @@ def _read(
     asked: DataRequest,
     model: keras.Model,
     class_weight: Mapping[int, float] | None = None,
-) -> _Rows:
+) -> ArraySource:
     """Bring the rows into this process, and refuse what the model cannot take."""
     if isinstance(data, tuple | list):
         return _from_arrays(data, model, class_weight)
@@ -299,11 +277,12 @@ def _read(
     columns = resolve_columns(frame, asked.features, asked.labels, model=model)
     check_fit(model, columns.features)
     inspect_training(frame, columns, model, class_weight)
-    held = ValidationData.collect(frame, columns)
-    return _Rows(held.features, held.labels, None, columns.features)
+    return collect(frame, columns)
 
 
-def _from_arrays(data: Any, model: keras.Model, class_weight: Mapping[int, float] | None) -> _Rows:
+def _from_arrays(
+    data: Any, model: keras.Model, class_weight: Mapping[int, float] | None
+) -> ArraySource:
     if len(data) not in (2, 3):
         raise DataError(
             "Arrays are (features, labels) or (features, labels, sample weights). "
@@ -322,7 +301,7 @@ def _from_arrays(data: Any, model: keras.Model, class_weight: Mapping[int, float
     summary = DataSummary(len(labels[0]), ((0, len(labels[0])),), ranges, ())
     check_labels(columns, summary, model.loss, outputs)
     check_classes(class_weight, columns, summary, outputs)
-    return _Rows(features, labels, weights[0] if weights else None, fields)
+    return ArraySource(features, labels, weights[0] if weights else None, fields=fields)
 
 
 def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:

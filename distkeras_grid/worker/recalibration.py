@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import GridError
-from distkeras_grid.feeding.batches import seat_windows
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.worker.task import (
     WorkerPlan,
     build_engine,
@@ -45,7 +45,6 @@ def measure_statistics(
     from pyspark import TaskContext
 
     from distkeras_grid.feeding.spool import Spool
-    from distkeras_grid.worker.loop import gather
 
     context = TaskContext.get()
     if context is None:
@@ -55,12 +54,11 @@ def measure_statistics(
         for batch in batches:
             spool.append(batch)
         spool.seal()
-        if spool.rows == 0:
+        if len(spool) == 0:
             return
         prepare_worker_process(plan.spec)
         engine = build_engine(plan, seat)
-        once = plan.spec.change(epochs=1, epochs_per_window=1)
-        windows = seat_windows(once.schedule, spool.rows, seat)
-        blocks = (block for window in windows for block in gather(spool, window, None))
+        policy = policy_of(plan.spec.schedule, len(spool), seat).once()
+        blocks = (block for window in policy.windows() for block in spool.blocks(window.blocks))
         rows, sums = engine.measure_statistics(engine.weights(), blocks)
     yield pa.RecordBatch.from_pydict({"rows": pa.array([rows]), "sums": [sums.tobytes()]})

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.feeding.batches import seat_windows, steps_before
 from distkeras_grid.rules import Rule, accumulators, compression_of
 from distkeras_grid.worker.mind import WorkerMind
 
 if TYPE_CHECKING:
+    from distkeras_grid.feeding.batches import Policy
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.weights import WeightLayout
 
@@ -20,7 +19,7 @@ def seat_mind(
     spec: RunSpec,
     rule: Rule,
     layout: WeightLayout,
-    rows: int,
+    policy: Policy,
     seat: int,
     *,
     makes_steps: bool | None = None,
@@ -36,8 +35,8 @@ def seat_mind(
         Its update rule.
     layout : WeightLayout
         Layout of the vectors.
-    rows : int
-        Rows of the seat.
+    policy : Policy
+        The windows of the seat.
     seat : int
         Number of the worker.
     makes_steps : bool, optional
@@ -45,19 +44,12 @@ def seat_mind(
     dtype : dtype, default float32
         Type of the vectors.
     """
-    schedule = spec.schedule
     return WorkerMind(
         seat,
         rule,
         layout,
-        partial(seat_windows, schedule, rows, seat),
-        steps_before=partial(
-            steps_before,
-            rows=rows,
-            batch_size=schedule.batch_size,
-            window=schedule.window,
-            epochs_per_window=schedule.epochs_per_window,
-        ),
+        policy.windows,
+        steps_before=policy.steps_before,
         accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
         slots_travel=spec.algorithm.optimizer_state == "average",
         makes_steps=makes_steps,

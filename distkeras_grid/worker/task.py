@@ -17,8 +17,9 @@ from distkeras_grid.errors import (
     RoundTimeoutError,
     ServerUnreachableError,
 )
-from distkeras_grid.feeding.batches import seat_windows
+from distkeras_grid.feeding.batches import Policy, policy_of
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.source import Source, weighted_by
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.feeding.spool import Spool
 
 #: What a task yields when it has finished, as Spark DDL.
 SUMMARY_SCHEMA = (
@@ -132,9 +132,9 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
             summary = {
                 "worker": seat,
                 "attempt": attempt,
-                "rows": spool.rows,
+                "rows": len(spool),
                 "read_seconds": time.perf_counter() - clock,
-                **_train_seat(plan, client, spool),
+                **_train_seat(plan, client, weighted_by(spool, spec.data.class_weight)),
             }
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
@@ -155,7 +155,7 @@ def _reported(client: WorkerClient) -> Iterator[None]:
         raise
 
 
-def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[str, Any]:
+def _train_seat(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, Any]:
     import platform
 
     from distkeras_grid.worker.loop import train
@@ -166,13 +166,14 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, spool: Spool) -> dict[st
     imported = time.perf_counter()
     engine = build_engine(plan, client.seat)
     _check_state(engine, spec)
-    window_seconds = _warm_up(plan, engine, spool, client.seat)
+    policy = policy_of(spec.schedule, len(source), client.seat)
+    window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
-    start = client.ready(spool.rows, spec.limits.start_timeout, window_seconds)
+    start = client.ready(len(source), spec.limits.start_timeout, window_seconds)
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
         client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
-    mind = seat_mind(spec, plan.rule, engine.layout, spool.rows, client.seat)
-    samples = train(mind, engine, client, start, spool, spec.data.class_weight)
+    mind = seat_mind(spec, plan.rule, engine.layout, policy, client.seat)
+    samples = train(mind, engine, client, start, source)
     return {
         "host": platform.node(),
         "samples": samples,
@@ -229,16 +230,13 @@ def build_engine(plan: WorkerPlan, seat: int) -> ModelEngine:
     return engine
 
 
-def _warm_up(plan: WorkerPlan, engine: ModelEngine, spool: Spool, seat: int) -> float:
+def _warm_up(engine: ModelEngine, source: Source, policy: Policy) -> float:
     """Compile before the run's clock starts; return how long a window will take [s]."""
-    from distkeras_grid.worker.loop import gather
-
-    first = next(seat_windows(plan.spec.schedule, spool.rows, seat), None)
+    first = next(policy.windows(), None)
     if first is None:
         return 0.0
-    block = next(gather(spool, first, plan.spec.data.class_weight))
-    steps = sum(len(indices) for indices in first.blocks)
-    return engine.warm_up(block) * steps / block.steps
+    block = next(source.blocks(first.blocks))
+    return engine.warm_up(block) * first.steps / block.steps
 
 
 def _summary_type(pa: Any) -> Any:

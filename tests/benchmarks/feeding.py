@@ -83,9 +83,10 @@ def read_arrow(kind: str, field: Field, spool: bool = False) -> Callable[..., in
                 for batch in batches:
                     rows.append(batch)
                 rows.seal()
-                for places in np.array_split(np.random.default_rng(0).permutation(rows.rows), 100):
-                    rows.gather(places)
-                yield pa.RecordBatch.from_pydict({"rows": pa.array([rows.rows])})
+                order = np.random.default_rng(0).permutation(len(rows))
+                for places in np.array_split(order[:, np.newaxis], 100):
+                    next(rows.blocks([places]))
+                yield pa.RecordBatch.from_pydict({"rows": pa.array([len(rows)])})
 
         frame = spark.read.parquet(str(folder / kind))
         counts = frame.mapInArrow(store if spool else count, "rows long").collect()

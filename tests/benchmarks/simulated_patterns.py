@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from distkeras_grid.errors import NonFiniteLossError
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.rules import AveragingRule
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from tests.benchmarks import fashion
 from tests.specs import simulated_spec
@@ -168,7 +168,7 @@ def rounds(quorum: float, seed: int, count: int) -> Simulation:
     """Return `count` rounds of five workers with exponential times of mean 1, done."""
     learners = [QuadraticLearner(np.zeros(1), 1.0, 0.5) for _ in range(5)]
     # The late have windows left when the others are done.
-    seats = [SeatRows((np.zeros((count, 1)),), (np.zeros(count),)) for _ in range(5)]
+    seats = [ArraySource([np.zeros((count, 1))], [np.zeros(count)]) for _ in range(5)]
     spec = simulated_spec(AveragingRule(), learners, seats, quorum=quorum)
     simulation = Simulation(
         Cluster(5, batch_seconds=1.0, times="exponential", seed=seed), spec, learners, seats

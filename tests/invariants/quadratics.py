@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from distkeras_grid.engine.base import WindowResult
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.weights import Variable, WeightLayout
 from tests.specs import simulated_spec
@@ -67,7 +67,7 @@ def build(
     **cluster,
 ):
     """A run that has not begun; `rows` are each worker's targets, ``(rows, size)``."""
-    seats = [SeatRows((np.asarray(r, dtype),), (np.zeros(len(r)),)) for r in rows]
+    seats = [ArraySource([np.asarray(r, dtype)], [np.zeros(len(r))]) for r in rows]
     if learners is None:
         learners = [
             Watched(np.array(start, dtype), curvature, rate, momentum, rule.traits.local_steps)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block, aligned_empty, take
+from distkeras_grid.rows import Block, aligned_empty
 
 pytestmark = pytest.mark.tensorflow
 
@@ -395,15 +395,3 @@ def test_train_step_without_loss_is_refused():
     engine = engine_for(model)
     with pytest.raises(ConfigurationError, match=r"loss.*\['mine'\]"):
         train(engine, images(rows=8))
-
-
-@pytest.mark.parametrize("places", [np.arange(24).reshape(3, 8), np.array([[5, 2, 0]])])
-def test_rows_that_are_taken_go_to_tensorflow_without_a_copy(places):
-    """Features and labels, of whole blocks and of a shorter last one."""
-    from distkeras_grid.engine.tensorflow import _to_tensor
-    from distkeras_grid.simulation.rows import SeatRows
-
-    rows = SeatRows(*((array,) for array in images(rows=24)))
-    for array in (take(each, places) for each in (*rows.features, *rows.labels)):
-        tensor = _to_tensor(array)
-        assert np.asarray(memoryview(tensor)).ctypes.data == array.ctypes.data

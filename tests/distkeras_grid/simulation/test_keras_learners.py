@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from distkeras_grid.feeding.batches import seat_windows
+from distkeras_grid.feeding.batches import policy_of
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.rules import AccumulatedGradientRule, ElasticMomentumRule
 from distkeras_grid.simulation.cluster import Cluster, Outage
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import ScheduleSpec
 from tests.specs import simulated_spec
@@ -54,7 +54,7 @@ def learners(rule, optimizer="adam", count=WORKERS):
 def seats():
     rng = np.random.default_rng(0)
     return [
-        SeatRows((rng.normal(size=(ROWS, 5)).astype(np.float32),), (rng.integers(0, 3, ROWS),))
+        ArraySource([rng.normal(size=(ROWS, 5)).astype(np.float32)], [rng.integers(0, 3, ROWS)])
         for _ in range(WORKERS)
     ]
 
@@ -110,11 +110,11 @@ def test_workers_draw_dropout_masks_of_their_own():
 def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
     first, second, *_ = learners(AccumulatedGradientRule())
     rows = seats()[0]
-    window = next(seat_windows(ScheduleSpec(rows=ROWS, batch_size=4, window=2), ROWS, 0))
+    window = next(policy_of(ScheduleSpec(rows=ROWS, batch_size=4, window=2), ROWS, 0).windows())
     after = np.empty(first.layout.size, np.float32)
     first.begin_after(0)
     fresh = first.state()
-    first.run(first.weights(), rows.gather(window), after)
+    first.run(first.weights(), rows.blocks(window.blocks), after)
     second.begin_after(0)
     first.begin_after(5)
     state = first.state()

@@ -12,6 +12,7 @@ from distkeras_grid.errors import (
     NonFiniteLossError,
     RoundTimeoutError,
 )
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.rules import (
     AveragingRule,
     DeepGradientCompression,
@@ -22,7 +23,6 @@ from distkeras_grid.rules import (
 )
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.simulation.rows import SeatRows
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Variable, WeightLayout
@@ -33,7 +33,7 @@ def build(
     rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, run=None, layout=None, **cluster
 ):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
-    seats = [SeatRows((np.ones((count, 2)),), (np.zeros(count),)) for count in rows]
+    seats = [ArraySource([np.ones((count, 2))], [np.zeros(count)]) for count in rows]
     rule = rule or DownpourRule()
     learners = [
         QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.traits.local_steps)
@@ -103,7 +103,7 @@ def test_who_was_late_takes_the_statistics_of_the_rounds_over(rule):
 @pytest.mark.parametrize("rule", [MeanGradientRule(), DownpourRule()])
 def test_a_stepper_is_for_steps_of_the_workers(rule):
     learner = QuadraticLearner(np.array([8.0]), 1.0, 0.5, local_steps=rule.traits.local_steps)
-    rows = SeatRows(np.ones((1, 1)), np.zeros(1))
+    rows = ArraySource([np.ones((1, 1))], [np.zeros(1)])
     stepper = None if rule.traits.steps_on_workers else learner
     with pytest.raises(ConfigurationError, match=r"takes (a|no) stepper"):
         Simulation(
@@ -164,7 +164,7 @@ def sparse(rule, rows, *, run=True, quorum=1.0, **more):
     ]
     for learner in learners:
         learner.layout = WeightLayout((Variable("kernel", (4, 1)),))
-    seats = [SeatRows((np.zeros((count, 4), np.float32),), (np.zeros(count),)) for count in rows]
+    seats = [ArraySource([np.zeros((count, 4), np.float32)], [np.zeros(count)]) for count in rows]
     spec = simulated_spec(rule, learners, seats, quorum=quorum, compression=compression)
     speeds = [1.0, 0.2][: len(rows)]
     cluster = Cluster(len(rows), batch_seconds=1.0, bandwidth=16.0, speeds=speeds, **more)
@@ -276,7 +276,7 @@ def test_another_attempt_has_an_engine_of_its_own():
             super().begin_after(steps)
 
     learner = Told(np.array([8.0]), 1.0, 0.5)
-    rows = SeatRows((np.ones((9, 1)),), (np.zeros(9),))
+    rows = ArraySource([np.ones((9, 1))], [np.zeros(9)])
     cluster = Cluster(1, batch_seconds=1.0, outages=[Outage(0, at=5.0, seconds=1.0)])
     spec = simulated_spec(DownpourRule(), [learner], [rows], window=2)
     Simulation(cluster, spec, [learner], [rows]).run()
@@ -438,7 +438,7 @@ def test_a_window_may_be_an_epoch_or_all():
 
 
 def test_sample_weights_travel_with_their_rows():
-    rows = SeatRows((np.array([[4.0], [8.0]]),), (np.zeros(2),), np.array([3, 1], np.float32))
+    rows = ArraySource([np.array([[4.0], [8.0]])], [np.zeros(2)], np.array([3, 1], np.float32))
     learner = QuadraticLearner(np.array([0.0]), 1.0, 1.0)
     spec = simulated_spec(SequentialRule(), [learner], [rows], batch_size=2)
     found = Simulation(Cluster(1, batch_seconds=1.0), spec, [learner], [rows])
@@ -463,7 +463,7 @@ def test_a_quadratic_needs_neither_tensorflow_nor_spark():
 
 def test_each_worker_has_a_learner_and_rows():
     learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
-    rows = SeatRows((np.zeros((1, 1)),), (np.zeros(1),))
+    rows = ArraySource([np.zeros((1, 1))], [np.zeros(1)])
     spec = simulated_spec(DownpourRule(), [learner] * 2, [rows] * 2)
     with pytest.raises(ConfigurationError):
         Simulation(Cluster(2, batch_seconds=1.0), spec, [learner], [rows] * 2)
@@ -472,7 +472,7 @@ def test_each_worker_has_a_learner_and_rows():
 @pytest.mark.parametrize("change", [{"workers": 3}, {"rows": 3}, {"trainable_size": 2}])
 def test_learners_and_rows_are_those_of_the_run(change):
     learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
-    rows = SeatRows((np.zeros((1, 1)),), (np.zeros(1),))
+    rows = ArraySource([np.zeros((1, 1))], [np.zeros(1)])
     spec = simulated_spec(DownpourRule(), [learner] * 2, [rows] * 2)
     Simulation(Cluster(2, batch_seconds=1.0), spec, [learner] * 2, [rows] * 2)
     with pytest.raises(ConfigurationError):

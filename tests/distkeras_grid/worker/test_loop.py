@@ -12,8 +12,9 @@ import pytest
 
 from distkeras_grid.engine.base import WindowResult
 from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
-from distkeras_grid.feeding.batches import Window, windows
+from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.source import ClassWeighted
 from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
@@ -22,7 +23,7 @@ from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
-from distkeras_grid.worker.loop import gather, sample_weights, train
+from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
 from tests.specs import make_settings
 
@@ -75,7 +76,7 @@ def spool(stack, tmp_path):
     return filled(stack.enter_context(Spool((FIELD,), ("label",), tmp_path)))
 
 
-def filled(spool, weights=None):
+def filled(spool):
     """Rows 0 to 6 with their number as feature and labels 0, 1, 0, 1, ..., in another order."""
     order = np.array([3, 0, 6, 1, 5, 2, 4])
     columns = {
@@ -83,8 +84,6 @@ def filled(spool, weights=None):
         "features_0": pa.array([[float(row)] for row in order], pa.list_(pa.float32())),
         "label_0": pa.array(order % 2),
     }
-    if weights is not None:
-        columns["weight"] = pa.array(np.asarray(weights, np.float32)[order])
     spool.append(pa.record_batch(columns))
     spool.seal()
     return spool
@@ -127,14 +126,14 @@ class Server:
         self._stack.callback(client.close)
         return client
 
-    def train(self, engine, spool, *, attempt=0, class_weight=None, plan=None):
+    def train(self, engine, rows, *, attempt=0, plan=None):
         client = self.worker(attempt)
         start = client.ready(ROWS, timeout=5)
         kept = None
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
         mind = self.mind(engine, plan, accumulator=kept)
-        return train(mind, engine, client, start, spool, class_weight)
+        return train(mind, engine, client, start, rows)
 
     def mind(self, engine, plan=None, **options):
         chosen = planned if plan is None else lambda _: iter(plan)
@@ -154,7 +153,7 @@ def dying(plan):
 
 
 def planned(start=0, window=2):
-    return windows(ROWS, 2, window, EPOCHS, seed=1, seat=0, shuffle=True, start_sequence=start)
+    return Epochs(rows=ROWS, batch_size=2, window=window, epochs=EPOCHS, seed=1).windows(start)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, None])
@@ -259,7 +258,7 @@ def test_what_is_refused_for_another_reason_stays_a_refusal(stack, spool):
 
 def test_class_weights_weigh_the_samples(stack, spool):
     server = Server(stack)
-    server.train(CountingEngine(), spool, class_weight={1: 10.0})
+    server.train(CountingEngine(), ClassWeighted(spool, {1: 10.0}))
     np.testing.assert_array_equal(
         server.driver.center(), EPOCHS * np.array([1, 10, 1, 10, 1, 10, 1])
     )
@@ -270,73 +269,3 @@ def test_an_elastic_worker_moves_towards_the_center(stack, spool):
     server = Server(stack, "elastic", alpha=0.5)
     server.train(CountingEngine(), spool, plan=[*planned()][:2])
     assert sorted(server.driver.center()) == [0.5] * 7
-
-
-# -- gathering ----------------------------------------------------------------------------------
-
-
-def test_blocks_have_the_windows_order_and_shape(spool):
-    places = (np.array([[6, 0], [2, 4]]), np.array([[5]]))
-    whole, rest = gather(spool, Window(0, 1, 0, places), None)
-    np.testing.assert_array_equal(whole.x[0], [[[6.0], [0.0]], [[2.0], [4.0]]])
-    np.testing.assert_array_equal(whole.y[0], [[0, 0], [0, 0]])
-    np.testing.assert_array_equal(rest.x[0], [[[5.0]]])
-    np.testing.assert_array_equal(rest.y[0], [[1]])
-    assert whole.weight is None
-
-
-def test_blocks_are_read_one_at_a_time(spool):
-    """A window of a whole epoch does not fit the memory."""
-    blocks = gather(spool, Window(0, 1, 0, (np.array([[0]]), np.array([[99]]))), None)
-    assert next(blocks).samples == 1
-    with pytest.raises(IndexError):
-        next(blocks)
-
-
-def test_sample_weights_travel_with_their_rows(stack, tmp_path):
-    spool = filled(
-        stack.enter_context(Spool((FIELD,), ("label",), tmp_path)), weights=[0, 1, 2, 3, 4, 5, 6]
-    )
-    places = (np.array([[6, 1], [3, 0]]),)
-    (block,) = gather(spool, Window(0, 1, 0, places), None)
-    np.testing.assert_array_equal(block.weight, [[6, 1], [3, 0]])
-    (block,) = gather(spool, Window(0, 1, 0, places), {0: 0.5})
-    np.testing.assert_array_equal(block.weight, [[3, 1], [3, 0]])
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.array([0, 1, 2], np.int64),
-        np.array([0.0, 1.0, 2.0]),
-        np.array([[0], [1], [2]], np.int64),
-        np.array([[0.0], [0.999], [2.0]], np.float32),
-        np.eye(3, dtype=np.float32),
-    ],
-)
-def test_class_weights_of_labels_of_all_kinds(labels):
-    found = sample_weights((labels,), None, {0: 2.0, 2: 0.25})
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, [2.0, 1.0, 0.25])
-
-
-def test_without_class_weights_the_sample_weights_stay():
-    weights = np.array([1.0, 2.0], np.float32)
-    assert sample_weights(np.array([0, 1]), weights, None) is weights
-    assert sample_weights(np.array([0, 1]), None, None) is None
-
-
-@pytest.mark.parametrize("mapped_bytes", [0, 1 << 20], ids=["read", "mapped"])
-@pytest.mark.parametrize("class_weight", [None, {1: 2.0}])
-def test_blocks_begin_where_an_engine_needs_no_copy(stack, tmp_path, mapped_bytes, class_weight):
-    """All arrays of all blocks, the shorter last one too, whatever NumPy's own luck."""
-    spool = filled(
-        stack.enter_context(Spool((FIELD,), ("label",), tmp_path, mapped_bytes)),
-        weights=np.ones(ROWS),
-    )
-    blocks = [
-        block for window in planned(window=3) for block in gather(spool, window, class_weight)
-    ]
-    assert {block.shape for block in blocks} == {(3, 2), (1, 1)}
-    for block in blocks:
-        assert [array.ctypes.data % 64 for array in block.arrays] == [0, 0, 0]

@@ -12,7 +12,7 @@ from distkeras_grid.errors import (
     NonFiniteLossError,
     RefusedError,
 )
-from distkeras_grid.feeding.batches import steps_before, windows
+from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
 from distkeras_grid.rules import (
     Accumulator,
@@ -34,15 +34,15 @@ CENTER = np.array([1, 2, 3, 4], np.float32)
 
 
 def mind(rule=None, **options):
-    def planned(sequence):
-        return windows(
-            ROWS, BATCH, WINDOW, EPOCHS, seed=0, seat=3, shuffle=True, start_sequence=sequence
-        )
-
-    def before(sequence):
-        return steps_before(sequence, ROWS, BATCH, WINDOW)
-
-    return WorkerMind(3, rule or DownpourRule(), LAYOUT, planned, steps_before=before, **options)
+    policy = Epochs(rows=ROWS, batch_size=BATCH, window=WINDOW, epochs=EPOCHS, seat=3)
+    return WorkerMind(
+        3,
+        rule or DownpourRule(),
+        LAYOUT,
+        policy.windows,
+        steps_before=policy.steps_before,
+        **options,
+    )
 
 
 def start(sequence=0, version=0, newest=None, has_state=False, rate=None, stop=False):
@@ -158,10 +158,7 @@ def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, 
 def test_what_is_held_back_begins_anew_with_each_attempt_only():
     settings = DeepGradientCompression(0.9, warm_up_epochs=0)
     layout = WeightLayout((Variable("x", (3, 4)),))
-
-    def planned(sequence):
-        return windows(4, 1, 1, 1, seed=0, seat=0, shuffle=False, start_sequence=sequence)
-
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False).windows
     worker = WorkerMind(
         0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
@@ -176,10 +173,7 @@ def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
     settings, rule = DeepGradientCompression(0.9, warm_up_epochs=0), MeanGradientRule()
     layout = WeightLayout((Variable("x", (3, 4)),))
     center = np.zeros(12, np.float32)
-
-    def planned(sequence):
-        return windows(4, 1, 1, 1, seed=0, seat=0, shuffle=False, start_sequence=sequence)
-
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False).windows
     worker = WorkerMind(
         0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.feeding.batches import windows
+from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
@@ -113,18 +113,12 @@ class Run:
 
 
 def mind_of(number, own, chosen=iter):
+    policy = Epochs(
+        rows=SEAT_ROWS, batch_size=BATCH, window=1, epochs=EPOCHS, seat=number, shuffle=False
+    )
+
     def planned(sequence):
-        plan = windows(
-            SEAT_ROWS,
-            BATCH,
-            1,
-            EPOCHS,
-            seed=0,
-            seat=number,
-            shuffle=False,
-            start_sequence=sequence,
-        )
-        return chosen(plan)
+        return chosen(policy.windows(sequence))
 
     return WorkerMind(number, MeanGradientRule(), own.layout, planned)
 

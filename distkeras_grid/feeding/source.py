@@ -1,0 +1,332 @@
+"""Rows by their places: a `Source` gives mini-batches, wherever the rows lie.
+
+What trains asks a source for rows and does not know where they come from. Two things are kept
+apart: a source knows its rows and no order; a `distkeras_grid.feeding.batches.Policy` knows the
+order and no rows. So an epoch is a matter of the policy alone.
+
+`tests.contracts.test_sources` holds every source to what is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.rows import Block, aligned_empty, check_places, take
+
+#: Which rows make the mini-batches of a block, shape ``(steps, batch)``.
+Places: TypeAlias = NDArray[np.int64]
+
+
+class Source(Protocol):
+    """The rows of one seat.
+
+    A place always means the same row, in every attempt of a task. Nothing else is promised about
+    the order of the rows.
+    """
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The features in the order of the model's inputs, with shape, stored type and scaling."""
+        ...
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the model's outputs."""
+        ...
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have sample weights."""
+        ...
+
+    def __len__(self) -> int:
+        """Rows; 0 for an empty seat."""
+        ...
+
+    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        """Yield the rows of a window, one block for each array of places, in their order.
+
+        At most one block at a time is made. A source whose rows are expensive to reach may look at
+        the places of the whole window first, and reach for them in an order of its own.
+
+        Each block is new memory, so its receiver may change it. All its arrays are C-contiguous and
+        begin at a multiple of 64 bytes, as an engine needs them to share their memory. There is no
+        other copy of the rows between the place where they are stored and the block.
+
+        Parameters
+        ----------
+        window : sequence of ndarray
+            As in `distkeras_grid.feeding.batches.Window`: each of shape ``(steps, batch)``, int64,
+            with places from 0 to ``len(self) - 1``. A row may occur more than once.
+
+        Raises
+        ------
+        IndexError
+            If there is no such row.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back files and memory. A second call changes nothing."""
+        ...
+
+
+class ArraySource:
+    """Rows that are held in memory.
+
+    Parameters
+    ----------
+    features : sequence of ndarray
+        One array for each input of the model, shape ``(rows, *shape)``, in the type in which they
+        are stored.
+    labels : sequence of ndarray
+        One array for each output, shape ``(rows,)`` or ``(rows, k)``.
+    weights : ndarray, optional
+        Sample weights, shape ``(rows,)``.
+    fields : sequence of Field, optional
+        The features; by default described by their arrays, without scaling.
+    label_names : sequence of str, optional
+        Names of the labels; by default ``label_0`` and so on.
+
+    Attributes
+    ----------
+    features, labels, weights
+        The arrays. They share the memory of what was given, unless that is strided or of another
+        byte order than the machine's.
+
+    Raises
+    ------
+    DataError
+        If the arrays have different numbers of rows.
+    ConfigurationError
+        If features are of a type that no `Field` describes.
+
+    Examples
+    --------
+    >>> source = ArraySource([np.array([[1.0], [2.0], [3.0]])], [np.array([0, 1, 0])])
+    >>> (block,) = source.blocks([np.array([[2, 0]])])
+    >>> block.x[0].tolist(), block.y[0].tolist()
+    ([[[3.0], [1.0]]], [[0, 0]])
+    """
+
+    def __init__(
+        self,
+        features: Sequence[NDArray[Any]],
+        labels: Sequence[NDArray[Any]],
+        weights: NDArray[Any] | None = None,
+        *,
+        fields: Sequence[Field] | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> None:
+        # Of anything else NumPy would copy the whole array for each block.
+        self.features, self.labels = (
+            tuple(_ready(array) for array in arrays) for arrays in (features, labels)
+        )
+        self.weights = None if weights is None else _ready(np.asarray(weights, np.float32))
+        held = [*self.features, *self.labels, *([] if self.weights is None else [self.weights])]
+        lengths = [len(array) if array.ndim else None for array in held]
+        if not self.features or len(set(lengths)) != 1 or lengths[0] is None:
+            raise DataError(
+                "Features, labels and sample weights must have the same number of rows. "
+                f"Received lengths: {lengths}."
+            )
+        self._rows: int = lengths[0]
+        self.fields = tuple(
+            fields
+            or (
+                Field(f"features_{number}", array.shape[1:], array.dtype.name)
+                for number, array in enumerate(self.features)
+            )
+        )
+        self.label_names = tuple(
+            label_names or (f"label_{number}" for number in range(len(self.labels)))
+        )
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have sample weights."""
+        return self.weights is not None
+
+    def __len__(self) -> int:
+        """Rows."""
+        return self._rows
+
+    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        """Yield the rows of a window; see `Source`."""
+        for places in window:
+            yield Block(
+                x=tuple(take(array, places) for array in self.features),
+                y=tuple(take(array, places) for array in self.labels),
+                weight=None if self.weights is None else take(self.weights, places),
+            )
+
+    def close(self) -> None:
+        """Do nothing: the arrays belong to whoever gave them."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some rows of another source, in an order of their own; nothing is copied.
+
+    Parameters
+    ----------
+    source : Source
+        Where the rows are.
+    places : ndarray
+        Which they are, shape ``(rows,)``, int64. A row may occur more than once.
+
+    Raises
+    ------
+    IndexError
+        If the source has no such row.
+
+    Examples
+    --------
+    >>> all_rows = ArraySource([np.array([[1.0], [2.0], [3.0]])], [np.array([0, 1, 0])])
+    >>> (block,) = Selection(all_rows, np.array([2, 1])).blocks([np.array([[0, 1]])])
+    >>> block.x[0].tolist()
+    [[[3.0], [2.0]]]
+    """
+
+    source: Source
+    places: Places
+
+    def __post_init__(self) -> None:
+        check_places(self.places, len(self.source))
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The features of the source."""
+        return self.source.fields
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels of the source."""
+        return self.source.label_names
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have sample weights."""
+        return self.source.weighted
+
+    def __len__(self) -> int:
+        """Rows that were selected."""
+        return len(self.places)
+
+    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        """Yield the rows of a window; see `Source`."""
+        for places in window:
+            check_places(places, len(self))
+        return self.source.blocks([self.places[places] for places in window])
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()
+
+
+@dataclass(frozen=True)
+class ClassWeighted:
+    """The rows of another source, weighted by the class of their only label.
+
+    Class weights become sample weights here, on the host, as in Keras' own ``fit``.
+
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    class_weight : mapping of int to float
+        Weight of the samples of each class, 1 for classes that are not named.
+
+    Examples
+    --------
+    >>> rows = ArraySource([np.zeros((2, 1))], [np.array([0, 1])], np.array([2.0, 3.0]))
+    >>> (block,) = ClassWeighted(rows, {1: 0.5}).blocks([np.array([[0, 1]])])
+    >>> block.weight.tolist()
+    [[2.0, 1.5]]
+    """
+
+    source: Source
+    class_weight: Mapping[int, float]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The features of the source."""
+        return self.source.fields
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels of the source."""
+        return self.source.label_names
+
+    @property
+    def weighted(self) -> bool:
+        """True: every row has a weight."""
+        return True
+
+    def __len__(self) -> int:
+        """Rows of the source."""
+        return len(self.source)
+
+    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        """Yield the rows of a window; see `Source`."""
+        for block in self.source.blocks(window):
+            (label,) = block.y
+            yield Block(block.x, block.y, self._weights(label, block.weight))
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()
+
+    def _weights(
+        self, label: NDArray[Any], weight: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        """Return the weights of a block."""
+        classes, which = np.unique(classes_of(label), return_inverse=True)
+        factors = np.array([self.class_weight.get(int(c), 1.0) for c in classes], np.float32)
+        out: NDArray[np.float32] = aligned_empty(label.shape[:2], np.float32)
+        np.multiply(
+            factors[which].reshape(label.shape[:2]), 1.0 if weight is None else weight, out=out
+        )
+        return out
+
+
+def weighted_by(source: Source, class_weight: Mapping[int, float] | None) -> Source:
+    """Return a source whose rows have the weights of their classes; the source itself for None."""
+    return source if class_weight is None else ClassWeighted(source, class_weight)
+
+
+def classes_of(label: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the class that each label of a block names.
+
+    With several numbers, the place of the largest is the class; a single one is the class itself.
+
+    Parameters
+    ----------
+    label : ndarray
+        Shape ``(steps, batch)``, ``(steps, batch, 1)`` or, one-hot, ``(steps, batch, k)``.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(steps * batch,)``.
+
+    Examples
+    --------
+    >>> classes_of(np.array([[0.0, 2.0]])).tolist(), classes_of(np.eye(3)[[[1, 2]]]).tolist()
+    ([0, 2], [1, 2])
+    """
+    single = label.ndim == 2 or label.shape[-1] == 1
+    classes: NDArray[np.int64] = (np.rint(label) if single else label.argmax(axis=-1)).ravel()
+    return classes.astype(np.int64)
+
+
+def _ready(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array from which `take` copies rows and nothing else."""
+    return np.require(array, array.dtype.newbyteorder("="), ["C", "A"])
