@@ -109,6 +109,14 @@ def test_every_row_of_every_epoch_comes_exactly_once(policy):
             assert sorted(each) == sorted(epochs[0])
 
 
+def test_a_bootstrap_draws_as_many_rows_once_for_all_epochs():
+    policy = Epochs(rows=50, batch_size=7, window=3, epochs=2, bootstrap=True)
+    order = [i for window in policy.windows() for i in flat(window)]
+    assert sorted(order[:50]) == sorted(order[50:])
+    assert order[:50] != order[50:]
+    assert 20 < len(set(order)) < 45
+
+
 @given(policies)
 def test_windows_have_the_asked_sizes_and_only_the_last_of_an_epoch_is_smaller(policy):
     steps = math.ceil(policy.rows / policy.batch_size)
