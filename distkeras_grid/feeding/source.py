@@ -4,6 +4,19 @@ What trains asks a source for rows and does not know where they come from. Two t
 apart: a source knows its rows and no order; a `distkeras_grid.feeding.batches.Policy` knows the
 order and no rows. So an epoch is a matter of the policy alone.
 
+What comes later has its place:
+
+- Rows that must be made first, as tiles that are cut from their images on the worker: an encoding
+  of their column (`distkeras_grid.feeding.encodings`). `data_prep.cut` is one. It works wherever a
+  column is read, so a worker's spool needs nothing else.
+- Rows at another place, as a table of indices over files that a worker reads by itself: a class
+  with the methods of `Source`. `blocks` is given the places of a whole window at once, so that such
+  a source can reach for a window's rows file by file.
+- Another order, as a random set of rows for each iteration and worker that is balanced over the
+  classes: a class with the methods of `Policy`. It may know what it wants of the rows, such as
+  their labels; minds and loop see windows only. `tests.contracts.test_policies` has one of 20
+  lines.
+
 `tests.contracts.test_sources` holds every source to what is said here.
 """
 
