@@ -339,8 +339,7 @@ def test_what_is_held_back_is_saved_and_what_is_not_is_forgotten():
     settings = DeepGradientCompression(0.9, warm_up_epochs=0)
     layout = WeightLayout((Variable("x", (3, 4)),))
 
-    def planned(sequence):
-        return windows(4, 1, 1, 1, seed=0, seat=0, shuffle=False, start_sequence=sequence)
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False).windows
 
     def holding():
         held = {"accumulator": lambda: Accumulator(settings, layout, 1)}
