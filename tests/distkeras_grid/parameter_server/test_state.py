@@ -245,6 +245,21 @@ def test_who_was_not_told_to_start_folds_nothing():
         state.resume(session)
 
 
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_nor_does_who_has_joined_again_and_was_not_told_to_go_on(attempt):
+    """Though its rows, and what is due of them, are known from before."""
+    state = make()
+    begin(state, [100])
+    again = state.join(0, attempt)
+    with pytest.raises(RefusedError):
+        state.admit(arrive(again, 0), finite=True)
+    state.ready(again, 100)
+    with pytest.raises(RefusedError):
+        state.admit(arrive(again, 0), finite=True)
+    state.start(again)
+    assert state.admit(arrive(again, 0), finite=True)
+
+
 def test_staleness_follows_from_the_version_that_a_commit_names():
     """Also after another connection: what the window started from has not changed."""
     state = make(seats=2)
@@ -396,6 +411,18 @@ def test_what_comes_after_its_round_is_dropped_counted_and_told():
     assert [(event.worker, event.samples, event.version) for event in late] == [(2, 10, 1)]
     assert not state.is_late(arrive(sessions[2], 1, version=reply.version)), "from what it was told"
     assert [event.samples for event in kinds(state, EpochEnded)] == [20]
+
+
+def test_samples_that_were_dropped_are_not_trained_again():
+    state = make(seats=2, rows=20, epochs=1, rule="averaging", quorum=0.5)
+    first, second = begin(state, [10, 10])
+    fold(state, arrive(first, 0))
+    late = arrive(second, 0, samples=6)
+    assert state.admit(late, finite=True)
+    state.drop(late, now=1.0)
+    with pytest.raises(RefusedError):
+        state.admit(arrive(second, 1, samples=5, version=1), finite=True)
+    assert state.admit(arrive(second, 1, samples=4, version=1), finite=True)
 
 
 def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():
