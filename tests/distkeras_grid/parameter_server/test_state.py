@@ -97,6 +97,16 @@ def test_the_start_waits_for_every_seat_at_once():
     assert state.may_start(second)
 
 
+def test_a_run_that_the_driver_stops_holds_nobody_at_its_start():
+    state = make(seats=2)
+    first = state.join(0, 0)
+    state.ready(first, 60)
+    assert not state.may_start(first)
+    state.command(stop=True, learning_rate=None)
+    assert state.may_start(first)
+    assert state.start(first).stop
+
+
 def test_a_later_attempt_passes_the_start_at_once():
     state = make(seats=2, rows=2)
     for session in (state.join(0, 0), state.join(1, 0)):
@@ -198,6 +208,7 @@ def test_a_later_attempt_learns_what_is_folded():
     state.ready(later, 100)
     start = state.start(later)
     assert (start.next_sequence, start.samples_folded, start.version) == (3, 21, 3)
+    assert not start.has_state
 
 
 @pytest.mark.parametrize(
