@@ -11,6 +11,7 @@ import pytest
 import distkeras_grid
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules import RULES, build_rule
+from distkeras_grid.spec import DraftSpec
 from distkeras_grid.trainers import TRAINERS
 
 pytestmark = pytest.mark.tensorflow
@@ -217,6 +218,24 @@ def test_numbers_of_numpy_are_numbers(name, model):
     momentum = {"EAMSGD": "momentum", "GEM": "momentum", "StalenessADAG": "gamma"}.get(name)
     if momentum:
         build(name, model, **{momentum: np.float32(0.5)})
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_the_draft_of_a_run_follows_the_arguments_and_nothing_else(name, model):
+    trainer, same = (build(name, model, batch_size=8) for _ in range(2))
+    assert trainer.draft() == same.draft() == DraftSpec.from_json(trainer.draft().to_json())
+    assert trainer.draft().algorithm.trainer == name
+    same.num_epoch = 7
+    assert same.draft().pace.num_epoch == 7
+    assert same.draft() != trainer.draft()
+    same.num_epoch = 0
+    with pytest.raises(ConfigurationError, match="num_epoch"):
+        same.train("tiles")
+
+
+def test_a_rate_without_an_optimizer_that_takes_it_is_refused_at_once(model):
+    with pytest.raises(ConfigurationError, match="learning_rate"):
+        build("ADAG", model, learning_rate=0.1)
 
 
 @pytest.mark.parametrize(

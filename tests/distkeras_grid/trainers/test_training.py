@@ -20,6 +20,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.history import History
 from distkeras_grid.rules import RULES, build_rule, compression_of
+from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.saved_run import load
@@ -216,6 +217,13 @@ def test_averaged_states_travel_and_a_saved_run_is_whole(ordered, arrays, tmp_pa
     assert saved.run["spec"]["schedule"]["rows"] == ROWS
     with pytest.raises(OutputExistsError):
         trainer.save(uri)
+    # Trainer, saved run and simulation tell the run by one value.
+    spec = trainer.spec
+    assert saved.spec == spec == RunSpec.from_text(spec.to_text())
+    simulated = trainer.simulate(
+        arrays, Cluster(1, batch_seconds=0.01), shuffle=False, seed=spec.schedule.seed
+    )
+    assert simulated.spec.change(data=spec.data) == trainer.spec == spec
 
 
 def counting_model(rows):
