@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.settings import ServerPlace, ServerSettings
 from distkeras_grid.rules import DeepGradientCompression, Rule, compression_spec, spec_of
 from distkeras_grid.spec import (
     AlgorithmSpec,
@@ -15,8 +15,8 @@ from distkeras_grid.spec import (
     ScheduleSpec,
 )
 
-# Fields of `ServerSettings` beside the run's own.
-SERVER = ("run", "bind_host", "advertised_host", "port", "port_retries")
+# Fields of `ServerPlace`.
+PLACE = ("bind_host", "advertised_host", "port", "port_retries")
 
 
 def make_spec(rule: Any = "downpour", **changes: Any) -> RunSpec:
@@ -59,6 +59,7 @@ def simulated_spec(rule: Rule, learners: Any, seats: Any, **changes: Any) -> Run
 
 def make_settings(**changes: Any) -> ServerSettings:
     """Return the settings of a server on this host for a run of `make_spec`."""
-    server = {"run": "test", "bind_host": "127.0.0.1", "advertised_host": "127.0.0.1"}
-    server |= {name: changes.pop(name) for name in SERVER if name in changes}
-    return ServerSettings(spec=make_spec(**changes), **server)
+    place = {"bind_host": "127.0.0.1", "advertised_host": "127.0.0.1"}
+    place |= {name: changes.pop(name) for name in PLACE if name in changes}
+    run = changes.pop("run", "test")
+    return ServerSettings(run=run, spec=make_spec(**changes), place=ServerPlace(**place))

@@ -37,8 +37,9 @@ def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
     try:
         service = Service(settings, center, key)
     except OSError as error:
+        place = settings.place
         sys.stderr.write(
-            f"{cannot_listen(settings.bind_host, settings.port, settings.port_retries, error)}\n"
+            f"{cannot_listen(place.bind_host, place.port, place.port_retries, error)}\n"
         )
         return 1
     try:

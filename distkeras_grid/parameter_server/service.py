@@ -84,8 +84,9 @@ class Service:
         self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
         self._listener: Listener | None = None
         if doors is None:
+            place = settings.place
             self._listener = Listener(
-                settings.bind_host, settings.port, settings.advertised_host, settings.port_retries
+                place.bind_host, place.port, place.advertised_host, place.port_retries
             )
             doors = self._listener.doors
         self._doors = doors

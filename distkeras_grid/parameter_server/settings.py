@@ -10,8 +10,38 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spec import RunSpec, Value
 
 
+class ServerPlace(Value, frozen=True, kw_only=False):
+    """Where a server is to listen, and what workers are told.
+
+    Parameters
+    ----------
+    bind_host : str
+        Address to listen on; workers on the same host use a Unix socket beside it.
+    advertised_host : str
+        Host that workers connect to; another one than `bind_host` behind NAT or in Docker.
+    port : int, default 0
+        TCP port, the same on both sides; 0 takes a free one.
+    port_retries : int, default 0
+        How many ports after `port` are tried where it is taken, as Spark does with its own
+        (``spark.port.maxRetries``).
+    """
+
+    bind_host: str
+    advertised_host: str
+    port: int = 0
+    port_retries: int = 0
+
+    def __post_init__(self) -> None:
+        if self.port_retries < 0:
+            raise ConfigurationError(
+                f"port_retries must be at least 0. Received: {self.port_retries!r}."
+            )
+        if not 0 <= self.port < 65536:
+            raise ConfigurationError(f"port must be from 0 to 65535. Received: {self.port!r}.")
+
+
 class ServerSettings(Value, frozen=True):
-    """Settings of one run's server: what is trained, and where to listen.
+    """Settings of one run's server.
 
     Parameters
     ----------
@@ -19,33 +49,17 @@ class ServerSettings(Value, frozen=True):
         Name of the run, at most 200 characters; every connection must name the same.
     spec : RunSpec
         The run.
-    bind_host : str
-        Address to listen on; workers on the same host use a Unix socket beside it.
-    advertised_host : str
-        Host that workers connect to.
-    port : int, default 0
-        TCP port; 0 takes a free one.
-    port_retries : int, default 0
-        How many ports after `port` are tried where it is taken, as Spark does with its own
-        (``spark.port.maxRetries``).
+    place : ServerPlace
+        Where to listen.
     """
 
     run: str
     spec: RunSpec
-    bind_host: str
-    advertised_host: str
-    port: int = 0
-    port_retries: int = 0
+    place: ServerPlace
 
     def __post_init__(self) -> None:
         if not 0 < len(self.run) <= 200:
             raise ConfigurationError(f"run must have 1 to 200 characters. Received: {self.run!r}.")
-        if self.port_retries < 0:
-            raise ConfigurationError(
-                f"port_retries must be at least 0. Received: {self.port_retries!r}."
-            )
-        if not 0 <= self.port < 65536:
-            raise ConfigurationError(f"port must be from 0 to 65535. Received: {self.port!r}.")
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.parameter_server.transports import TokenServer, cannot_listen
 from distkeras_grid.spark.session import local_cores
 
@@ -16,28 +16,6 @@ if TYPE_CHECKING:
 
 # Spark's own default of spark.port.maxRetries.
 PORT_RETRIES = "16"
-
-
-@dataclass(frozen=True)
-class ServerPlace:
-    """Where the server is to listen, and the address that executors receive.
-
-    Parameters
-    ----------
-    bind_host : str
-        Address to listen on.
-    advertised_host : str
-        Host that executors connect to. It differs from `bind_host` behind NAT or in Docker.
-    port : int
-        TCP port, the same on both sides. 0 takes a free one.
-    port_retries : int
-        How many ports after `port` are tried if it is in use.
-    """
-
-    bind_host: str
-    advertised_host: str
-    port: int
-    port_retries: int
 
 
 def place_server(spark: SparkSession, master_host: str | None, master_port: int) -> ServerPlace:

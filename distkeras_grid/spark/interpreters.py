@@ -13,7 +13,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
-from distkeras_grid.spark.addresses import ServerPlace, open_for_probe
+from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.spark.addresses import open_for_probe
 from distkeras_grid.spark.launch import spark_reason
 from distkeras_grid.spark.session import task_slots
 

@@ -24,9 +24,10 @@ from distkeras_grid.engine.local_steps import (
 )
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
+from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.rules import Rule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
-from distkeras_grid.spark.addresses import ServerPlace, place_server
+from distkeras_grid.spark.addresses import place_server
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
 from distkeras_grid.spark.interpreters import check_executors

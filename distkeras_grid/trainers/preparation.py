@@ -98,7 +98,7 @@ class PreparedRun:
             progress.note(note)
         dealt = self._deal()
         with serve(self.settings, center, key) as server:
-            if moved := port_note(self.settings.port, server.address.port):
+            if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.address, workers_key(key))
             launch = Launch(dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run)
@@ -129,7 +129,7 @@ class PreparedRun:
             # Seats without rows exchange nothing.
             workers=min(spec.workers, spec.rows),
             window=spec.steps_per_window(),
-            available=link_speed(self.checked.place.bind_host),
+            available=link_speed(self.settings.place.bind_host),
             empty_reply=not rule_of(spec.rule).traits.answers,
         )
 
@@ -211,9 +211,10 @@ def prepare(
     )
     if observer.needs_center:
         spec = spec.change(snapshots_per_epoch=1)
-    settings = _settings(checked, spec)
+    name = f"{spec.algorithm.trainer}-{secrets.token_hex(4)}"
+    settings = ServerSettings(run=name, spec=spec, place=checked.place)
     description = describe_run(
-        settings.run,
+        name,
         spec,
         callbacks,
         str(checked.data.frame.sparkSession.sparkContext.master),
@@ -228,16 +229,3 @@ def prepare(
 def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:
     """Return the layout of a model's vectors in a run."""
     return weight_layout(model, slots=spec.algorithm.optimizer_state == "average")
-
-
-def _settings(checked: Checked, spec: RunSpec) -> ServerSettings:
-    """Return what the server is told; it gives the run its name."""
-    place = checked.place
-    return ServerSettings(
-        run=f"{spec.algorithm.trainer}-{secrets.token_hex(4)}",
-        spec=spec,
-        bind_host=place.bind_host,
-        advertised_host=place.advertised_host,
-        port=place.port,
-        port_retries=place.port_retries,
-    )

@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.spark.addresses import ServerPlace, choose_place, open_for_probe, port_note
+from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.spark.addresses import choose_place, open_for_probe, port_note
 
 
 def choose(master="yarn", host=None, port=0, **settings):

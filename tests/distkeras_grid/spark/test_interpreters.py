@@ -8,8 +8,8 @@ import venv
 import pytest
 
 from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
+from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.spark import interpreters
-from distkeras_grid.spark.addresses import ServerPlace
 from distkeras_grid.spark.interpreters import (
     check_executors,
     compare_interpreters,
