@@ -68,6 +68,15 @@ def test_objects_and_schedules_travel_and_stay_the_users():
     assert not metric.built
 
 
+def test_an_optimizer_around_another_travels():
+    import keras
+
+    outer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.25), initial_scale=64.0)
+    for model in travelled(build(), worker_optimizer=outer, loss="mse"):
+        assert model.optimizer.get_config() == outer.get_config()
+        assert float(model.optimizer.inner_optimizer.learning_rate) == 0.25
+
+
 def test_what_is_not_given_is_the_models_own():
     driver, worker = travelled(build(optimizer="adam", loss="mse"), metrics=["mae"])
     for model in (driver, worker):
