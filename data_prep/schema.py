@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-import cv2
-import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
+from data_prep.quality import quality_of
 from data_prep.tiles import Tile
 from distkeras_grid.feeding.schema import Field
 
@@ -44,16 +43,15 @@ COLUMNS = (
     ("pixel_size", "double", "width of a tile pixel, micrometres; null where it is not known"),
     ("outside", "double", "part of the tile that lies outside the image, and is black"),
     ("tile_id", "string", "hash of source, position and how it was cut and stored"),
-    ("bg_fraction", "double", "part of the tile that is flat: see `measure`"),
+    ("bg_fraction", "double", "part of the tile that is flat, without texture"),
     ("mean", "double", "of the stored values, all channels"),
     ("std", "double", "of the stored values, all channels"),
+    ("focus", "double", "mean difference of neighbouring pixels, as a part of the full range"),
+    ("saturated", "double", "part of the values that are white"),
 )
 TILE_ATTRIBUTES = ("x", "y", "angle", "outside")
 NULLABLE = ("pixel_size",)
-# A cell of 16x16 pixels is flat where its standard deviation is below 2 % of the full range:
-# above sensor noise, below any texture. Brightness says nothing: backgrounds may be black.
-CELL = 16
-FLAT = 0.02
+MEASURES = ("mean", "std", "focus", "saturated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ def record_batch(
 
     height, width, channels = field.shape
     white = white_of(field)
-    measures = [measure(tile.pixels, white) for tile in tiles]
+    measures = [tile.quality or quality_of(tile.pixels, white) for tile in tiles]
     identities = [cutting.tile_id(source.sha256, channels, tile) for tile in tiles]
     constants = {
         "encoding": field.encoding,
@@ -178,9 +176,8 @@ def record_batch(
         "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
         "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
         "tile_id": identities,
-        "bg_fraction": [flat for flat, _, _ in measures],
-        "mean": [mean for _, mean, _ in measures],
-        "std": [std for _, _, std in measures],
+        "bg_fraction": [each.flat for each in measures],
+        **{name: [getattr(each, name) for each in measures] for name in MEASURES},
     }
     arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
     arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
@@ -203,31 +200,3 @@ def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
     gray = pixels.shape[2] == 1
     Image.fromarray(pixels[:, :, 0] if gray else pixels).save(stream, "JPEG", quality=quality)
     return stream.getvalue()
-
-
-def measure(pixels: NDArray[Any], white: int) -> tuple[float, float, float]:
-    """Return how much of a tile is flat, its mean and its standard deviation.
-
-    Parameters
-    ----------
-    pixels : array [tile, tile, channels]
-    white : int
-        The largest value that the images can have.
-
-    Returns
-    -------
-    (float, float, float)
-        Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in
-        every channel; mean and standard deviation of the values.
-    """
-    values = pixels.astype(np.float32)
-    cells = max(1, round(pixels.shape[0] / CELL))
-    means, squares = (
-        cv2.resize(moment, (cells, cells), interpolation=cv2.INTER_AREA).reshape(cells * cells, -1)
-        for moment in (values, values * values)
-    )
-    limit = (FLAT * white) ** 2
-    flat = (squares - means * means < limit).all(axis=1)
-    mean = float(means.mean(dtype=np.float64))
-    variance = float(squares.mean(dtype=np.float64)) - mean**2
-    return float(flat.mean()), mean, max(variance, 0.0) ** 0.5

@@ -24,7 +24,7 @@ from data_prep.marks import find_marks
 from data_prep.picture import Picture, Pixels
 from data_prep.plan import Unit
 from data_prep.sampling import Prepared, prepare
-from data_prep.schema import SourceRow, encode, record_batch, spark_schema
+from data_prep.schema import SourceRow, encode, record_batch, spark_schema, white_of
 from data_prep.split import SPLITS
 from data_prep.tiles import Tile, group_by_base, iter_tiles
 from data_prep.zones import Zones
@@ -267,8 +267,9 @@ def cut_image(row: dict[str, Any], field: Field, cutting: Cutting) -> Batches:
         scale=ready.scale,
         pixel_size=ready.pixel_size,
     )
+    white = white_of(field)
     for _, angles in group_by_base(row["angles"]):
-        tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones)
+        tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
         while some := list(itertools.islice(tiles, BATCH_TILES)):
             yield record_batch(some, source, cutting, field)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from data_prep.geometry import Frame, Positions, TileSpec, turn
 from data_prep.layout import allowed_positions, outside_parts
+from data_prep.quality import FrameQuality, Quality
 from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ConfigurationError, ImageError
 
@@ -65,6 +66,8 @@ class Tile:
         Part of the tile that lies outside the image; those pixels are 0.
     original : bool, default False
         Whether it is one of the tiles that `TileSpec.include_original` adds.
+    quality : Quality, optional
+        Where it was asked for.
     """
 
     pixels: Pixels
@@ -75,6 +78,7 @@ class Tile:
     src_cy: float
     outside: float = 0.0
     original: bool = False
+    quality: Quality | None = None
 
     def corners(self) -> list[tuple[float, float]]:
         """Return the tile's corners (x, y) in the image as it came, clockwise as it was turned.
@@ -105,6 +109,7 @@ def iter_tiles(
     angles: Iterable[float] | None = None,
     *,
     zones: Zones = NO_ZONES,
+    white: int | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> Iterator[Tile]:
     """Cut an image into tiles.
@@ -118,6 +123,9 @@ def iter_tiles(
         Only these of the specification's angles.
     zones : Zones, optional
         What tiles keep off, and what they stay in; pixels of `image`.
+    white : int, optional
+        The largest value that images can have: measure the quality of each tile by it. The image
+        must be uint8 or uint16.
     cache_bytes : int, default 64 MiB
         A turned image up to this size is kept while its quarter turns are cut; a larger one is
         computed once for each of them. Otherwise memory holds, beside the image, ``tile`` rows of
@@ -159,14 +167,18 @@ def iter_tiles(
                 spec.tile,
             )
         if spec.include_original and frames[0].angle == 0:
-            for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec):
+            for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec, white):
                 yield replace(tile, original=True)
         for frame, at in zip(frames, positions, strict=True):
-            yield from _tiles_of_frame(pixels, frame, at, spec)
+            yield from _tiles_of_frame(pixels, frame, at, spec, white)
 
 
 def _tiles_of_frame(
-    pixels: _TurnedImage, frame: Frame, positions: Positions, spec: TileSpec
+    pixels: _TurnedImage,
+    frame: Frame,
+    positions: Positions,
+    spec: TileSpec,
+    white: int | None,
 ) -> Iterator[Tile]:
     """Yield the tiles of one angle."""
     if not positions[0].size:
@@ -174,12 +186,21 @@ def _tiles_of_frame(
     side = spec.tile
     base_x, base_y = frame.to_base(positions, side)
     centres = frame.base_to_source(base_x + side / 2, base_y + side / 2)
-    rows = _Rows(pixels, frame, positions, side)
+    measured = None
+    if white is not None:
+        channels = 1 if len(pixels.shape) == 2 else pixels.shape[2]
+        measured = FrameQuality(positions, side, white, channels)
+    rows = _Rows(pixels, frame, positions, side, measured)
     columns = (column.tolist() for column in (*positions, *centres))
     outside = outside_parts(frame, spec, positions)
+    row: int | None = None
+    qualities: Iterator[Quality] = iter(())
     for x, y, src_cx, src_cy, part in zip(*columns, outside, strict=True):
         cut = rows.at(y)[:, x - rows.left : x - rows.left + side].copy()
-        yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part)
+        if measured is not None and y != row:
+            row, qualities = y, iter(measured.of_row(y))
+        quality = next(qualities, None)
+        yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
 
 
 class _TurnedImage:
@@ -303,9 +324,19 @@ class _Rows:
     positions : pair of int arrays
         Left and top edges of all tiles of the frame.
     tile : int
+    measured : FrameQuality, optional
+        Is given each row once.
     """
 
-    def __init__(self, pixels: _TurnedImage, frame: Frame, positions: Positions, tile: int) -> None:
+    def __init__(
+        self,
+        pixels: _TurnedImage,
+        frame: Frame,
+        positions: Positions,
+        tile: int,
+        measured: FrameQuality | None,
+    ) -> None:
+        self._measured = measured
         self._pixels = pixels
         self._frame = frame
         self._positions = positions
@@ -327,7 +358,11 @@ class _Rows:
             self._rows[:kept] = self._rows[self._tile - kept :]
         self._top, self._end = top, top + self._tile
         for start in range(top + kept, self._end, BAND_ROWS):
-            self._fill(start, min(start + BAND_ROWS, self._end))
+            stop = min(start + BAND_ROWS, self._end)
+            self._fill(start, stop)
+            if self._measured is not None:
+                above = self._rows[start - top - 1] if start > top else None
+                self._measured.add(start, self._rows[start - top : stop - top], above)
         return self._rows
 
     def _fill(self, top: int, bottom: int) -> None:

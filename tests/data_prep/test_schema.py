@@ -13,7 +13,6 @@ from data_prep.schema import (
     SourceRow,
     encode,
     image_field,
-    measure,
     record_batch,
     white_of,
 )
@@ -110,30 +109,3 @@ def test_identity_is_of_pixels_and_how_they_were_cut_and_stored():
     assert len({RAW.tile_id("abc", 1, tile), *others}) == 1 + len(others)
     # Of lossless tiles the quality says nothing.
     assert replace(RAW, quality=80).tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, tile)
-
-
-@pytest.mark.parametrize("side", [16, 32, 100, 256])
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_mean_and_deviation(side, channels, dtype):
-    rng = np.random.default_rng(1)
-    pixels = rng.integers(0, np.iinfo(dtype).max, (side, side, channels), dtype=dtype)
-    flat, mean, std = measure(pixels, np.iinfo(dtype).max)
-    assert flat == 0
-    assert mean == pytest.approx(pixels.mean(), rel=1e-4)
-    assert std == pytest.approx(pixels.std(), rel=1e-3)
-
-
-@pytest.mark.parametrize("background", [3, 250])
-def test_flat_part_whatever_its_brightness(background):
-    rng = np.random.default_rng(1)
-    pixels = np.full((64, 64, 1), background) + rng.integers(-2, 3, (64, 64, 1))
-    pixels[:32, :32] = rng.integers(0, 256, (32, 32, 1))
-    assert measure(pixels.astype(np.uint8), 255)[0] == 0.75
-    assert measure(np.full((64, 64, 1), 7, np.uint8), 255) == (1.0, 7.0, 0.0)
-
-
-def test_texture_in_one_channel_is_no_background():
-    pixels = np.full((64, 64, 3), 200, np.uint8)
-    pixels[:, :, 1] = np.random.default_rng(1).integers(0, 256, (64, 64))
-    assert measure(pixels, 255)[0] == 0

@@ -1,0 +1,200 @@
+"""How flat, sharp and overexposed tiles are, computed once for each turned image.
+
+Tiles that overlap share pixels. Sums over the pixels are taken once, as the rows of the turned
+image come, in pieces between all lines at which a tile or one of its cells begins or ends; a tile
+then adds up whole pieces.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.geometry import Positions
+from data_prep.picture import Pixels
+
+# A cell of about 16x16 pixels is flat where its standard deviation is below 2 % of the full range:
+# above sensor noise, below any texture. Brightness says nothing: backgrounds may be black.
+CELL = 16
+FLAT = 0.02
+# Sums over pixels: of values, of squares, of differences to the left, of differences upwards, and
+# of the values that are white.
+VALUE, SQUARE, ACROSS, DOWN, WHITE = range(5)
+
+Sums = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What the pixels of one tile are like.
+
+    Parameters
+    ----------
+    flat : float
+        Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in
+        every channel.
+    mean, std : float
+        Of the values, all channels.
+    focus : float
+        Mean absolute difference between neighbouring pixels, as a part of the full range.
+    saturated : float
+        Part of the values that are white, the largest value.
+    """
+
+    flat: float
+    mean: float
+    std: float
+    focus: float
+    saturated: float
+
+
+class FrameQuality:
+    """The quality of all tiles of one turned image.
+
+    Parameters
+    ----------
+    positions : pair of int arrays
+        Left and top edges of the tiles, sorted by rows.
+    tile : int
+    white : int
+        The largest value that the images can have.
+    channels : int
+    """
+
+    def __init__(self, positions: Positions, tile: int, white: int, channels: int) -> None:
+        self._positions = positions
+        self._tile = tile
+        self._white = white
+        cells = max(1, round(tile / CELL))
+        # Where cells begin and end in a tile, and where differences begin that stay inside it.
+        self._cells = np.rint(np.linspace(0, tile, cells + 1)).astype(np.int64)
+        self._columns, self._rows = (self._lines(each) for each in positions)
+        # By rows, kind of sum, channel and columns.
+        self._sums = np.zeros(
+            (self._rows.size - 1, WHITE + 1, channels, self._columns.size - 1), dtype=np.float64
+        )
+
+    def _lines(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        inside = np.append(self._cells, 1)
+        return np.unique(np.unique(starts)[:, np.newaxis] + inside)
+
+    def add(self, top: int, rows: Pixels, above: Pixels | None) -> None:
+        """Add new rows of the turned image.
+
+        Parameters
+        ----------
+        top : int
+            Where the first row is.
+        rows : array [rows, width] or [rows, width, channels]
+            From the left edge of the leftmost tile to the right edge of the rightmost one.
+        above : array [width] or [width, channels], optional
+            The row before; needed where a tile reaches over both.
+        """
+        bottom = top + len(rows)
+        lines = self._rows[(self._rows > top) & (self._rows < bottom)]
+        edges = [top, *lines.tolist(), bottom]
+        pieces = np.searchsorted(self._rows, edges[:-1], side="right") - 1
+        inside = (pieces >= 0) & (pieces < len(self._sums))
+        summed = self._summed(rows, above, [edge - top for edge in edges])
+        # Several calls can add to one piece, but one call adds to each only once.
+        self._sums[pieces[inside]] += summed[inside]
+
+    def _summed(self, rows: Pixels, above: Pixels | None, edges: list[int]) -> Sums:
+        """Return sums over pieces of rows and columns, array [pieces, sums, channels, columns]."""
+        channels = self._sums.shape[2]
+        flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
+        across, down = np.zeros_like(flat), np.zeros_like(flat)
+        across[:, channels:] = cv2.absdiff(flat[:, channels:], flat[:, :-channels])
+        if len(flat) > 1:
+            down[1:] = cv2.absdiff(flat[1:], flat[:-1])
+        if above is not None:
+            down[:1] = cv2.absdiff(flat[:1], above.reshape(1, -1))
+        white = cv2.compare(flat, float(self._white), cv2.CMP_GE)
+        # Of uint8 so few values are summed that float32 is exact.
+        exact = cv2.CV_32F if flat.dtype == np.uint8 else cv2.CV_64F
+        wide = np.uint16 if flat.dtype == np.uint8 else np.float64
+        sums = np.empty((len(edges) - 1, WHITE + 1, flat.shape[1]), np.float64)
+        kinds = (flat, np.multiply(flat, flat, dtype=wide), across, down, white)
+        for piece, (start, stop) in enumerate(itertools.pairwise(edges)):
+            for kind, values in enumerate(kinds):
+                sums[piece, kind] = cv2.reduce(values[start:stop], 0, cv2.REDUCE_SUM, dtype=exact)
+        sums[:, WHITE] /= 255
+        by_channel = sums.reshape(*sums.shape[:2], -1, channels).swapaxes(2, 3)
+        starts = self._columns[:-1] - self._columns[0]
+        found: Sums = np.add.reduceat(np.ascontiguousarray(by_channel), starts, axis=3)
+        return found
+
+    def of_row(self, top: int) -> list[Quality]:
+        """Return the quality of the tiles that begin at row `top`, from the left.
+
+        All their rows must have been added.
+        """
+        x = self._positions[0][self._positions[1] == top]
+        side = self._tile
+        values = side * side * self._sums.shape[2]
+        cells = self._in_cells(x, top)
+        pixels = np.diff(self._cells)
+        counts = pixels[:, np.newaxis, np.newaxis, np.newaxis] * pixels
+        means = cells[:, VALUE] / counts
+        variances = cells[:, SQUARE] / counts - means * means
+        flat = (variances < (FLAT * self._white) ** 2).all(axis=1).mean(axis=(0, 2))
+        value, square = cells.sum(axis=(0, 2, 4)) / values
+        white = self._between(x, x + side, top, top + side)[WHITE] / values
+        std = np.sqrt(np.maximum(0.0, square - value * value))
+        across = self._between(x + 1, x + side, top, top + side)[ACROSS]
+        down = self._between(x, x + side, top + 1, top + side)[DOWN]
+        pairs = max(1, 2 * side * (side - 1) * self._sums.shape[2])
+        focus = (across + down) / pairs / self._white
+        each = (column.tolist() for column in (flat, value, std, focus, white))
+        return [Quality(*measures) for measures in zip(*each, strict=True)]
+
+    def _in_cells(self, x: NDArray[np.int64], top: int) -> Sums:
+        """Return the first two sums in each cell, array [cells, sums, channels, tiles, cells]."""
+        rows = np.searchsorted(self._rows, top + self._cells)
+        columns = np.searchsorted(self._columns, x[:, np.newaxis] + self._cells)
+        moments = self._sums[rows[0] : rows[-1], : SQUARE + 1]
+        by_row = np.add.reduceat(moments, rows[:-1] - rows[0], axis=0)
+        cells: Sums = np.diff(_running(by_row)[..., columns], axis=-1)
+        return cells
+
+    def _between(
+        self, left: NDArray[np.int64], right: NDArray[np.int64], top: int, bottom: int
+    ) -> Sums:
+        """Return the sums in rectangles of the same rows, array [sums, tiles]."""
+        first, last = np.searchsorted(self._rows, (top, bottom))
+        running = _running(self._sums[first:last].sum(axis=0).sum(axis=1))
+        starts, stops = np.searchsorted(self._columns, left), np.searchsorted(self._columns, right)
+        return running[:, stops] - running[:, starts]
+
+
+def _running(values: Sums) -> Sums:
+    """Return the sums of all values before each place along the last axis."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
+
+
+def quality_of(pixels: Pixels, white: int) -> Quality:
+    """Return the quality of a single tile.
+
+    Parameters
+    ----------
+    pixels : array [tile, tile] or [tile, tile, channels]
+        uint8 or uint16.
+    white : int
+        The largest value that the images can have.
+
+    Examples
+    --------
+    >>> quality_of(np.full((64, 64), 255, np.uint8), 255)
+    Quality(flat=1.0, mean=255.0, std=0.0, focus=0.0, saturated=1.0)
+    """
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    origin = (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    frame = FrameQuality(origin, len(pixels), white, channels)
+    frame.add(0, pixels, None)
+    return frame.of_row(0)[0]
