@@ -9,11 +9,13 @@
     │   ├── SchemaError                     a column is missing, or of a type that cannot be used
     │   ├── LabelError                      labels outside the model's range
     │   ├── EmptyDataError                  no rows
+    │   ├── EmptySplitError                 a class would have no tiles in a split
     │   ├── SplitLeakError                  rows of more than one split, or a source in two splits
     │   └── ImageError                      an image that cannot be read or tiled
     │       └── AmbiguousImageError         a file of several images, and none chosen
     ├── EnvironmentMismatchError            executors lack packages, or have other versions
     ├── ClusterError                        Spark cannot run what was asked
+    │   ├── ApplicationNotFoundError        YARN does not know an application
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
     │   ├── StartTimeoutError               workers did not all start in time
     │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
