@@ -1,4 +1,4 @@
-"""The trainers users see, and the run that joins driver, server and workers."""
+"""The trainers, and the run that connects driver, server and workers."""
 
 #: Every trainer by its public name; `distkeras_grid` exports them all.
 TRAINERS = (

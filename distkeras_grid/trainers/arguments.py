@@ -1,4 +1,4 @@
-"""Checks of arguments that are no fields of a run's specification, or become some by them."""
+"""Checks of arguments that are not fields of a run's specification, or that are converted first."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from distkeras_grid.rules.parameters import check_positive
 
 
 def check_backend() -> None:
-    """Refuse to train where Keras runs on a backend for which there is no engine.
+    """Refuse to train if Keras runs on a backend that has no engine.
 
     Raises
     ------
     ConfigurationError
-        Says what to set, and where.
+        If there is no engine. The message says what to set, and where.
     """
     backend_named(current_backend())
 
@@ -29,7 +29,7 @@ def checked_whole(name: str, value: Any, *, least: int, most: float = math.inf) 
     Raises
     ------
     ConfigurationError
-        If it is none, or out of its range.
+        If it is not a whole number, or out of its range.
 
     Examples
     --------
@@ -58,8 +58,8 @@ def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
     Raises
     ------
     ConfigurationError
-        If it is no mapping, or a class is no whole number, or a weight is negative, infinite or
-        no number.
+        If it is not a mapping, a class is not a whole number, or a weight is negative, infinite or
+        not a number.
 
     Examples
     --------

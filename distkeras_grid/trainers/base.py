@@ -93,34 +93,35 @@ class Trainer(ABC):
     Parameters
     ----------
     keras_model : keras.Model
-        The model; it is not changed. Any model that Keras can save.
+        Any model that Keras can save. It is not changed.
     worker_optimizer : str or keras.optimizers.Optimizer, optional
         The workers' optimizer; default the one the model was compiled with.
     loss, metrics, loss_weights : optional
         As in ``keras.Model.compile``; default what the model was compiled with.
     num_workers : int, optional
-        Workers, each a Spark task for the whole run; default all task slots.
+        Number of workers; by default one for each task slot. A worker is one Spark task for the
+        whole run.
     batch_size : int, default 32
-        Rows in a batch of *one* worker. Nothing scales it or the learning rate: to follow what
-        ``fit`` does with a batch of b, give b / num_workers.
+        Rows in a batch of *one* worker. Neither it nor the learning rate is scaled. To follow
+        ``fit`` with a batch of b, give b / num_workers.
     features_col : str, Field, list or dict, default "features"
-        Column of the features; of a model of several inputs a list in their order, or a dict by
+        Column of the features. For a model with several inputs, a list in their order, or a dict by
         their names.
     label_col : str, list or dict, default "label"
         Column of the labels; for several outputs as above.
     num_epoch : int, default 1
         Passes over the data.
     communication_window : int, "epoch" or "once", optional
-        Batches between two exchanges of a worker, or one exchange an epoch, or a single one when
-        all epochs are trained. The default of each trainer is capped so that
-        an epoch has 20 exchanges; a given one is never changed.
+        Batches between two exchanges of a worker, one exchange for each epoch, or a single one at
+        the end. The default of each trainer is reduced, if necessary, so that an epoch has at least
+        20 exchanges. A value that you give is not changed.
     learning_rate : float, optional
         Rate of an optimizer given by name.
     custom_objects : mapping of str to object, optional
-        Layers, losses and metrics of your own, by name; they travel to the workers.
+        Your own layers, losses and metrics, by name. They are sent to the workers.
     jit : bool or "auto", default "auto"
-        Whether XLA compiles the workers' windows; "auto" says no where it is known to hurt. It
-        never compiles a window of an epoch or more.
+        Whether XLA compiles the workers' windows. "auto" means no if it is known to make them
+        slower. XLA never compiles a window of an epoch or more.
     master_host : str, optional
         Address of this driver as executors see it; default ``spark.driver.host``.
     master_port : int, default 0
@@ -128,45 +129,45 @@ class Trainer(ABC):
     start_timeout : float, default 300
         Seconds in which all workers must have started.
     round_timeout : float, default 600
-        Seconds a synchronous round may wait for a worker, counted from its first commit: with a
-        window of an epoch or more the time by which workers may end apart. Of an asynchronous
-        worker, seconds without a commit (or 20 times its window, if that is longer) after which
-        its task is started again.
+        How long a synchronous round waits for its workers, from its first commit [s]. With a window
+        of an epoch or more, workers may end this far apart. The task of an asynchronous worker is
+        started again if it sends no commit for this time, or for 20 times its window if that is
+        longer.
     allow_plaintext : bool, default False
-        Send weights unencrypted also where Spark's own traffic is told to be encrypted.
+        Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     gpu_sharing : bool, default False
-        Let several workers use one GPU; each takes of its memory what it needs.
+        Whether several workers may use one GPU. Each takes as much of its memory as it needs.
     compression : "bfloat16", "dgc" or DeepGradientCompression, optional
-        For slow links, of trainers that send changes or gradients. "bfloat16" halves the bytes of
+        For slow links and trainers that send changes or gradients. "bfloat16" halves the bytes of
         an exchange; the center keeps its digits. "dgc" sends the largest thousandth of each change
-        and keeps the rest for later, after four epochs in which it sends more. The last line of a
-        run says whether it paid.
+        and keeps the rest for later; in the first four epochs it sends more. The last line of a
+        run says whether it saved time.
     optimizer_state : {"keep", "reset", "average"}, default "keep"
-        What becomes of a worker's momentum and other state of its optimizer when it takes the
-        center over: it goes on with it, or begins each window with a new optimizer. "average", of
-        trainers that work in rounds: it takes the mean of all workers' states over, which travel
-        with the weights (with Adam three times the bytes), and the model that `train` returns has
-        it, too.
+        What happens to the state of a worker's optimizer, such as its momentum, when the worker
+        receives the center. "keep": it is kept. "reset": each window begins with a new optimizer.
+        "average", for trainers that work in rounds: each worker receives the mean of all states,
+        which are sent with the weights (with Adam three times the bytes). The model that `train`
+        returns has it, too.
     statistics : {"average", "recalibrate"}, default "average"
-        Where the means and variances of batch normalization come from: from the workers' moving
-        ones, averaged as the weights travel, or, when training is over, from one more pass over
-        the rows with the final weights; validation and callbacks have seen the averaged ones.
-        What a layer counts in whole numbers stays with each worker.
-        ``history.params`` tells this and `optimizer_state`.
+        Where the means and variances of batch normalization come from. "average": the workers'
+        moving values are averaged with the weights. "recalibrate": one more pass over the rows,
+        after the training, measures them with the final weights; validation and callbacks still see
+        the averaged ones. Counters of layers stay with each worker. ``history.params`` has the
+        values of this argument and of `optimizer_state`.
     progress : bool, default True
         Whether the progress line is shown.
 
     Attributes
     ----------
     history : History
-        History of the last run: a row per accepted window, a row per epoch.
+        History of the last run: one row for each accepted window, and one for each epoch.
     spec : RunSpec or None
         The last run as a value: algorithm, layout, schedule, exchange, data, limits. It can be
         printed, compared and saved.
     run : dict
-        What ``run.json`` holds: the specification, versions, figures.
+        Content of ``run.json``: the specification, versions, figures.
     model : keras.Model or None
-        What the last `train` returned.
+        The model that the last `train` returned.
 
     Raises
     ------
@@ -176,11 +177,11 @@ class Trainer(ABC):
         For a value out of its range.
     """
 
-    #: Batches between two exchanges where the user gives none.
+    #: Batches between two exchanges, unless the user gives them.
     default_window: ClassVar[int]
     #: Whether all workers must run at the same time.
     synchronous: ClassVar[bool] = False
-    #: Said first of all before a run, where a name may mislead.
+    #: First line of a run, if the trainer's name may mislead.
     introduction: ClassVar[str] = ""
     #: Share of the workers that a synchronous round waits for.
     quorum: float = 1.0
@@ -246,12 +247,12 @@ class Trainer(ABC):
         self._check()
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Show all arguments with their defaults, also those that a constructor passes on."""
+        """Give the signature all arguments, also those that a constructor passes on."""
         super().__init_subclass__(**keywords)
         cls.__signature__ = all_arguments(cls)  # type: ignore[attr-defined]
 
     def get_params(self) -> dict[str, Any]:
-        """Return all arguments by their names, as they were given."""
+        """Return all arguments by name, as they were given."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @abstractmethod
@@ -261,7 +262,7 @@ class Trainer(ABC):
         Parameters
         ----------
         workers : int
-            Workers of the run.
+            Number of workers in the run.
         optimizer : str
             Kind of the worker optimizer, such as ``"Adam"``.
         """
@@ -283,20 +284,20 @@ class Trainer(ABC):
         Parameters
         ----------
         data : DataFrame or str
-            Training rows, or the path of a Parquet data set. Labels are a column of it: a second
-            positional argument is refused.
+            Training rows, or the path of a Parquet data set. The labels are one of its columns; a
+            second positional argument is refused.
         shuffle : bool, default True
-            Mix all rows from the first batch on, anew each epoch. False keeps the data's order.
+            Whether to shuffle all rows, in another way in each epoch. False keeps the data's order.
         validation_data : DataFrame or str, optional
-            Evaluated on the driver at the end of each epoch.
+            Rows that the driver evaluates at the end of each epoch.
         callbacks : sequence of keras.callbacks.Callback, default ()
-            Called on the driver at the end of each epoch; hooks of single batches are not.
+            Called on the driver at the end of each epoch. Their hooks for batches are not called.
         class_weight : mapping of int to float, optional
-            Weight of the samples of each class; of models with one output.
+            Weight of the samples of each class, for models with one output.
         sample_weight_col : str, optional
-            Column of sample weights, one for each row: of several outputs, for all of them.
+            Column of sample weights, one for each row. It applies to all outputs.
         seed : int, optional
-            Seed of the mixing and of the workers' random layers; default a fresh one, which the
+            Seed of the shuffling and of the workers' random layers. By default a new one, which the
             history keeps.
 
         Returns
@@ -307,7 +308,8 @@ class Trainer(ABC):
         Raises
         ------
         GridError
-            Before work starts where that can be known; see `distkeras_grid.errors`.
+            If something does not fit or fails; before work starts if possible. See
+            `distkeras_grid.errors`.
         """
         self._refuse_unknown(".train()", unknown)
         if positional:
@@ -329,7 +331,7 @@ class Trainer(ABC):
         self.check_request(request.data, callbacks)
         with run_progress(None if self.progress else SILENT) as progress, ExitStack() as resources:
             prepared = prepare(request, callbacks, resources)
-            # A run that fails leaves its history, and no model of an earlier one beside it.
+            # A run that fails leaves its history, but not the model of an earlier run.
             self.history, self.run, self.model = prepared.history, prepared.description, None
             self.spec = prepared.spec
             model = prepared.execute(progress)
@@ -348,31 +350,32 @@ class Trainer(ABC):
         seed: int | None = None,
         **unknown: Any,
     ) -> SimulatedRun:
-        """Train in this process, in the simulated time of a cluster that is not there.
+        """Train in this process, in the simulated time of a cluster.
 
-        The rule, the server's code and the batches are those of `train`; only the clock and the
-        network are simulated. All rows are held here, arrays that you pass a second time; of each
-        worker its optimizer's state and one vector of the weights, three while its commit is on its
-        way or waits for a round, and with deep gradient compression two or three more. What `train`
-        has left (`history`, `run`, `model`) stays.
+        The rule, the server's code and the batches are those of `train`. Only the clock and the
+        network are simulated. This process holds all rows (a second copy of arrays that you pass)
+        and, for each worker, its optimizer's state and one vector of weights. There are three
+        vectors while its commit is in transit or waits for a round, and two or three more with deep
+        gradient compression. The attributes that `train` sets (`history`, `run`, `model`) do not
+        change.
 
         Parameters
         ----------
         data : tuple of ndarray, DataFrame or str
-            ``(features, labels)`` or ``(features, labels, sample_weights)``, of several inputs or
-            outputs as lists or dicts of arrays; or what `train` takes, collected on the driver,
-            without sample weights.
+            ``(features, labels)`` or ``(features, labels, sample_weights)``, with lists or dicts of
+            arrays for several inputs or outputs. Or the data that `train` takes, which are
+            collected on the driver, without sample weights.
         cluster : Cluster
-            Workers, speeds, network, losses. Where it gives no ``batch_seconds``, a batch is timed
-            on this machine.
+            Workers, speeds, network, failures. Without ``batch_seconds`` the time of a batch is
+            measured on this machine.
         shuffle : bool, default True
-            Mix the rows, anew each epoch.
+            Whether to shuffle the rows, in another way in each epoch.
         validation_data : as `data`, optional
-            Evaluated at the end of each epoch; takes no simulated time.
+            Rows that are evaluated at the end of each epoch, in no simulated time.
         class_weight : mapping of int to float, optional
             Weight of the samples of each class.
         seed : int, optional
-            Seed of the mixing and of the workers' random layers; default a fresh one, which the
+            Seed of the shuffling and of the workers' random layers. By default a new one, which the
             history keeps.
 
         Returns
@@ -383,7 +386,7 @@ class Trainer(ABC):
         Raises
         ------
         GridError
-            As `train` does, and what ends a run.
+            As `train`, and whatever ends a run.
         """
         self._refuse_unknown(".simulate()", unknown)
         if not isinstance(cluster, Cluster):
@@ -401,12 +404,12 @@ class Trainer(ABC):
         return simulate(request, cluster, None if self.progress else SILENT)
 
     def draft(self) -> DraftSpec:
-        """Return the run as far as the arguments tell it, without model, data and cluster.
+        """Return the run as far as it follows from the arguments, without model, data and cluster.
 
         Raises
         ------
         ConfigurationError
-            Names the first argument that is out of its range.
+            If an argument is out of its range. The message names the first one.
         """
         pace = PaceSpec.checked(
             num_workers=self.workers_asked,
@@ -447,12 +450,12 @@ class Trainer(ABC):
         sample_weight_col: str | None = None,
         seed: int | None = None,
     ) -> RunRequest:
-        """Return all that `train` or `simulate` asks for with these arguments, as one value.
+        """Return everything that `train` or `simulate` asks for, as one value.
 
         Raises
         ------
         ConfigurationError
-            Names the first argument that is out of its range.
+            If an argument is out of its range. The message names the first one.
         """
         fresh = secrets.randbits(31)
         asked = DataRequest(
@@ -485,14 +488,14 @@ class Trainer(ABC):
         uri : str
             Folder on any Hadoop path (``hdfs:``, ``file:``, ``s3a:``).
         overwrite : bool, default False
-            Replace a run that is there.
+            Whether to replace a run that exists there.
 
         Raises
         ------
         ConfigurationError
             If `train` has not been called.
         OutputExistsError
-            If the folder holds a run and `overwrite` is not set, or anything else.
+            If the folder has a run and `overwrite` is not set, or has anything else.
         """
         if self.model is None:
             raise ConfigurationError(
@@ -507,7 +510,7 @@ class Trainer(ABC):
 
     @property
     def own_start(self) -> bool:
-        """Whether workers but the first draw initial weights of their own."""
+        """Whether all workers but the first draw their own initial weights."""
         return False
 
     def check_request(  # noqa: B027 - most take anything
@@ -569,7 +572,7 @@ class Trainer(ABC):
             raise ConfigurationError(
                 f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
             )
-        # Refused at once, not after the data were read.
+        # Refuses wrong arguments at once, not after the data have been read.
         self.draft()
         self._server_request()
         check_names(
@@ -617,7 +620,7 @@ def named_arguments(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def all_arguments(kind: type[Any]) -> inspect.Signature:
-    """Return the arguments of a class, with those that its constructors hand on to their bases."""
+    """Return the arguments of a class, with those that its constructors pass on to their bases."""
     found: dict[str, inspect.Parameter] = {}
     for base in reversed(kind.__mro__):
         if "__init__" in vars(base) and base is not object:

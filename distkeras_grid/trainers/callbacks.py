@@ -1,7 +1,7 @@
 """Validation and Keras callbacks, on the driver, at the end of each epoch.
 
-They see a model that holds the center of the commit that ended the epoch. Workers do not wait for
-them: what a callback changes (stop, learning rate) reaches a worker with its next reply.
+They see a model with the center of the commit that ended the epoch. Workers do not wait for them.
+What a callback changes (stop, learning rate) reaches a worker with its next reply.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class EpochObserver:
     model : keras.Model
         The driver's model, compiled; it is what the run returns.
     history : History
-        Gets one record an epoch.
+        Receives one record for each epoch.
     callbacks : sequence of keras.callbacks.Callback
-        Called as ``fit`` calls them, but for the hooks of single batches.
+        Called as ``fit`` calls them, except for the hooks of batches.
     validation : Source, optional
-        Evaluated at each epoch's end.
+        Evaluated at the end of each epoch.
     epochs : int
         Number of epochs in the run.
     layout : WeightLayout
@@ -46,7 +46,7 @@ class EpochObserver:
     Raises
     ------
     ConfigurationError
-        If something else than callbacks is among the callbacks.
+        If one of the callbacks is not a Keras callback.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class EpochObserver:
         )
         self._has_callbacks = bool(callbacks)
         self._epochs = epochs
-        # What the workers have: their copy of the model starts with it.
+        # The workers' rate: their copy of the model starts with it.
         self._rate = self._learning_rate()
         self.stopped = False
 
     @property
     def needs_center(self) -> bool:
-        """Whether anything looks at the center at an epoch's end."""
+        """Whether anything uses the center at the end of an epoch."""
         return self._has_callbacks or self._validation is not None
 
     def begin(self) -> Steering:
-        """Tell the callbacks that training begins; return what they want of the first epoch."""
+        """Call the callbacks at the start of training; return what they change for epoch 1."""
         self._model.stop_training = False
         self._callbacks.on_train_begin()
         self._callbacks.on_epoch_begin(0)
@@ -99,28 +99,28 @@ class EpochObserver:
         if self._validation is not None:
             validation = evaluate(self._model, self._validation)
         record = self._history.add_epoch(event, validation=validation, learning_rate=self._rate)
-        # Callbacks may add to the logs they are given, as Keras' own do.
+        # Callbacks may add to the logs that they receive, as Keras' own do.
         self._callbacks.on_epoch_end(record.epoch - 1, dict(record.logs()))
         self.stopped = bool(self._model.stop_training)
         if not self.stopped and record.epoch < self._epochs:
-            # Where Keras' LearningRateScheduler sets the rate of the next epoch.
+            # Keras' LearningRateScheduler sets the rate of the next epoch here.
             self._callbacks.on_epoch_begin(record.epoch)
         return record, Steering(
             stop=True if self.stopped else None, learning_rate=self._changed_rate()
         )
 
     def end(self, center: Vector) -> None:
-        """Tell the callbacks that training ends.
+        """Call the callbacks at the end of training.
 
-        A callback that stopped the run keeps the weights of its own epoch, or those it restored;
-        otherwise the model gets the last center.
+        If a callback stopped the run, the model keeps the weights of that epoch, or those that the
+        callback restored. Otherwise it receives the last center.
         """
         if not self.stopped:
             self._take_over(center)
         self._callbacks.on_train_end()
 
     def _take_over(self, center: Vector, version: float = math.inf) -> None:
-        """Put a center into the model; with slots go the steps in which they have become so."""
+        """Put a center into the model; optimizer state comes with its count of steps."""
         set_flat_weights(self._model, center, self._layout)
         if self._layout.slots:
             steps = self._history.most_steps(version)
@@ -128,12 +128,12 @@ class EpochObserver:
             self._steps = steps
 
     def _changed_rate(self) -> float | None:
-        """Return the rate if it is another than the workers', who are told of it next."""
+        """Return the rate if it differs from the workers', who receive it next."""
         before, self._rate = self._rate, self._learning_rate()
         return self._rate if self._rate != before else None
 
     def _learning_rate(self) -> float | None:
-        """Return the rate; None for a schedule, which counts the steps of each worker."""
+        """Return the rate, None for a schedule, which counts the steps of each worker."""
         import keras
 
         rate = getattr(self._model.optimizer, "learning_rate", None)

@@ -1,17 +1,17 @@
-"""What a run asks of the network at the driver, in bytes per second, before it starts."""
+"""The network bandwidth that a run needs at the driver, before it starts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# One way and both ways of a link count alike here. 10 Gb/s Ethernet carries 1.25 GB/s each way;
-# sockets of one host carried 2.5 GB/s (TCP) and more over Unix sockets where it was measured.
+# A link is assumed to carry this in each direction, as 10 Gb/s Ethernet does. Sockets of one host
+# carried 2.5 GB/s (TCP), and more over Unix sockets, on the machine where it was measured.
 NETWORK_BYTES_PER_SECOND = 1.25e9
 LOOPBACK_BYTES_PER_SECOND = 2.5e9
 
 
 def link_speed(bind_host: str) -> float:
-    """Return what can pass the driver one way [bytes/s], by the address the server listens on."""
+    """Return the speed of the driver's link in one direction [bytes/s], from the bind address."""
     loopback = bind_host == "localhost" or bind_host.startswith("127.")
     return LOOPBACK_BYTES_PER_SECOND if loopback else NETWORK_BYTES_PER_SECOND
 
@@ -23,17 +23,17 @@ class NetworkNeed:
     Parameters
     ----------
     vector_bytes : int
-        Bytes of one vector; each exchange carries one up and, unless replies are empty, one down.
+        Bytes of one vector. Each exchange carries one up and, unless replies are empty, one down.
     workers : int
-        Workers that exchange.
+        Number of workers that exchange.
     window : int
         Batches between two exchanges of a worker.
     window_seconds : float
         Measured time of one window's batches [s].
     available : float
-        What the link carries one way [bytes/s].
+        Speed of the link in one direction [bytes/s].
     empty_reply : bool, default False
-        Whether the server sends nothing back, as its rule says.
+        Whether the server's replies have no vector.
     """
 
     vector_bytes: int
@@ -45,26 +45,26 @@ class NetworkNeed:
 
     @property
     def ways(self) -> int:
-        """Ways of the link that are used: up, and down unless replies are empty."""
+        """Directions of the link that are used: up, and down unless replies are empty."""
         return 1 if self.empty_reply else 2
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes that must pass the driver each second, all ways together."""
+        """Bytes that must pass the driver each second, both directions together."""
         return self.ways * self.vector_bytes * self.workers / self.window_seconds
 
     @property
     def fits(self) -> bool:
-        """Whether the link carries it, with up and down at the same time."""
+        """Whether the link is fast enough, with up and down at the same time."""
         return self.bytes_per_second / self.ways <= self.available
 
     @property
     def shortest_window(self) -> float:
-        """How long a window's batches must take at least, or the link holds them up [s]."""
+        """Time of a window's batches below which the link is too slow [s]."""
         return self.vector_bytes * self.workers / self.available
 
     def sentence(self) -> str:
-        """Return the need in words, with what to change if it does not fit.
+        """Return the need in words, with what to change if the link is too slow.
 
         Examples
         --------

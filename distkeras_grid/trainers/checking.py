@@ -1,9 +1,9 @@
-"""What is checked before a run: all that can be known before work starts, what costs least first.
+"""Checks before a run: everything that can be known before work starts, the cheapest first.
 
-Columns, the model and whether the features fit it, encryption, executors, then rows, labels,
-weights and splits in one job over the data, the slots, and the validation data in the same way.
-Nothing is written and no worker runs before. What is found completes the trainer's draft to the
-run's specification.
+They are: columns, the model and whether the features fit it, encryption, executors, then rows,
+labels, weights and splits in one job over the data, the slots, and the same for the validation
+data. Before they have passed, nothing is written and no worker runs. Their results complete the
+trainer's draft to the run's specification.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class CheckedData:
     frame : DataFrame
         The rows.
     columns : Columns
-        What is read of them.
+        Columns that are read.
     summary : DataSummary
-        What one pass over them has counted.
+        Counts from one pass over the rows.
     """
 
     frame: DataFrame
@@ -88,7 +88,7 @@ class CheckedData:
 
 @dataclass(frozen=True)
 class Checked:
-    """A run that nothing speaks against.
+    """A run that has passed all checks.
 
     Parameters
     ----------
@@ -99,11 +99,11 @@ class Checked:
     data : CheckedData
         The training data.
     validation : ArraySource or None
-        What is evaluated at each epoch's end.
+        Rows that are evaluated at the end of each epoch.
     place : ServerPlace
         Where the server will listen.
     notes : list of str
-        What is said before the run starts.
+        Lines to show before the run starts.
     """
 
     spec: RunSpec
@@ -115,19 +115,19 @@ class Checked:
 
 
 def check(request: RunRequest, resources: ExitStack) -> Checked:
-    """Check all that can be known before work starts, what costs least first.
+    """Check everything that can be known before work starts, the cheapest first.
 
     Parameters
     ----------
     request : RunRequest
         What is asked for.
     resources : ExitStack
-        Gets what must be given back when the run has ended.
+        Receives what must be released when the run has ended.
 
     Raises
     ------
     GridError
-        The first thing that does not fit, with what was received and what to do.
+        If something does not fit. The message says what was received and what to do.
     """
     check_backend()
     draft, method = request.draft, request.method
@@ -158,12 +158,12 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
 
 
 def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
-    """Refuse what the rule cannot work with, as far as the number of workers is known.
+    """Refuse arguments that the rule cannot work with, as far as they are known.
 
     Parameters
     ----------
     draft : DraftSpec
-        What the trainer's arguments say.
+        The run as far as the trainer's arguments say it.
     method : Method
         The algorithm.
     model : keras.Model
@@ -205,7 +205,7 @@ def complete(
     shares_state: bool = False,
     threads: int = 1,
 ) -> tuple[RunSpec, WindowChoice]:
-    """Complete a draft to the run, by what was found of model, data and cluster.
+    """Complete a draft to the run, with what was found out about model, data and cluster.
 
     Parameters
     ----------
@@ -214,13 +214,13 @@ def complete(
     compiled : CompiledModel
         The model.
     data : DataSpec
-        What is read of the data.
+        Columns and source of the data.
     rows : int
         Rows of the data.
     workers : int
-        Workers of the run.
+        Number of workers in the run.
     shares_state : bool, default False
-        Whether workers hand each other the state of their optimizers, where they make the steps.
+        Whether workers pass the state of their optimizers to each other.
     threads : int, default 1
         Cores of a worker.
 
@@ -261,7 +261,7 @@ def complete(
 
 
 def announcements(request: RunRequest, spec: RunSpec, window: WindowChoice) -> list[str]:
-    """Return what is said of a run before it starts."""
+    """Return the lines to show before a run starts."""
     introduction = request.method.introduction
     return [
         *([introduction] if introduction else []),
@@ -281,7 +281,7 @@ def _resolve(
 
 
 def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
-    """Return where the server will listen, once executors have been there."""
+    """Return where the server will listen, after executors have tested the connection."""
     check_plaintext(spark, allowed=server.plaintext)
     place = place_server(spark, server.host, server.port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
@@ -290,14 +290,14 @@ def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
 
 
 def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
-    """Refuse more workers than a local master has slots, which never become more."""
+    """Refuse more workers than a local master has slots, whose number never changes."""
     slots = local_cores(str(spark.sparkContext.master))
     if slots is not None:
         settle([check_slots(slots, workers, fixed=True)])
 
 
 def _settle_workers(spark: SparkSession, draft: DraftSpec, method: Method) -> tuple[int, list[str]]:
-    """Return the number of workers, and what is to be said of slots, scheduling and GPUs."""
+    """Return the number of workers, and notes about slots, scheduling and GPUs."""
     wanted = draft.pace.num_workers
     slots = settled_slots(spark, wanted)
     workers = wanted or slots
@@ -361,7 +361,7 @@ def _collect_validation(
 
 
 def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSize:
-    """Return what model and batches weigh; an optimizer not built yet counts as Adam."""
+    """Return the size of model and batches; an optimizer that is not built counts as Adam."""
     weights, compression = int(model.count_params()), compression_of(spec.exchange.compression)
     size = ModelSize(
         weights=weights,

@@ -1,7 +1,7 @@
 """The driver's own copy of the user's model, compiled, and the archive that workers build it from.
 
-A model travels as one ``.keras`` archive, and its compilation in it: optimizer, loss and metrics as
-Keras describes them, the optimizer's state if it has one. Workers compile nothing.
+A model is sent as one ``.keras`` archive, which includes its compilation: optimizer, loss and
+metrics as Keras describes them, and the optimizer's state if it has one. Workers compile nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A compiled model, here and as it travels.
+    """A compiled model, on the driver and as it is sent.
 
     Parameters
     ----------
     model : keras.Model
-        The driver's copy; it is what the user gets in the end.
+        The driver's copy, which the user receives at the end.
     archive : bytes
         What workers load.
     described : dict
@@ -42,7 +42,7 @@ class CompiledModel:
 
 
 def compiled_copy(source: ModelSource) -> CompiledModel:
-    """Return a copy of the user's model, compiled as it was asked for; the original stays.
+    """Return a compiled copy of the user's model, which is not changed.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def compiled_copy(source: ModelSource) -> CompiledModel:
     ------
     ConfigurationError
         If the model has no weights yet, cannot be saved, loaded, compiled or trained, or if its
-        compilation cannot travel.
+        compilation cannot be sent.
     """
     # Refused here if it has no weights yet; Keras would only warn and save it.
     weight_layout(source.model)
@@ -64,8 +64,8 @@ def compiled_copy(source: ModelSource) -> CompiledModel:
         # The archive has the model's own compilation, with its optimizer's state.
         compile_model(model)
         return CompiledModel(model, archive, described)
-    # Built again from their description: the user's objects keep their state, and what has no
-    # name in custom_objects is refused here and not on an executor.
+    # Built again from their description, so that the user's objects keep their state, and objects
+    # without a name in custom_objects are refused here and not on an executor.
     settings = CompileSettings.from_json(described, source.objects)
     compile_model(model, settings, source.objects)
     check_travels(model)

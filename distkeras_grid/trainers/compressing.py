@@ -1,4 +1,4 @@
-"""What compressed exchanges ask of a run, and what they save it."""
+"""What compressed exchanges need, and what they save."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_compressible(compression: Compression | None, rule: Rule, who: str) ->
     Parameters
     ----------
     compression : "bfloat16" or DeepGradientCompression, optional
-        The trainer's.
+        Compression of the trainer.
     rule : Rule
         Rule of the run.
     who : str
@@ -35,16 +35,16 @@ def check_compressible(compression: Compression | None, rule: Rule, who: str) ->
     """
     if compression and not rule.traits.compressible:
         raise ConfigurationError(
-            f"{who} sends weights, and compression would lose most of them. Leave compression "
-            "out, or take a trainer that sends changes (ADAG, DOWNPOUR, DynSGD, GEM) or gradients "
-            f"(SynchronousSGD). Received: compression={compression!r}."
+            f"{who} sends weights, and compression would lose most of them. Received: "
+            f"compression={compression!r}. Leave it out, or take a trainer that sends changes "
+            "(ADAG, DOWNPOUR, DynSGD, GEM) or gradients (SynchronousSGD)."
         )
 
 
 def check_momentum(
     compression: Compression | None, rule: Rule, window: WindowChoice, optimizer: Any
 ) -> None:
-    """Refuse to correct a momentum where there is none to be corrected, or two would act.
+    """Refuse momentum correction if there is no momentum to correct, or there would be two.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def check_momentum(
     window : WindowChoice
         Batches between two exchanges.
     optimizer : keras.optimizers.Optimizer
-        The workers'.
+        Optimizer of the workers.
 
     Raises
     ------
@@ -66,18 +66,18 @@ def check_momentum(
     single = rule.traits.steps_on_workers or window.batches == 1
     if not (rule.traits.adds_commits and single):
         raise ConfigurationError(
-            f"DeepGradientCompression(momentum={deep.momentum:g}) corrects the momentum of "
-            "single gradients: take SynchronousSGD, or ADAG, DOWNPOUR or DynSGD with "
-            "communication_window=1; or momentum=0, which fits every trainer that sends changes. "
-            f"Received: the rule {rule.name!r} with an exchange {window}."
+            f"DeepGradientCompression(momentum={deep.momentum:g}) corrects the momentum of single "
+            f"gradients. Received: the rule {rule.name!r} with an exchange {window}. Take "
+            "SynchronousSGD, or ADAG, DOWNPOUR or DynSGD with communication_window=1, or "
+            "momentum=0, which works with every trainer that sends changes."
         )
     check_plain_sgd(optimizer, "DeepGradientCompression, which brings the momentum itself,")
 
 
 def vector_bytes(compression: Compression | None, layout: WeightLayout, workers: int) -> int:
-    """Return the bytes by which a vector travels each way in the first epoch, the most.
+    """Return the most bytes that a vector needs in one direction in the first epoch.
 
-    With deep gradient compression that is the reply, which tells what all workers have sent.
+    With deep gradient compression this is the reply, which has the changes of all workers.
 
     Examples
     --------
@@ -100,18 +100,18 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
 
 
 def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
-    """Return how many vectors the server keeps beside the center: the rule's, and what is known."""
+    """Return how many vectors the server keeps beside the center, for rule and compression."""
     tells_changes = gradient_compression(compression) is not None and rule.traits.reply_has_vector
     return rule.vectors_for(workers) + (workers if tells_changes else 0)
 
 
 def worker_vectors(compression: Compression | None) -> int:
-    """Return how many vectors a worker keeps for it: residual, velocity and what these cost."""
+    """Return how many vectors a worker keeps for it: residual, velocity and scratch space."""
     return 0 if gradient_compression(compression) is None else 4
 
 
 def compression_notes(compression: Compression | None, epochs: int) -> list[str]:
-    """Return what is said before a run of so many epochs.
+    """Return the lines to show before a run with this number of epochs.
 
     Examples
     --------

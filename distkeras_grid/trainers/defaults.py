@@ -9,13 +9,13 @@ from typing import Any, Literal
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.trainers.arguments import checked_positive
 
-# An epoch has at least this many exchanges per worker, unless the user sets the window: with
-# fewer, small data lose accuracy, not just freshness.
+# An epoch has at least this many exchanges per worker, unless the user sets the window. With fewer,
+# training on small data loses accuracy.
 EXCHANGES_PER_EPOCH = 20
 
-# Optimizers that scale the step of each weight by its own history. Deltas of several workers that
-# start from one point then add up to steps that are too long by the number of workers. One that
-# holds several is taken for adaptive: of its parts one mostly is.
+# Optimizers that scale the step of each weight by its own history. Deltas of n workers that start
+# from the same point then add up to a step that is n times too long. An optimizer that holds
+# several counts as adaptive, because one of them usually is.
 ADAPTIVE_OPTIMIZERS = frozenset(
     {"adam", "adamw", "adamax", "nadam", "adagrad", "adadelta", "adafactor", "rmsprop", "lion"}
     | {"ftrl", "lamb", "muon", "schedulefreeadamw", "multioptimizer"}
@@ -29,11 +29,11 @@ class WindowChoice:
     Parameters
     ----------
     batches : int or None
-        Batches between two exchanges; None for one exchange an epoch, or one in all.
+        Batches between two exchanges; None for one exchange per epoch, or a single one.
     reason : str
         For the run's first lines; empty if the user gave the window.
     once : bool
-        Whether workers exchange once, when all epochs are trained.
+        Whether workers exchange only once, after all epochs.
     """
 
     batches: int | None
@@ -49,12 +49,12 @@ class WindowChoice:
 def choose_window(
     given: int | Literal["epoch", "once"] | None, default: int, seat_rows: int, batch_size: int
 ) -> WindowChoice:
-    """Return the window: the user's unchanged, else the default capped for small data.
+    """Return the user's window, or the default, which is reduced for small data.
 
     Parameters
     ----------
     given : int, "epoch", "once" or None
-        What the user gave.
+        Window that the user has given.
     default : int
         The trainer's default [batches].
     seat_rows : int
@@ -79,15 +79,15 @@ def choose_window(
         return WindowChoice(default)
     return WindowChoice(
         cap,
-        f"window {cap} instead of {default}: an epoch of a worker has only {steps} batches "
-        "(set communication_window to choose)",
+        f"communication_window is {cap}, not {default}, because an epoch of a worker has only "
+        f"{steps} batches",
     )
 
 
 def optimizer_kind(optimizer: Any) -> str:
     """Return the name of the Keras class that an optimizer is, wraps or is derived from.
 
-    Under the policy mixed_float16 Keras wraps it, and a user's may be a class of its own.
+    Under the policy mixed_float16 Keras wraps the optimizer, and a user's may be a derived class.
 
     Parameters
     ----------
@@ -104,14 +104,14 @@ def optimizer_kind(optimizer: Any) -> str:
 def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> float:
     """Return the factor of DOWNPOUR's commits.
 
-    ``"auto"`` is 1, but 1/workers under an adaptive optimizer: deltas of Adam are steps of about
-    the learning rate whatever the gradient, so summing those of n workers makes steps n times as
-    long as one worker's.
+    ``"auto"`` is 1, but 1/workers with an adaptive optimizer. Adam's steps are about as long as the
+    learning rate, whatever the gradient, so the sum of n workers' deltas is n times as long as the
+    delta of one worker.
 
     Parameters
     ----------
     given : float or "auto"
-        What the user gave.
+        Scale that the user has given.
     optimizer : str
         Kind of the worker optimizer (`optimizer_kind`), in any case.
     workers : int
@@ -137,7 +137,7 @@ def choose_alpha(
 ) -> float:
     """Return the elastic force of one exchange.
 
-    Zhang et al. 2015 set ``alpha = beta / n`` with beta = 0.9; dist-keras took
+    Zhang et al. 2015 use ``alpha = beta / n`` with beta = 0.9; dist-keras uses
     ``alpha = rho * learning_rate``.
 
     Raises

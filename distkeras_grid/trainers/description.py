@@ -1,4 +1,4 @@
-"""What is said of a run: its description for ``run.json``, and the lines that announce it."""
+"""Text about a run: its description for ``run.json``, and the lines that announce it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spec import RunSpec
 
 
-# Share of the workers' time that exchanges took, from which fewer bytes are worth their rounding.
+# Share of the workers' time that exchanges take, from which compression is worth its rounding.
 PAYS_FROM = 0.1
 # Share of the bytes above which they are not fewer.
 SAVES_BELOW = 0.9
@@ -32,18 +32,18 @@ def describe_run(
     master: str,
     custom_objects: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return what a run is, as JSON values.
+    """Return the description of a run, as JSON values.
 
     Parameters
     ----------
     run : str
-        Its name.
+        Name of the run.
     spec : RunSpec
-        The run; stands under ``spec``, from which `RunSpec.from_json` builds it again.
+        The run. It is stored under ``spec``, from which `RunSpec.from_json` builds it again.
     callbacks : iterable of keras.callbacks.Callback
-        What was called at each epoch's end.
+        Callbacks of the run.
     master : str
-        Spark's.
+        Spark's master.
     custom_objects : iterable of str, default ()
         Names of the user's own classes and functions.
     """
@@ -62,7 +62,7 @@ def describe_run(
 
 
 def described_callback(callback: Any) -> dict[str, Any]:
-    """Return the class of a callback and its settings that are plain values.
+    """Return the class of a callback and those of its settings that are plain values.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def described_callback(callback: Any) -> dict[str, Any]:
 
 
 def policies(spec: RunSpec) -> dict[str, str]:
-    """Return what becomes of what no gradient moves, as the history tells it.
+    """Return the policies for optimizer state and statistics, for the history.
 
     Parameters
     ----------
@@ -93,9 +93,9 @@ def policies(spec: RunSpec) -> dict[str, str]:
     Returns
     -------
     dict
-        ``optimizer_state``: "keep" or "reset", each worker's own, "average" or "same" on all;
-        ``statistics``: those of batch normalization: "average" over the workers, each one's or the
-        only one's "own", or "recalibrate", measured when training is over.
+        ``optimizer_state`` is "keep" or "reset" if each worker has its own, "average", or "same" if
+        all workers have the same. ``statistics``, of batch normalization, is "average", "own" if
+        each worker keeps its own, or "recalibrate".
     """
     algorithm, traits = spec.algorithm, rule_of(spec.rule).traits
     own = algorithm.statistics == "average" and (traits.own_center or spec.workers == 1)
@@ -106,7 +106,7 @@ def policies(spec: RunSpec) -> dict[str, str]:
 
 
 def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
-    """Return what is said before a run, so that no default is a surprise.
+    """Return the lines to show before a run, so that no default is a surprise.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
 
 
 def described_parameters(rule: Rule) -> str:
-    """Return the numbers of a rule, to be put behind what is said of it.
+    """Return the numbers of a rule, to be appended to a line about it.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def described_parameters(rule: Rule) -> str:
 
 
 def choices(window: WindowChoice, spec: RunSpec) -> list[str]:
-    """Return what was chosen for the user, and what a quorum comes to.
+    """Return lines about what was chosen for the user, and about the quorum.
 
     Parameters
     ----------
@@ -165,10 +165,10 @@ def choices(window: WindowChoice, spec: RunSpec) -> list[str]:
 
 
 def compression_sentence(history: History, size: int) -> str:
-    """Return whether compressed exchanges paid, by what a run has recorded.
+    """Return a sentence about whether compression saved time, from what a run has recorded.
 
-    What an exchange took is the time between a worker's windows. Of a round it is that of the
-    worker that came last, for the others have waited for it, too.
+    The time of an exchange is the time between two windows of a worker. In a round it is that of
+    the worker that came last, because the others have waited for it.
 
     Parameters
     ----------
@@ -184,11 +184,11 @@ def compression_sentence(history: History, size: int) -> str:
     waited = sum(map(sum, rounds))
     share = sum(len(pauses) * min(pauses) for pauses in rounds) / max(computed + waited, 1e-9)
     if moved > SAVES_BELOW * plain:
-        verdict = "and it saved next to nothing: leave it out"
+        verdict = "and it saved almost nothing: leave it out"
     elif share > PAYS_FROM:
-        verdict = "so it paid"
+        verdict = "so it was worth it"
     else:
-        verdict = "so it hardly mattered: leave it out where links are as fast as here"
+        verdict = "so it made little difference: leave it out if links are as fast as here"
     return (
         f"compression moved {moved / 1e6:.3g} MB instead of {plain / 1e6:.3g} MB; exchanges took "
         f"{share:.0%} of the workers' time, {verdict}"
@@ -196,7 +196,7 @@ def compression_sentence(history: History, size: int) -> str:
 
 
 def _pauses(history: History) -> list[list[float]]:
-    """Return the seconds between the windows of each worker, by the fold that lies between."""
+    """Return the seconds between the windows of each worker, by the fold between them."""
     pauses = defaultdict(list)
     for worker in {record.worker for record in history.records}:
         for before, after in pairwise(history.select(worker=worker)):

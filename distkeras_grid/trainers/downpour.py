@@ -1,4 +1,4 @@
-"""Asynchronous trainers whose workers send what their window changed."""
+"""Asynchronous trainers whose workers send the change of their window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVER_LEARNING_RATE = 0.01
 
 
 class DOWNPOUR(Trainer):
-    """Asynchronous SGD: the center moves by every worker's change of a window.
+    """Asynchronous SGD: the center moves by each worker's change of a window.
 
     Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012.
 
@@ -26,13 +26,13 @@ class DOWNPOUR(Trainer):
     keras_model : keras.Model
         The model.
     commit_scale : float or "auto", default "auto"
-        Factor of each commit: "auto" is 1, but 1 / workers under an adaptive optimizer such as
-        Adam, whose deltas from several workers would add up to steps that are too long.
+        Factor of each commit. "auto" is 1, but 1 / workers with an adaptive optimizer such as Adam,
+        because the deltas of several workers would add up to steps that are too long.
     server_optimizer : "adagrad", optional
-        The paper's other form: workers send the sum of their gradients, and the server steps by
-        Adagrad. They train with plain SGD; their window is 1 unless given.
+        The paper's other form: workers send the sum of their gradients, and the server takes
+        Adagrad's steps. Workers train with plain SGD; their window is 1 unless given.
     server_learning_rate : float, optional
-        Rate of the server's Adagrad, default 0.01; not without it.
+        Rate of the server's Adagrad, default 0.01. Only with `server_optimizer`.
     **common
         As in `Trainer`. The window is 5 batches.
     """
@@ -59,25 +59,26 @@ class DOWNPOUR(Trainer):
             )
         if server_optimizer and commit_scale != "auto":
             raise ConfigurationError(
-                "commit_scale scales changes of the weights, a server with Adagrad is sent "
-                f"gradients: set server_learning_rate instead. Received: {commit_scale=}."
+                "commit_scale scales changes of the weights, but a server with Adagrad receives "
+                f"gradients. Received: {commit_scale=}. Set server_learning_rate instead."
             )
         if server_learning_rate is not None and not server_optimizer:
             raise ConfigurationError(
-                "server_learning_rate is that of server_optimizer='adagrad'; learning_rate is the "
-                f"workers'. Received: {server_learning_rate=} and no server_optimizer."
+                "server_learning_rate needs server_optimizer='adagrad'. Received: "
+                f"{server_learning_rate=} and no server_optimizer. The workers' rate is "
+                "learning_rate."
             )
         super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:
-        """Return the rule with the scale that the optimizer asks for."""
+        """Return the rule, with a scale that suits the optimizer."""
         if self.server_optimizer:
             rate = self.server_learning_rate
             return AdagradRule(SERVER_LEARNING_RATE if rate is None else rate)
         return DownpourRule(choose_commit_scale(self.commit_scale, optimizer, workers))
 
     def window_by_default(self, workers: int) -> int:  # noqa: ARG002
-        """Return 5, but 1 for gradients: Adagrad is a rule for single ones."""
+        """Return 5, but 1 with Adagrad, which takes single gradients."""
         return 1 if self.server_optimizer else self.default_window
 
 
@@ -85,8 +86,7 @@ class ADAG(Trainer):
     """Accumulated gradient normalization: the change of a window divided by its batches.
 
     Hermans, Spanakis and Moeckel, "Accumulated Gradient Normalization", ACML 2017 (AGN there,
-    ``ADAG`` in dist-keras). It is not gradient energy matching (GEM), whose words some slides use
-    for this name.
+    ``ADAG`` in dist-keras). It is not gradient energy matching (GEM), which some slides call ADAG.
 
     Parameters
     ----------

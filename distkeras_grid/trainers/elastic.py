@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AEASGD(Trainer):
-    """Asynchronous elastic averaging: workers keep their own variable, pulled to the center.
+    """Asynchronous elastic averaging: workers keep their own weights, pulled toward the center.
 
     Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015.
 
@@ -26,8 +26,8 @@ class AEASGD(Trainer):
         Share of the distance by which worker and center move in one exchange; default
         0.9 / num_workers, as the authors' code.
     rho : float, optional
-        dist-keras' form: ``alpha = rho * learning_rate``. As there, `learning_rate` then sets
-        alpha alone and leaves the optimizer's rate as it is.
+        dist-keras' form: ``alpha = rho * learning_rate``. As there, `learning_rate` then sets only
+        alpha, and not the optimizer's rate.
     **common
         As in `Trainer`. The window is 32 batches.
     """
@@ -102,8 +102,8 @@ class EASGD(AEASGD):
     keras_model : keras.Model
         The model.
     alpha, rho : float, optional
-        As in `AEASGD`. In each round workers that agree come nearer to the center by the factor
-        ``1 - alpha (num_workers + 1)``, so alpha must be below ``2 / (num_workers + 1)``.
+        As in `AEASGD`. In each round the distance of workers that agree to the center is multiplied
+        by ``1 - alpha (num_workers + 1)``, so alpha must be below ``2 / (num_workers + 1)``.
     **common
         As in `Trainer`. The window is 32 batches. All workers must run at the same time.
     """
@@ -116,13 +116,13 @@ class EASGD(AEASGD):
         Raises
         ------
         ConfigurationError
-            If workers and center would jump past each other, and come no nearer.
+            If workers and center would jump past each other, and never meet.
         """
         force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
         if force * (workers + 1) >= 2:
             raise ConfigurationError(
-                f"alpha = {force:g} is too strong for rounds of {workers} worker(s): all pull the "
-                f"center at once, and never meet from alpha = {2 / (workers + 1):.3g} on. Leave "
-                f"alpha and rho out (then it is {0.9 / workers:.3g}), or take AEASGD."
+                f"alpha must be below {2 / (workers + 1):.3g} for rounds of {workers} worker(s), "
+                f"which pull the center at once. Received: {force:g}. Leave alpha and rho out "
+                f"(then it is {0.9 / workers:.3g}), or take AEASGD."
             )
         return ElasticRoundRule(force)

@@ -1,4 +1,4 @@
-"""A trainer whose workers train models of their own."""
+"""A trainer in which each worker trains its own model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA = ("full", "partition", "bootstrap")
 
 
 class EnsembleTrainer(Trainer):
-    """Several models side by side, one a worker, and one model that says what they say together.
+    """Several models, one on each worker, and one model that combines them.
 
     Hansen and Salamon, "Neural network ensembles", IEEE PAMI 12, 1990; with
     ``data="bootstrap"`` bagging (Breiman, "Bagging predictors", Machine Learning 24, 1996). It
@@ -37,15 +37,15 @@ class EnsembleTrainer(Trainer):
     keras_model : keras.Model
         The model, with one input and one output.
     data : {"full", "partition", "bootstrap"}, default "full"
-        What each member trains on: all rows, its own share of them, or as many as there are, drawn
-        with replacement.
+        What each member trains on: all rows, its own share of them, or a sample of as many rows,
+        drawn with replacement.
     initial : {"own", "given"}, default "own"
-        Weights that members start from: drawn anew for each but the first, which keeps the
-        model's, or the model's for all.
+        Weights that members start from. "own": each member but the first draws new ones. "given":
+        all start from the model's.
     combine : {"mean", "vote", "geometric"}, default "mean"
-        How the members' outputs become one; see `Combination`.
+        How the members' outputs are combined; see `Combination`.
     **common
-        As in `Trainer`; `num_workers` is the number of members. The window is 16 batches; it only
+        As in `Trainer`; `num_workers` is the number of members. The window is 16 batches. It only
         sets how often weights and figures reach the driver.
 
     Attributes
@@ -55,8 +55,8 @@ class EnsembleTrainer(Trainer):
 
     Notes
     -----
-    ``train`` returns the model of all members; predictors, evaluators and ``save`` take it as any
-    other. ``validation_data`` and callbacks, which look at one center, are refused.
+    ``train`` returns the combined model, which predictors, evaluators and ``save`` take like any
+    other. ``validation_data`` and callbacks are refused, because they need a single center.
     """
 
     default_window: ClassVar[int] = 16
@@ -81,7 +81,7 @@ class EnsembleTrainer(Trainer):
         self.combine = combine
         self.models: list[keras.Model] = []
         super().__init__(keras_model, *positional, **common)
-        # It imports Keras, which what is checked before does without.
+        # It imports Keras, which the checks before do not need.
         from distkeras_grid.engine.combination import check_combination
 
         check_combination(combine)
@@ -103,14 +103,15 @@ class EnsembleTrainer(Trainer):
     def check_request(
         self, data: DataRequest, callbacks: Sequence[keras.callbacks.Callback]
     ) -> None:
-        """Refuse models that cannot be combined, and what looks at one center."""
+        """Refuse models that cannot be combined, and arguments that need a single center."""
         from distkeras_grid.engine.combination import check_combinable
 
         check_combinable(self.keras_model)
         if data.validation_data is not None or callbacks:
             raise ConfigurationError(
-                "EnsembleTrainer has as many centers as members: leave validation_data and "
-                "callbacks out, and evaluate the model that train() returns, or trainer.models."
+                "EnsembleTrainer takes no validation_data and no callbacks: each member has its own "
+                "center. Leave them out, and evaluate the model that train() returns, or "
+                "trainer.models."
             )
 
     def assemble(self, model: keras.Model, centers: Sequence[Vector]) -> keras.Model:

@@ -1,4 +1,4 @@
-"""What is looked at in the data before a run: one aggregate job for each data set."""
+"""Checks of the data before a run, with one aggregate job for each data set."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def inspect_validation(
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Let errors about data begin with whose data they are."""
+    """Put the name of the data before the message of an error about them."""
     try:
         yield
     except (DataError, ConfigurationError) as error:
@@ -115,8 +115,8 @@ def _summarize(frame: DataFrame, columns: Columns) -> DataSummary:
     count = observed.get["unusable"]
     if count:
         raise DataError(
-            f"{count} of {summary.rows} rows have no weight in column {columns.weight!r}: null, "
-            "NaN, infinite or negative. Sample weights are finite numbers of at least 0; drop or "
-            "mend these rows first."
+            f"Column {columns.weight!r} must have a finite weight of at least 0 in every row. "
+            f"Received: {count} of {summary.rows} rows with null, NaN, infinite or negative "
+            "weights. Drop or correct these rows first."
         )
     return summary

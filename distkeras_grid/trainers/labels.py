@@ -116,8 +116,8 @@ def check_label(label: Label, span: tuple[float, float], loss: Any, outputs: int
     if name in SPARSE_LOSSES:
         if label.size is not None and label.size != 1:
             raise LabelError(
-                f"{name} takes integer labels, but {label.name!r} holds arrays of "
-                f"{label.size} numbers; use categorical_crossentropy for one-hot labels."
+                f"{name} takes integer labels. Received: column {label.name!r} with arrays of "
+                f"{label.size} numbers. Use categorical_crossentropy for one-hot labels."
             )
         if outputs is not None and not (low >= 0 and high < outputs):
             raise LabelError(
@@ -136,8 +136,8 @@ def check_label(label: Label, span: tuple[float, float], loss: Any, outputs: int
 def _check_array(label: Label, name: str, outputs: int | None) -> None:
     if label.size is None:
         raise LabelError(
-            f"{name} takes one-hot labels, but column {label.name!r} holds single numbers; "
-            "use sparse_categorical_crossentropy for integer labels."
+            f"{name} takes one-hot labels. Received: column {label.name!r} with single numbers. "
+            "Use sparse_categorical_crossentropy for integer labels."
         )
     if outputs is not None and label.size != outputs:
         raise LabelError(

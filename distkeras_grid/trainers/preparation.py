@@ -1,4 +1,4 @@
-"""A run on Spark, from what it is asked for to a run that is ready to start, and to its end."""
+"""A run on Spark, from the request to its end."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ class PreparedRun:
     Parameters
     ----------
     settings : ServerSettings
-        What the server is told: the run, and where to listen.
+        Settings of the server: the run, and where to listen.
     checked : Checked
-        The model, the data and the rest of what was found.
+        The model, the data and the other results of the checks.
     objects : mapping of str to object
         The user's own classes and functions.
     observer : EpochObserver
-        Acts at each epoch's end.
+        Called at the end of each epoch.
     history : History
-        Filled while the run goes on.
+        Filled during the run.
     description : dict
         For ``run.json``.
     began : float
         When the preparation began, Unix seconds.
     centers : list of ndarray
-        The centers of all workers when the run has ended, where each has its own; else empty.
+        The centers of all workers when the run has ended, if each has its own; otherwise empty.
     """
 
     settings: ServerSettings
@@ -119,7 +119,7 @@ class PreparedRun:
         return model
 
     def network(self) -> partial[NetworkNeed]:
-        """Return what the run asks of the network, but for the time of a window."""
+        """Return the run's `NetworkNeed`, still without the time of a window."""
         spec, layout = self.spec, layout_of(self.spec, self.checked.compiled.model)
         return partial(
             NetworkNeed,
@@ -134,7 +134,7 @@ class PreparedRun:
         )
 
     def _deal(self) -> DataFrame:
-        """Return the rows, one partition a worker."""
+        """Return the rows, one partition for each worker."""
         spec, data = self.spec, self.checked.data
         return deal(
             data.frame,
@@ -147,7 +147,7 @@ class PreparedRun:
         )
 
     def _plan(self, address: ServerAddress, key: bytes) -> WorkerPlan:
-        """Return what the workers are told, once the server listens; `key` is theirs."""
+        """Return the plan of the workers, after the server has started; `key` is theirs."""
         return WorkerPlan(
             run=self.settings.run,
             spec=self.spec,
@@ -162,8 +162,8 @@ class PreparedRun:
             recalibrate(self.checked.compiled.model, dealt, plan, progress)
         except GridError as error:
             progress.note(
-                "All is trained, but the statistics of batch normalization stay the workers' "
-                f"averages: {error}"
+                "Training is complete, but the statistics of batch normalization are still the "
+                f"workers' averages: {error}"
             )
             averaged = "own" if self.spec.workers == 1 else "average"
             for told in (self.description, self.history.params):

@@ -1,4 +1,4 @@
-"""Batch normalization's statistics, measured anew on all rows when training is over."""
+"""Batch normalization's statistics, measured again on all rows after the training."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.run_status import RunProgress
     from distkeras_grid.worker.task import WorkerPlan
 
-# Between two looks at the job, which lets an interrupt through.
+# Time between two looks at the job, so that an interrupt gets through.
 POLL_SECONDS = 0.5
 
 
 def check_recalibration(rule: Rule, model: keras.Model, who: str) -> None:
-    """Refuse to measure statistics where there are none, or where each worker keeps its own.
+    """Refuse to measure statistics if there are none, or if each worker keeps its own.
 
     Raises
     ------
     ConfigurationError
-        Says why.
+        If it is refused. The message says why.
     """
     if rule.traits.own_center:
         reason = f"{who}'s members keep their own statistics, which are those of their own weights"
@@ -54,7 +54,7 @@ def check_recalibration(rule: Rule, model: keras.Model, who: str) -> None:
 def recalibrate(
     model: keras.Model, dealt: DataFrame, plan: WorkerPlan, progress: RunProgress
 ) -> None:
-    """Give a trained model the statistics that its rows have with its weights, by a Spark job.
+    """Measure a trained model's statistics with its final weights, in a Spark job.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def recalibrate(
     launch = Launch(dealt, partial(measure_statistics, plan), STATISTICS_SCHEMA, name)
     launch.start()
     try:
-        # As long as it takes: Spark itself gives up a job whose tasks fail.
+        # Without a deadline, because Spark itself ends a job whose tasks fail.
         while not launch.wait(POLL_SECONDS):
             pass
     finally:

@@ -1,4 +1,4 @@
-"""What a trainer asks of a run, as values; the trainer itself goes no further down."""
+"""The request for a run, as values. The layers below know no trainer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class Method:
-    """What of an algorithm follows from the workers, the optimizer and the rows.
+    """The part of an algorithm that depends on the workers, the optimizer and the rows.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Method:
     synchronous : bool
         Whether all workers must run at the same time.
     introduction : str
-        What is said first of all; may be empty.
+        First line of the run; may be empty.
     """
 
     build_rule: Callable[[int, str], Rule]
@@ -67,7 +67,7 @@ class ServerRequest:
     port : int
         0 for any that is free.
     plaintext : bool
-        Whether weights may travel unencrypted where Spark's own traffic is not.
+        Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     """
 
     host: str | None
@@ -94,12 +94,12 @@ class DataRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """All that a run is asked for.
+    """The request for a run.
 
     Parameters
     ----------
     draft : DraftSpec
-        The run, as far as the trainer's arguments tell it.
+        The run, as far as the trainer's arguments say it.
     source : ModelSource
         The model.
     method : Method

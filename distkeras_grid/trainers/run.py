@@ -1,8 +1,8 @@
 """One training run: the server's process, Spark's job and the driver's loop between them.
 
-Who owns what: the server folds commits and counts epochs; Spark runs the workers and starts one
-again that died; this loop reads the server's events into the history, shows progress, lets the
-observer act at each epoch's end, and ends the run.
+The server folds commits and counts epochs. Spark runs the workers, and starts a worker that died
+again. This loop reads the server's events into the history, shows progress, calls the observer at
+the end of each epoch, and ends the run.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.capacity import NetworkNeed
     from distkeras_grid.weights import Vector
 
-# How often the driver asks the server for news. A request costs the server well under a
-# millisecond, and the last commit is noticed within this time.
+# How often the driver polls the server. A request costs the server well under a millisecond, and
+# the last commit is noticed within this time.
 POLL_SECONDS = 0.1
 
-# Tasks whose workers have finished end at once. The run is complete by then: nobody waits longer
-# for a task that Spark has to run again because its executor died in this moment.
+# Tasks end as soon as their workers have finished. The run is then complete, so a task that Spark
+# has to run again, because its executor has just died, is not waited for.
 FINISH_SECONDS = 10.0
 
-# After an early stop the workers hear of it with their next reply. Those in longer windows [s] are
-# not waited for: nobody needs what they still compute.
+# After an early stop, workers learn of it with their next reply. The run does not wait for workers
+# in longer windows [s], because their results are not needed.
 SHORT_WINDOW = 2.0
 
-# What a seat's worker does while it counts as one of "2 of 4 workers".
+# States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
 
 
@@ -64,29 +64,29 @@ class Steering:
     learning_rate: float | None = None
 
 
-# Called at an epoch's end with the event and, if asked for, the center; records the epoch.
+# Called at the end of an epoch with the event and, if needed, the center. It records the epoch.
 Observer = Callable[[EpochEnded, "Vector | None"], tuple[EpochRecord, Steering]]
 
 
 class Run:
-    """Runs a job of workers from the first task to the last commit, as a `RunWatch` says.
+    """Runs a job of workers from the first task to the last commit, controlled by a `RunWatch`.
 
     Parameters
     ----------
     server : ServerProcess
         Started.
     launch : Launch
-        The job that holds the workers, not started yet.
+        The job of the workers, not started yet.
     spec : RunSpec
         The run.
     history : History
-        Filled with the server's events; empty.
+        Empty; filled with the server's events.
     progress : RunProgress
-        Shown while the run goes on.
+        Shown during the run.
     observer : callable
-        Called at each epoch's end.
+        Called at the end of each epoch.
     network : callable
-        Gives the `NetworkNeed` for the measured ``window_seconds``.
+        Returns the `NetworkNeed` for the measured ``window_seconds``.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Run:
         self._finished = False
 
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
-        """Run to the end; return the center and what each worker reported of itself.
+        """Run to the end; return the center and the summary of each worker.
 
         Raises
         ------
         GridError
-            What ended the run; the workers' tasks are cancelled before it is raised.
+            What ended the run. The workers' tasks are cancelled before it is raised.
         """
         try:
             self._launch.start()
@@ -129,12 +129,12 @@ class Run:
             localities = self._launch.localities()
             self._history.add_localities(localities.workers, localities.reading)
         finally:
-            # Also on an interrupt: no executor goes on for a run nobody waits for.
+            # Also on an interrupt, so that no executor works for a run that has ended.
             self._launch.cancel()
         return center, summaries
 
     def _advance(self) -> None:
-        """Take in the server's news, and do what the watch says."""
+        """Process the server's new events, and do what the watch says."""
         ended = self._launch.done
         update = self._news()
         self._show(update)
@@ -145,7 +145,7 @@ class Run:
             self._tell(looked)
 
     def _news(self) -> Update:
-        """Take in all events so far; return the state of the run with the last of them."""
+        """Process all events so far; return the last one, with the state of the run."""
         while True:
             update = self._server.poll()
             for event in update.events:
@@ -155,7 +155,7 @@ class Run:
 
     def _take(self, event: Event) -> None:
         if self._watch.stopped and not isinstance(event, WorkerRecord):
-            # What came after the epoch in which a callback ended the training is not in the model.
+            # Events after the epoch in which a callback ended the training are not in the model.
             return
         if isinstance(event, EpochEnded):
             self._end_epoch(event)
@@ -165,7 +165,7 @@ class Run:
             if event.window_seconds:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
             if event.status == "failed" and not self._watch.stopped:
-                # Workers report only what another attempt would meet again.
+                # Workers report only errors that another attempt would meet again.
                 raise failure_of(event)
 
     def _end_epoch(self, event: EpochEnded) -> None:
@@ -182,7 +182,7 @@ class Run:
             self._tell(Stopped())
 
     def _tell(self, event: WatchEvent) -> None:
-        """Tell the watch what was seen, and do what it says."""
+        """Pass an event to the watch, and do what it says."""
         for action in self._watch.handle(event, time.monotonic()):
             if isinstance(action, Finish):
                 self._finished = True
@@ -196,7 +196,7 @@ class Run:
                 self._launch.restart(action.attempt)
             else:
                 if self._launch.done:
-                    # Spark's own reason goes first.
+                    # Spark's own error is more precise, so it is raised first.
                     self._launch.result()
                 raise action.error
 
@@ -221,7 +221,7 @@ class Run:
         return any(seat.status != "absent" for seat in update.seats)
 
     def _finish_job(self) -> list[dict[str, Any]]:
-        """Return the workers' summaries; the center is complete, with or without them."""
+        """Return the workers' summaries. The center is complete even without them."""
         problem = f"it did not end in {FINISH_SECONDS:.0f} s"
         if self._watch.stopped:
             if not self._see_workers_off():
@@ -237,7 +237,7 @@ class Run:
         return []
 
     def _see_workers_off(self) -> bool:
-        """Take in how workers end that are told to stop; return whether they were waited for."""
+        """Wait for workers that were told to stop; return whether all of them have ended."""
         recent = self._history.records[-4 * self._spec.workers :]
         if max((record.seconds for record in recent), default=0.0) > SHORT_WINDOW:
             return False
@@ -248,14 +248,14 @@ class Run:
 
 
 def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
-    """Return what is said where the workers' job has not ended with the training.
+    """Return a note for the case that the workers' job has not ended with the training.
 
     Parameters
     ----------
     spec : RunSpec
         The run.
     problem : str
-        What the job did.
+        Why it has not ended.
     stopped : bool, default False
         Whether a callback has ended the training.
     """
@@ -264,10 +264,10 @@ def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
         return f"A callback has ended the training; the workers' job is cancelled: {problem}"
     if needed < spec.workers:
         return (
-            f"All is trained by a quorum of {needed} of {spec.workers} workers; late ones "
-            f"were left behind: {problem}"
+            f"Training is complete with a quorum of {needed} of {spec.workers} workers. Late "
+            f"workers were stopped: {problem}"
         )
-    return f"All is trained, but the workers' job did not end well: {problem}"
+    return f"Training is complete, but the workers' job did not end well: {problem}"
 
 
 def failure_of(event: WorkerRecord) -> GridError:

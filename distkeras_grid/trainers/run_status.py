@@ -1,4 +1,4 @@
-"""What the progress line of a run tells; `distkeras_grid.progress` shows it."""
+"""The content of a run's progress line, which `distkeras_grid.progress` shows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class RunStatus:
     Parameters
     ----------
     workers, epochs, total_samples : int, default 0
-        Asked for; `total_samples` is rows times epochs. No workers: not yet known.
+        Planned numbers; `total_samples` is rows times epochs. 0 workers: not known yet.
     phase : str, default "checking the data"
-        What is being done, in words; `TRAINING` once batches are.
+        What is being done, in words; `TRAINING` while batches are trained.
     epoch : int, default 1
-        The epoch in which the center is, from 1.
+        The center's epoch, from 1.
     samples : int, default 0
         Folded so far.
     active : int, default 0
@@ -30,7 +30,7 @@ class RunStatus:
     loss, staleness : float, optional
         Recent values; the staleness is a mean over commits.
     busy_with : str, default ""
-        What the driver does beside the training, in words; the rate is not known meanwhile.
+        What the driver does during the training, in words. The rate is then not known.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class RunStatus:
 
     @property
     def turn(self) -> Hashable:
-        """Each phase and each epoch is told at once."""
+        """Each phase and each epoch is shown at once."""
         return self.phase, self.epoch
 
     @property
@@ -65,7 +65,7 @@ class RunStatus:
         return self.samples
 
     def status(self, rate: float, seconds: float) -> Status:
-        """Return what is known, in ASCII, as terminals in the C locale can show no more.
+        """Return what is known, in ASCII, because terminals in the C locale show nothing else.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class RunStatus:
     def _training_parts(self, rate: float) -> list[str]:
         parts = [f"epoch {min(self.epoch, self.epochs)}/{self.epochs}"]
         if self.total_samples:
-            # Rounded down: 100% is said when all is folded.
+            # Rounded down, so that 100% means that everything is folded.
             parts.append(f"{min(100, 100 * self.samples // self.total_samples)}%")
         if self.busy_with:
             parts.append(self.busy_with)
@@ -106,8 +106,7 @@ def run_progress(
 ) -> RunProgress:
     """Return the reporter of a run, which begins by checking the data.
 
-    The first line comes with the first beat of its heart, so a run that is refused at once shows
-    none.
+    The first line appears with the first heartbeat, so a run that is refused at once shows none.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A trained model kept together with its history and what it was trained with."""
+"""A trained model together with its history and the description of its run."""
 
 from __future__ import annotations
 
@@ -64,25 +64,25 @@ def save(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a run to a folder on any Hadoop path; the folder appears whole or not at all.
+    """Write a run to a folder on any Hadoop path. The folder appears complete or not at all.
 
     Parameters
     ----------
     uri : str
-        The folder; missing, or empty.
+        The folder. It must be missing or empty.
     model : keras.Model
         The trained model.
     history : History
         History of its training.
     run : mapping of str to object
-        What it was trained with, as JSON values.
+        Description of the run, as JSON values.
     overwrite : bool, default False
-        Replace a saved run that is there, once the new one is complete.
+        Whether to replace a saved run that exists there, when the new one is complete.
 
     Raises
     ------
     OutputExistsError
-        If the folder holds a run and `overwrite` is not set, or anything else.
+        If the folder has a run and `overwrite` is not set, or has anything else.
     NoSpaceError
         If a disk or a quota is full.
     """
@@ -105,7 +105,7 @@ def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> P
     Raises
     ------
     StorageError
-        If it cannot be written; nothing stays behind.
+        If it cannot be written. Nothing is left behind.
     """
     files = _files(model, history, run)
     try:
@@ -117,7 +117,7 @@ def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> P
             shutil.rmtree(folder)
             raise
     except OSError as error:
-        raise StorageError(f"cannot write to {tempfile.gettempdir()}: {error}") from error
+        raise StorageError(f"Cannot write to {tempfile.gettempdir()}: {error}") from error
     return folder
 
 
@@ -129,7 +129,7 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     uri : str
         Folder on any Hadoop path.
     custom_objects : mapping of str to object, optional
-        Layers and losses of your own that the model uses.
+        Your own layers and losses that the model uses.
 
     Returns
     -------
@@ -139,9 +139,9 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     Raises
     ------
     PathNotFoundError
-        If a file of the run is not there.
+        If a file of the run is missing.
     ConfigurationError
-        If the model needs custom objects that are not given; names them.
+        If the model needs custom objects that are not given. The message names them.
     """
     storage = Storage(active_session())
     run = json.loads(storage.read_text(f"{uri}/{RUN}"))
@@ -156,8 +156,8 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
         listed = ", ".join(f"{name!r}: {name}" for name in missing)
         raise ConfigurationError(
             f"The model of {uri!r} was trained with custom objects, whose code is not saved with "
-            f"it: load(uri, custom_objects={{{listed}}}). "
-            f"Received: custom_objects={sorted(custom_objects or {})}."
+            f"it. Received: custom_objects={sorted(custom_objects or {})}. Call load(uri, "
+            f"custom_objects={{{listed}}})."
         ) from error
     remember_objects(model, custom_objects)
     return SavedRun(model, history, run)
@@ -169,8 +169,8 @@ def _files(model: keras.Model, history: History, run: Mapping[str, Any]) -> dict
         archive = model_to_bytes(model)
     except OSError as error:
         raise StorageError(
-            f"cannot pack the model in {tempfile.gettempdir()}: {error}; free some space there, or "
-            "set TMPDIR to another directory"
+            f"Cannot pack the model in {tempfile.gettempdir()}: {error}. Free some space there, or "
+            "set TMPDIR to another directory."
         ) from error
     return {
         MODEL: archive,

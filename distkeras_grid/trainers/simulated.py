@@ -1,4 +1,4 @@
-"""``Trainer.simulate``: a run on a cluster that is not there, in this process."""
+"""``Trainer.simulate``: a run on a simulated cluster, in this process."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class SimulatedRun:
     history : History
         All its times are simulated seconds; ``params["time"]`` says so.
     cluster : Cluster
-        What was simulated, with the seconds of a batch where these were measured.
+        The cluster, with the seconds of a batch if these were measured.
     computing_seconds : tuple of float
-        Simulated time for which each worker has computed; the rest it waited [s].
+        Simulated time for which each worker has computed; the rest of the time it waited [s].
     lost : int
-        Attempts of workers that were lost.
+        Number of attempts that were lost.
     spec : RunSpec
         The run as a value; it can be compared and saved.
     """
@@ -84,21 +84,21 @@ class SimulatedRun:
 
 
 def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> SimulatedRun:
-    """Run in simulated time; `Trainer.simulate` has the meanings.
+    """Run in simulated time; see `Trainer.simulate`.
 
     Parameters
     ----------
     request : RunRequest
         What is asked for.
     cluster : Cluster
-        What is simulated.
+        The cluster to simulate.
     display : Display, optional
-        Where progress is shown; default the terminal or the notebook.
+        Where progress is shown; by default the terminal or the notebook.
 
     Raises
     ------
     GridError
-        What does not fit, and what ends a run.
+        If something does not fit, and whatever ends a run.
     """
     check_backend()
     draft, asked, source = request.draft, request.data, request.source
@@ -122,7 +122,7 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
         asked.seed if asked.shuffle else None,
     )
     engine = _engine(compiled.archive, source.objects, spec, rule, fields)
-    # Once also where nobody asks how long it takes: the engine refuses here what it cannot train.
+    # Once even if the time is given, because the engine refuses here what it cannot train.
     timed = _measure(engine, spec, seats[0], times=1 if cluster.batch_seconds else 3)
     if cluster.batch_seconds is None:
         cluster = replace(cluster, batch_seconds=timed)
@@ -165,16 +165,17 @@ def _deal(rows: Source, seats: int, seed: int | None) -> list[Source]:
 def _check_workers(asked: int | None, cluster: Cluster) -> None:
     if asked not in (None, cluster.workers):
         raise ConfigurationError(
-            f"The cluster has {cluster.workers} workers and the trainer num_workers={asked}: "
-            "leave num_workers out, or give both the same number."
+            f"Cluster and trainer must have the same number of workers. Received: "
+            f"{cluster.workers} workers and num_workers={asked}. Leave num_workers out, or give "
+            "both the same number."
         )
 
 
 def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> None:
     if rule_for(request.method, workers, model).traits.own_center:
         raise ConfigurationError(
-            f"{request.draft.algorithm.trainer}'s workers never meet: there is nothing to "
-            "simulate. Use train(), or simulate another trainer."
+            f"{request.draft.algorithm.trainer}'s workers do not affect each other, so there is "
+            "nothing to simulate. Use train(), or simulate another trainer."
         )
 
 
@@ -200,7 +201,7 @@ def _engine(
 def _recalibrate(
     model: keras.Model, engine: ModelEngine, spec: RunSpec, seats: Sequence[Source]
 ) -> None:
-    """Measure the statistics of batch normalization on all rows; takes no simulated time."""
+    """Measure the statistics of batch normalization on all rows, in no simulated time."""
     blocks = (
         block
         for number, seat in enumerate(seats)
@@ -215,12 +216,12 @@ def _measure(engine: ModelEngine, spec: RunSpec, seat: Source, times: int) -> fl
     """Return how long a batch takes on this machine [s]."""
     first = next(policy_of(spec.schedule, len(seat), 0).windows())
     block = next(seat.blocks(first.blocks))
-    # The least of a few: whatever else this machine does only adds to it.
+    # The smallest of a few times, because other work on this machine only adds to it.
     return min(engine.warm_up(block) for _ in range(times)) / block.steps
 
 
 def _announced(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
-    """Return what is said of a simulated run before it starts."""
+    """Return the line to show before a simulated run starts."""
     window = spec.schedule.communication_window
     return (
         f"{spec.algorithm.trainer} in simulated time: {spec.rows} rows, "
@@ -234,7 +235,7 @@ def _announced(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
 def _watch(
     simulation: Simulation, spec: RunSpec, progress: RunProgress, said: Sequence[str]
 ) -> None:
-    """Run to the end, showing how far it is in simulated time."""
+    """Run to the end, and show the progress in simulated time."""
     epochs, shown = simulation.history.epoch_records, 0
     progress.update(total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers)
     for line in said:
@@ -305,7 +306,7 @@ def _from_arrays(
 
 
 def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
-    # Of a model of one, a list is the array's content.
+    # For a model with one, a list is the array's content.
     several = len(ports) > 1 or isinstance(given, Mapping)
     items = match(given, ports, what) if several else (given,)
     return tuple(np.asarray(item) for item in items)
@@ -334,7 +335,7 @@ def _check_lengths(arrays: Sequence[NDArray[Any]]) -> None:
 def _named(
     ports: Sequence[Port], arrays: Sequence[NDArray[Any]], one: str
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Return arrays with their names: those of the model's ends where it has several."""
+    """Return arrays with the names of the model's inputs or outputs, if it has several."""
     names = [port.name for port in ports] if len(arrays) > 1 else [one]
     return zip(names, arrays, strict=True)
 

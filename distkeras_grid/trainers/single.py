@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SingleTrainer(Trainer):
-    """Sequential training by one worker: the baseline of every comparison.
+    """Sequential training by one worker: the baseline of each comparison.
 
     With ``shuffle=False`` its steps are those of ``model.fit(shuffle=False)``. The window only
     sets how often weights and figures reach the driver.
@@ -45,5 +45,5 @@ class SingleTrainer(Trainer):
         return 1
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
-        """Return the rule: the center is the worker's own variable."""
+        """Return the rule: the center is the worker's weights."""
         return SequentialRule()

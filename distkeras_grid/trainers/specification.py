@@ -1,4 +1,4 @@
-"""What a run's specification says of data and arguments, as JSON values."""
+"""Data and arguments in a run's specification, as JSON values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def described_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trainer's own arguments as JSON values; what is no such value by its ``repr``.
+    """Return a trainer's own arguments as JSON values; other values become their ``repr``.
 
     Examples
     --------
@@ -31,17 +31,17 @@ def described_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described_fields(fields: Iterable[Field]) -> tuple[dict[str, Any], ...]:
-    """Return feature columns as a run's data section has them."""
+    """Return feature columns in the form of a run's data section."""
     return tuple({"name": field.name, **field.to_metadata()} for field in fields)
 
 
 def data_spec(request: DataRequest, columns: Columns) -> DataSpec:
-    """Return what a run on Spark reads of the data.
+    """Return the data section of a run on Spark.
 
     Parameters
     ----------
     request : DataRequest
-        What ``train`` was given.
+        Arguments of ``train``.
     columns : Columns
         The columns that were found.
     """
@@ -59,16 +59,17 @@ def data_spec(request: DataRequest, columns: Columns) -> DataSpec:
 def source_of(data: Any) -> str:
     """Return where data come from: the path, or the digest of a DataFrame's plan.
 
-    Two DataFrames of one plan over the same files have one digest, also in two sessions.
+    Two DataFrames with the same plan over the same files have the same digest, also in two
+    sessions.
 
     Parameters
     ----------
     data : str or DataFrame
-        What ``train`` was given.
+        Data of ``train``.
     """
     if isinstance(data, str):
         return data
     plan = str(data._jdf.queryExecution().executedPlan().toString())
-    # Spark numbers columns and steps anew in each session.
+    # Spark gives columns and steps other numbers in each session.
     told = re.sub(r"#\d+L?|plan_id=\d+", "", plan)
     return f"plan {hashlib.sha256(told.encode()).hexdigest()[:16]}"

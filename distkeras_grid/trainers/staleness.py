@@ -16,7 +16,8 @@ class DynSGD(Trainer):
     """Dynamic learning rate: a commit counts ``1 / (staleness + 1)``.
 
     Jiang et al., "Heterogeneity-aware Distributed Parameter Servers", SIGMOD 2017, in dist-keras'
-    form; see `DynamicRateRule`. A slow worker counts little: its rows should be like the others'.
+    form; see `DynamicRateRule`. A slow worker counts little, so its rows should be similar to the
+    others'.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class DynSGD(Trainer):
 
 
 class StalenessADAG(ADAG):
-    """Accumulated gradients, less of them where others have moved the center meanwhile.
+    """Accumulated gradients, with less of them for weights that other workers have moved.
 
     Hermans' thesis of 2017 calls it ADAG, dist-keras ``Experimental``; see `DistanceRule`. The
     server keeps one vector for each worker.
@@ -84,14 +85,15 @@ class GEM(Trainer):
     momentum : float, default 0.9
         Momentum of the proxy whose energy is matched.
     kappa : float, default 1.0
-        Factor of that energy; the authors call 2 a good value, 4 diverges.
+        Factor of that energy; the authors call 2 a good value, and 4 diverges.
     largest_scale : float, default 5.0
-        Most that a step is scaled by.
+        Largest factor of a step.
     exclude_own_commit : bool, default False
-        Do not count a worker's own last commit among the shift of the center. The paper counts it.
+        Whether the shift of the center leaves out the worker's own last commit. The paper counts
+        it.
     **common
-        As in `Trainer`. The optimizer must be plain SGD. The window is one batch; with a longer
-        one the change of the window takes the gradient's place, which is our extension.
+        As in `Trainer`. The optimizer must be plain SGD. The window is one batch. With a longer
+        one, the change of the window replaces the gradient, which is our extension.
     """
 
     default_window: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""Trainers whose workers meet."""
+"""Trainers that work in rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _QuorumTrainer(Trainer):
-    """What trainers share whose rounds wait for a share of the workers."""
+    """Base of trainers whose rounds can wait for a share of the workers."""
 
     synchronous: ClassVar[bool] = True
 
@@ -28,7 +28,7 @@ class _QuorumTrainer(Trainer):
 
 
 class AveragingTrainer(_QuorumTrainer):
-    """Synchronous averaging: all workers train a window, the center becomes their mean.
+    """Synchronous averaging: all workers train a window, and the center becomes their mean.
 
     Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010
     (``communication_window="once"``); with short windows local SGD (Stich, ICLR 2019). Workers are
@@ -39,11 +39,11 @@ class AveragingTrainer(_QuorumTrainer):
     keras_model : keras.Model
         The model.
     quorum : float, default 1.0
-        Share of the workers, from 0.5, whose results make a round; a desktop grid takes 0.8. What
-        comes later is dropped, told by ``history.late``, and its worker goes on from the center.
-        When so many have trained all their rows, the run ends.
-        A worker whose Spark task fails ``spark.task.maxFailures`` times still ends the run, for
-        Spark then ends the job of all.
+        Share of the workers, at least 0.5, that a round waits for; 0.8 suits a desktop grid. A
+        commit that arrives later is dropped and counted in ``history.late``, and its worker
+        continues from the center. The run ends when this share of the workers has trained all its
+        rows. If a worker's Spark task fails ``spark.task.maxFailures`` times, the run ends with an
+        error, because Spark then ends the job.
     **common
         As in `Trainer`. The window is 16 batches. All workers must run at the same time.
     """
@@ -56,20 +56,20 @@ class AveragingTrainer(_QuorumTrainer):
 
 
 class SynchronousSGD(_QuorumTrainer):
-    """Synchronous SGD: all workers step by the mean of their gradients, with any optimizer.
+    """Synchronous SGD: all workers take a step with the mean gradient, with any optimizer.
 
     Chen et al., "Revisiting Distributed Synchronous SGD", 2016; see `MeanGradientRule`. It is
-    ``fit`` with a batch of ``batch_size * num_workers``: rates that suit that batch suit here.
+    ``fit`` with a batch of ``batch_size * num_workers``, and the same learning rates suit both.
 
     Parameters
     ----------
     keras_model : keras.Model
-        The model; its ``train_step`` must give its gradients to its optimizer.
+        The model. Its ``train_step`` must pass the gradients to the model's optimizer.
     quorum : float, default 1.0
-        As in `AveragingTrainer`: Chen et al. take a few workers more than a round waits for.
+        As in `AveragingTrainer`. Chen et al. use a few more workers than a round waits for.
     **common
-        As in `Trainer`. The window is one batch; with a longer one a step is made of the mean
-        gradient of all its batches. All workers must run at the same time.
+        As in `Trainer`. The window is one batch. With a longer one, a step uses the mean gradient
+        of all its batches. All workers must run at the same time.
     """
 
     default_window: ClassVar[int] = 1

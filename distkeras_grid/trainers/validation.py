@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-# Rows of one evaluation step; only memory and the progress line depend on it.
+# Rows of one evaluation step. It affects only memory and the progress line.
 BATCH_ROWS = 256
 
 
 def collect(frame: DataFrame, columns: Columns) -> ArraySource:
-    """Bring the columns of a DataFrame that has rows to the driver, as stored (uint8 stays uint8).
+    """Bring the columns of a DataFrame with rows to the driver, as stored (uint8 stays uint8).
 
     Raises
     ------
     SchemaError
-        If features are null or of another size than the field says.
+        If features are null, or have another size than the field says.
     ConfigurationError
         If they exceed ``spark.driver.maxResultSize``.
     """
@@ -47,7 +47,7 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
         if "maxResultSize" not in str(error):
             raise
         raise ConfigurationError(
-            "the rows do not fit the driver's spark.driver.maxResultSize: pass a part of them, "
+            "the rows do not fit in spark.driver.maxResultSize of the driver. Pass a part of them, "
             "data.sample(0.1, seed=0), or raise that setting."
         ) from error
     batches = table.to_batches()
@@ -68,23 +68,22 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
 
 
 def evaluate(model: keras.Model, rows: Source) -> dict[str, float]:
-    """Return a model's loss and metrics on rows, each key with ``val_`` before it.
+    """Return a model's loss and metrics on rows, each with the prefix ``val_``.
 
-    Rows are read and scaled batch by batch, so that memory stays that of uint8. Sample weights
-    are not used.
+    Each batch is read and scaled when it is needed, to save memory. Sample weights are not used.
     """
     found = model.evaluate(_batches(rows, model), verbose=0, return_dict=True)
     return {f"val_{name}": float(value) for name, value in found.items()}
 
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    # Of a single part the memory is Arrow's own.
+    # A single part keeps Arrow's memory.
     held = list(parts)
     return held[0] if len(held) == 1 else np.concatenate(held)
 
 
 def _batches(rows: Source, model: keras.Model) -> Any:
-    """Return a Keras data set of what the model sees of rows."""
+    """Return a Keras data set of the rows as the model sees them."""
     import keras
 
     dtypes = input_dtypes(model)

@@ -1,8 +1,8 @@
 """The driver's mind of a run: its deadlines and its endings, without clock, thread or socket.
 
-`RunWatch` is told what the server and the workers' job are seen to do, and when. It answers with
-what to do about it: start a silent worker's task again, end the run well, or end it with an error.
-`distkeras_grid.trainers.run.Run` looks and acts.
+`RunWatch` receives events about the server and the workers' job, with their time. It returns what
+to do: start the task of a silent worker again, end the run, or end it with an error.
+`distkeras_grid.trainers.run.Run` observes and acts.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.spec import RunSpec
 
-# What nobody does in a seat that waits for its first worker, or for another one.
+# States of a seat that waits for its first worker, or for another one.
 MISSING = ("absent", "lost")
 
-# What somebody does who gets on, or may be about to.
+# States of a worker that makes progress, or may soon.
 AT_WORK = ("joined", "ready", "running")
 
-# A worker whose windows take longer than usual is not silent: so many windows it may be.
+# A worker with long windows is silent only after this many of them.
 SILENT_WINDOWS = 20
 
-# A killed task does not count as a failed one, so Spark would start a worker that hangs anew each
-# time without end. Spark itself gives up after four failures (spark.task.maxFailures).
+# A killed task does not count as a failed one, so Spark would start a worker that hangs again and
+# again. Spark itself gives up after four failures (spark.task.maxFailures).
 MOST_RESTARTS = 3
 
 
@@ -64,9 +64,9 @@ class WindowMeasured(msgspec.Struct, frozen=True):
     Parameters
     ----------
     worker : int
-        Which one.
+        Number of the worker.
     seconds : float
-        How long.
+        Time of the window [s].
     """
 
     worker: int
@@ -78,7 +78,7 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """All is trained: fetch the center, and end the job."""
+    """Training is complete: fetch the center, and end the job."""
 
 
 class Restart(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Restart(msgspec.Struct, frozen=True):
     worker, attempt : int
         The worker, and the attempt to kill.
     seconds : float
-        How long nothing was heard of it.
+        How long it has sent nothing [s].
     """
 
     worker: int
@@ -115,7 +115,7 @@ class Fail(msgspec.Struct, frozen=True):
     Parameters
     ----------
     error : GridError
-        The error; where the job has ended and gives a reason, that one goes before it.
+        The error. If the job has ended with an error of its own, that one is raised instead.
     """
 
     error: GridError
@@ -165,25 +165,25 @@ class RunWatch:
         self.stopped = False
         self._missing_since: float | None = None
         self._window_seconds: dict[int, float] = {}
-        # Of each worker: what the server last said of it, and since when it says so.
+        # For each worker: its last status on the server, and since when it has had it.
         self._heard: dict[int, tuple[SeatStatus, float]] = {}
-        # Of each worker that was started again: the rows it had told then, and how often since.
+        # For each worker that was started again: its rows at that time, and how often since.
         self._restarted: dict[int, tuple[int, int]] = {}
 
     @property
     def needed(self) -> int:
-        """Workers that must finish; the windows of the others are dropped when these have."""
+        """How many workers must finish; the windows of the others are then dropped."""
         return self._spec.quorum_of(self._spec.workers)
 
     def handle(self, event: WatchEvent, now: float) -> list[WatchAction]:
-        """Take in what was seen; return what to do.
+        """Process an event; return what to do.
 
         Parameters
         ----------
         event : Looked, WindowMeasured or Stopped
-            What was seen.
+            The event.
         now : float
-            When, on a clock that never goes back [s].
+            Its time, on a clock that never goes back [s].
         """
         if isinstance(event, WindowMeasured):
             return self._measured(event)
@@ -193,7 +193,7 @@ class RunWatch:
         return self._looked(event, now)
 
     def to_state(self) -> dict[str, Any]:
-        """Return all that it remembers, as JSON values; times stay those of the given clock."""
+        """Return the whole state as JSON values. Times are those of the given clock."""
         heard = [[msgspec.to_builtins(seat), since] for seat, since in self._heard.values()]
         return {
             "stopped": self.stopped,
@@ -207,7 +207,7 @@ class RunWatch:
     def from_state(
         cls, spec: RunSpec, state: Mapping[str, Any], *, synchronous: bool = False
     ) -> Self:
-        """Build the watch that `to_state` told."""
+        """Build a watch from what `to_state` returned."""
         watch = cls(spec, synchronous=synchronous)
         watch.stopped = state["stopped"]
         watch._missing_since = state["missing_since"]
@@ -267,8 +267,8 @@ class RunWatch:
             return missing == 0
         if self._synchronous:
             return missing <= self._spec.workers - self.needed
-        # Asynchronous workers wait for nobody. A lost one may come back, as long as another one
-        # gets on, and then trains the rows that nobody else has.
+        # Asynchronous workers do not wait for each other. A lost one may come back as long as
+        # another one makes progress, and then trains its own rows.
         return missing == 0 or any(worker.status in AT_WORK for worker in event.workers)
 
     def _start_error(self, missing: list[SeatStatus], *, begun: bool) -> StartTimeoutError:
@@ -278,15 +278,15 @@ class RunWatch:
             return StartTimeoutError(
                 f"These workers were lost, and Spark did not start them again in {allowed:.0f} s: "
                 f"{names}. Their rows are not trained. Look in the executors' logs for the reason, "
-                "give Spark slots for all workers, or raise start_timeout if executors are still "
-                "on their way."
+                "give Spark slots for all workers, or raise start_timeout if executors need more "
+                "time to start."
             )
         return StartTimeoutError(
             f"Only {wanted - len(missing)} of {wanted} workers started in {allowed:.0f} s, not "
             f"{names}. Each needs a task slot of its own for the whole run: give Spark {wanted} "
             "slots (spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
-            "local[N,4]), lower num_workers, or raise start_timeout if executors are still on "
-            "their way."
+            "local[N,4]), lower num_workers, or raise start_timeout if executors need more time "
+            "to start."
         )
 
     def _silent(self, event: Looked, now: float) -> list[WatchAction]:
@@ -312,7 +312,7 @@ class RunWatch:
             return Fail(
                 WorkerFailedError(
                     f"Worker {worker.worker} hangs: it was started again {count} times, and has "
-                    f"told nothing since (now {worker.status!r} for {seconds:.0f} s, attempt "
+                    f"sent nothing since (now {worker.status!r} for {seconds:.0f} s, attempt "
                     f"{worker.attempt}). Look in its executor's log and threads for what it "
                     "waits for."
                 )

@@ -319,7 +319,7 @@ def test_a_quorum_is_half_of_the_workers_or_more(name, quorum, model):
 
 
 def test_a_rate_of_the_server_needs_its_optimizer(model):
-    with pytest.raises(ConfigurationError, match="server_learning_rate is that of"):
+    with pytest.raises(ConfigurationError, match="server_learning_rate needs"):
         build("DOWNPOUR", model, server_learning_rate=0.1)
     with pytest.raises(ConfigurationError, match="server_learning_rate must be"):
         build("DOWNPOUR", model, server_optimizer="adagrad", server_learning_rate=0)
@@ -331,11 +331,11 @@ def test_a_force_that_drives_rounds_apart_is_refused(model):
     """Of dist-keras' rho 5 and rate 0.1: 0.5 times 4 + 1 workers is more than 2."""
     trainer = build("EASGD", model, rho=5, learning_rate=0.1)
     assert trainer.build_rule(2, "SGD").parameters() == {"alpha": 0.5}
-    with pytest.raises(ConfigurationError, match=r"too strong for rounds of 4 .* alpha = 0.4 on"):
+    with pytest.raises(ConfigurationError, match=r"below 0\.4 for rounds of 4 "):
         trainer.build_rule(WORKERS, "SGD")
     with pytest.raises(ConfigurationError, match=r"rounds of 1 worker\(s\).* alpha = 1 on"):
         build("EASGD", model, alpha=1)
-    with pytest.raises(ConfigurationError, match=r"too strong for rounds of 3 worker\(s\)"):
+    with pytest.raises(ConfigurationError, match=r"for rounds of 3 worker\(s\)"):
         build("EASGD", model, alpha=0.5, num_workers=3)
 
 

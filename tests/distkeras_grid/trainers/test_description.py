@@ -62,9 +62,11 @@ def test_what_a_quorum_comes_to_is_told():
 
 
 def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
-    first, second = announced(ElasticRule(0.45), window=WindowChoice(2, "window 2 instead of 32"))
+    first, second = announced(
+        ElasticRule(0.45), window=WindowChoice(2, "communication_window is 2, not 32")
+    )
     assert first.endswith("(1 MB each way), alpha 0.45")
-    assert second == "window 2 instead of 32"
+    assert second == "communication_window is 2, not 32"
 
 
 def told(rule, workers, optimizer_state="keep", statistics="average"):
@@ -122,7 +124,7 @@ def test_compression_that_saves_nothing_is_said_to():
         **{"bytes_up": 4_000_000, "bytes_down": 3_900_000, "folded_at": 0.0, "version": 1},
     }
     history.add(WindowRecord(**window))
-    assert compression_sentence(history, size=1_000_000).endswith("next to nothing: leave it out")
+    assert compression_sentence(history, size=1_000_000).endswith("almost nothing: leave it out")
 
 
 def test_who_waits_for_the_others_of_its_round_does_not_exchange_meanwhile():

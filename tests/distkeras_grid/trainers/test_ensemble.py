@@ -51,5 +51,5 @@ def test_members_train_on_their_share_or_on_a_sample(frame, data, samples):
 
 
 def test_an_ensemble_refuses_what_looks_at_one_center(frame):
-    with pytest.raises(ConfigurationError, match="as many centers as members"):
+    with pytest.raises(ConfigurationError, match="its own center"):
         trained("EnsembleTrainer", build(), frame, train={"validation_data": frame})

@@ -130,7 +130,7 @@ def test_a_model_that_cannot_be_packed_names_the_temporary_files(spark, folder, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(saved_run, "model_to_bytes", full)
-    with pytest.raises(StorageError, match=r"cannot pack the model in .*No space left.*TMPDIR"):
+    with pytest.raises(StorageError, match=r"Cannot pack the model in .*No space left.*TMPDIR"):
         save(str(folder), *run_of(1))
 
 

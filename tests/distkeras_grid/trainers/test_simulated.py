@@ -278,7 +278,7 @@ def test_progress_says_that_the_time_is_simulated(arrays, capsys):
 
 
 def test_the_number_of_workers_is_said_once(arrays):
-    with pytest.raises(ConfigurationError, match="3 workers and the trainer num_workers=2"):
+    with pytest.raises(ConfigurationError, match="3 workers and num_workers=2"):
         simulated("ADAG", arrays, num_workers=2)
     assert simulated("ADAG", arrays, num_workers=3).history.num_updates
 
@@ -306,7 +306,7 @@ def test_validation_data_are_named_where_they_do_not_fit(arrays):
 
 
 def test_members_that_never_meet_are_not_simulated(arrays):
-    with pytest.raises(ConfigurationError, match="EnsembleTrainer's workers never meet"):
+    with pytest.raises(ConfigurationError, match="EnsembleTrainer's workers"):
         simulated("EnsembleTrainer", arrays)
 
 
@@ -350,7 +350,9 @@ def test_what_was_chosen_for_the_user_is_said_in_simulated_time_too(arrays, caps
     """Of 120 rows each worker has 5 batches, which is too few for any window."""
     simulated("DOWNPOUR", arrays, model=build("adam"), progress=True)
     said = capsys.readouterr().err
-    assert "window 1 instead of 5: an epoch of a worker has only 5 batches" in said
+    assert (
+        "communication_window is 1, not 5, because an epoch of a worker has only 5 batches" in said
+    )
     assert "commit_scale 0.333" in said
     simulated("AveragingTrainer", arrays, quorum=0.8, progress=True)
     assert "a round waits for 3 of 3 workers (quorum 0.8)" in capsys.readouterr().err
