@@ -109,8 +109,8 @@ class EnsembleTrainer(Trainer):
         check_combinable(self.keras_model)
         if data.validation_data is not None or callbacks:
             raise ConfigurationError(
-                "EnsembleTrainer takes no validation_data and no callbacks: each member has its own "
-                "center. Leave them out, and evaluate the model that train() returns, or "
+                "EnsembleTrainer takes no validation_data and no callbacks: each member has its "
+                "own center. Leave them out, and evaluate the model that train() returns, or "
                 "trainer.models."
             )
 

@@ -99,7 +99,9 @@ def test_both_policies_are_told(rule, workers, state, statistics):
     assert found == {"optimizer_state": state, "statistics": statistics}
 
 
-@pytest.mark.parametrize(("pause", "share", "word"), [(0.01, "1%", "hardly"), (1.0, "47%", "paid")])
+@pytest.mark.parametrize(
+    ("pause", "share", "word"), [(0.01, "1%", "little difference"), (1.0, "47%", "worth it")]
+)
 def test_the_last_line_says_whether_compression_paid(pause, share, word):
     history = History()
     for number in range(10):
