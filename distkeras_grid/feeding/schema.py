@@ -14,10 +14,11 @@ from typing import Any, Self
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.feeding.encodings import ENCODED
 
 METADATA_KEY = "distkeras_grid"
 VERSION = 1
-ENCODINGS = ("raw", "jpeg", "png")
+ENCODINGS = ("raw", *ENCODED)
 DTYPES = (
     "uint8",
     "int8",
@@ -31,8 +32,6 @@ DTYPES = (
     "float32",
     "float64",
 )
-# The types that each image format can store.
-ENCODED_DTYPES = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,15 @@ class Field:
         NumPy name of the type in which a value is stored, little-endian.
     scale, offset : float, default 1.0 and 0.0
         The model sees ``value * scale + offset`` as float32.
-    encoding : {"raw", "jpeg", "png"}, default "raw"
-        ``raw`` is the array's bytes in C order; the others are the bytes of an image file.
+    encoding : {"raw", "jpeg", "png", "tile"}, default "raw"
+        ``raw`` is the array's bytes in C order; ``jpeg`` and ``png`` are the bytes of an image
+        file; ``tile`` says where a tile lies in an image, and it is cut when it is read
+        (`data_prep.cut`).
     classes : tuple of str, default ()
         Name of class ``i`` at position ``i``, if the labels beside the column have names.
+    recipe : str, default ""
+        What a decoder must know in addition, as JSON text. For the encoding ``tile``, how images
+        are read and rotated.
 
     Raises
     ------
@@ -75,6 +79,7 @@ class Field:
     offset: float = 0.0
     encoding: str = "raw"
     classes: tuple[str, ...] = ()
+    recipe: str = ""
 
     def __post_init__(self) -> None:
         # JSON and users give lists, but a frozen value needs tuples.
@@ -116,6 +121,8 @@ class Field:
             "offset": float(self.offset),
             "classes": list(self.classes),
         }
+        if self.recipe:
+            content["recipe"] = self.recipe
         return {METADATA_KEY: content}
 
     @classmethod
@@ -155,6 +162,7 @@ class Field:
                 offset=content["offset"],
                 encoding=content["encoding"],
                 classes=tuple(content["classes"]),
+                recipe=content.get("recipe", ""),
             )
         except (KeyError, TypeError, ConfigurationError) as error:
             raise SchemaError(
@@ -191,10 +199,10 @@ class Field:
                 f"field {self.name!r} is {self.encoding}, so its shape must be "
                 f"(height, width, 1 or 3). Received: {self.shape}."
             )
-        if self.dtype not in ENCODED_DTYPES[self.encoding]:
+        if self.dtype not in ENCODED[self.encoding].dtypes:
             raise ConfigurationError(
                 f"field {self.name!r} is {self.encoding}, which holds "
-                f"{' or '.join(ENCODED_DTYPES[self.encoding])}. Received: dtype {self.dtype!r}."
+                f"{' or '.join(ENCODED[self.encoding].dtypes)}. Received: dtype {self.dtype!r}."
             )
 
     def _check_meaning(self) -> None:
@@ -207,6 +215,10 @@ class Field:
             raise ConfigurationError(
                 f"classes of field {self.name!r} must be a tuple of names. "
                 f"Received: {self.classes!r}."
+            )
+        if not isinstance(self.recipe, str):
+            raise ConfigurationError(
+                f"recipe of field {self.name!r} must be JSON text. Received: {self.recipe!r}."
             )
         if len(set(self.classes)) != len(self.classes):
             raise ConfigurationError(

@@ -1,0 +1,69 @@
+"""How the encoded values of a feature column become arrays."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from distkeras_grid.feeding.schema import Field
+
+#: Returns the values of a column, shape ``(len(contents), *field.shape)``, from their bytes.
+Decode: TypeAlias = Callable[[Sequence[memoryview], "Field"], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One way to hold a value in bytes; nothing that it needs is imported before it is used.
+
+    Parameters
+    ----------
+    dtypes : tuple of str
+        Types that it can hold.
+    decode : str
+        ``module:function``, a `Decode`.
+    grouped : bool, default False
+        Whether values whose bytes begin alike are decoded faster one after the other.
+    """
+
+    dtypes: tuple[str, ...]
+    decode: str
+    grouped: bool = False
+
+
+#: By the names that `Field.encoding` has; beside them there is ``raw``, which needs no decoding.
+ENCODED: Mapping[str, Encoding] = {
+    "jpeg": Encoding(("uint8",), "distkeras_grid.feeding.arrays:decode_images"),
+    "png": Encoding(("uint8", "uint16"), "distkeras_grid.feeding.arrays:decode_images"),
+    # A tile that is not cut yet: the bytes say where it lies in which image.
+    "tile": Encoding(("uint8", "uint16"), "data_prep.lazy:cut_tiles_of", grouped=True),
+}
+
+
+def decode(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
+    """Return the values of an encoded column.
+
+    Parameters
+    ----------
+    contents : sequence of memoryview
+        The bytes of each value.
+    field : Field
+        Shape and type that all must have.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(len(contents), *field.shape)``, on memory that begins at a multiple of 64 bytes.
+
+    Raises
+    ------
+    SchemaError
+        If bytes cannot be decoded, or are of another shape or type.
+    """
+    module, _, name = ENCODED[field.encoding].decode.partition(":")
+    function: Decode = getattr(importlib.import_module(module), name)
+    return function(contents, field)
