@@ -1,7 +1,9 @@
 """From microscopy images to data sets of tiles: geometry and pixels here, Spark stages above."""
 
 from data_prep.geometry import TileSpec, count_tiles
+from data_prep.index import cut, index_tiles
 from data_prep.job import tile_images
+from data_prep.lazy import tile_field
 from data_prep.settings import TilingSettings
 from data_prep.tiles import Tile, iter_tiles
 from data_prep.update import Update, update_tiles
@@ -12,7 +14,10 @@ __all__ = [
     "TilingSettings",
     "Update",
     "count_tiles",
+    "cut",
+    "index_tiles",
     "iter_tiles",
+    "tile_field",
     "tile_images",
     "update_tiles",
 ]

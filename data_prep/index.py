@@ -1,0 +1,229 @@
+"""The table of the tiles that images have, and its rows as data that are cut when they are read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_prep.geometry import Frame, TileSpec, tile_positions
+from data_prep.job import Say, load_images, make_plan
+from data_prep.lazy import tile_field
+from data_prep.settings import TilingSettings
+from data_prep.tiles import group_by_base
+from distkeras_grid.errors import PathNotFoundError, SchemaError
+from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
+from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.session import build_session, task_slots
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: Columns of an index beside those of its image, with their Spark types.
+POSITIONS = (("angle", "double"), ("x", "int"), ("y", "int"))
+CENTRES = (("src_cx", "double"), ("src_cy", "double"))
+IMAGES = (
+    ("uri", "string"),
+    ("source", "string"),
+    ("source_sha256", "string"),
+    ("label", "int"),
+    ("label_name", "string"),
+    ("split", "string"),
+)
+_SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
+
+
+def index_tiles(
+    images: str,
+    spec: TileSpec | None = None,
+    *,
+    spark: SparkSession | None = None,
+    say: Say = lambda _: None,
+    **options: Any,
+) -> DataFrame:
+    """Tell which tiles the images of a folder have, without cutting one.
+
+    Images are looked at, labelled and split as `tile_images` does, so both have the same tiles.
+
+    Parameters
+    ----------
+    images : str
+        Folder of images, with all below it. The workers that cut must be able to read it: a path
+        that all hosts see, or HDFS.
+    spec : TileSpec, optional
+        How images are cut; default ``TileSpec()``.
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+    say : callable, optional
+        Receives the lines that tell what goes on.
+    **options
+        As in `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``channels``,
+        ``on_error``, ``glob``, ``page``, ``channel``, ``z``.
+
+    Returns
+    -------
+    DataFrame
+        One row a tile: ``uri, source, source_sha256, label, label_name, split, angle, x, y,
+        src_cx, src_cy``. Give it, or a part of it, to `cut`.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no such folder.
+    EmptyDataError, ImageError, LabelError, SplitLeakError
+        If the images are not fit for it.
+    """
+    # Nothing is written, so there is no output; the settings want one.
+    settings = TilingSettings(images, images, spec or TileSpec(), **options)
+    session = spark or build_session("distkeras_grid tiling")
+    check_executors(session, TILING_PACKAGES)
+    storage = Storage(session)
+    if not storage.exists(images):
+        raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
+    plan, image = make_plan(session, storage, load_images(session, settings), settings, say)
+    field = tile_field(
+        settings.spec, image.shape[2], image.dtype, plan.classes, settings.choice, image.name
+    )
+    slots = task_slots(session)
+    rows = [
+        (
+            *(each.uri, each.source, each.sha256, plan.classes.index(each.label), each.label),
+            *(each.split, each.width, each.height, partition_key(number % slots)),
+        )
+        for number, each in enumerate(plan.sources)
+    ]
+    sources = session.createDataFrame(rows, _ddl((*IMAGES, *_SIZES)))
+    say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")
+    return (
+        sources.repartition(slots, "key")
+        .sortWithinPartitions("source")
+        .mapInArrow(indexer(settings.spec), _schema(field))
+    )
+
+
+def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
+    """Return rows whose tiles are cut when they are read.
+
+    No tile is written, and none is moved between hosts: the new column holds about 200 bytes a row.
+    `Trainer.train`, its validation data and `ModelPredictor` read it as any column of images.
+
+    Parameters
+    ----------
+    index : DataFrame
+        With the columns ``uri``, ``angle``, ``x``, ``y`` and, to notice images that have changed,
+        ``source_sha256``; other columns are kept. From `index_tiles`, filtered or joined at will,
+        or a table of your own.
+    field : Field, optional
+        What tiles are, from `tile_field`; by default as `index_tiles` noted it at ``uri``.
+
+    Returns
+    -------
+    DataFrame
+        With the column ``image``, or as `field` names it.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing, or nothing tells what tiles are.
+
+    Examples
+    --------
+    >>> index = index_tiles("images", TileSpec(128))                     # doctest: +SKIP
+    >>> train = cut(index.where("split = 'train'"))                      # doctest: +SKIP
+    >>> ADAG(model, ..., features_col="image").train(train)              # doctest: +SKIP
+    """
+    from pyspark.sql import functions as F
+
+    wanted = ("uri", *(name for name, _ in POSITIONS))
+    if missing := [name for name in wanted if name not in index.columns]:
+        raise SchemaError(
+            f"An index of tiles has the columns {', '.join(wanted)}; {missing[0]!r} is missing. "
+            f"Received: {', '.join(index.columns)}."
+        )
+    known = field or _noted(index)
+    place = [F.col("uri"), *(F.col(name).cast(kind).alias(name) for name, kind in POSITIONS)]
+    if "source_sha256" in index.columns:
+        place.append(F.col("source_sha256").alias("sha256"))
+    image = F.to_json(F.struct(*place)).cast("binary")
+    return index.withColumn(known.name, image).withMetadata(known.name, known.to_metadata())
+
+
+def indexer(
+    spec: TileSpec,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a task does: from images to the tiles that they have."""
+
+    def index(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from index_image(row, spec)
+
+    return index
+
+
+def index_image(row: dict[str, Any], spec: TileSpec) -> Iterator[pa.RecordBatch]:
+    """Yield the tiles of an image, one batch an angle, in the order of `iter_tiles`."""
+    import pyarrow as pa
+
+    angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
+    for angle in angles:
+        frame = Frame(row["width"], row["height"], angle)
+        positions = tile_positions(frame, spec)
+        base_x, base_y = frame.to_base(positions, spec.tile)
+        centres = frame.base_to_source(base_x + spec.tile / 2, base_y + spec.tile / 2)
+        count = len(positions[0])
+        values = {
+            **{name: [row[name]] * count for name, _ in IMAGES},
+            "angle": np.full(count, angle, np.float64),
+            **dict(zip(("x", "y"), positions, strict=True)),
+            **dict(zip(("src_cx", "src_cy"), centres, strict=True)),
+        }
+        columns = (*IMAGES, *POSITIONS, *CENTRES)
+        yield pa.record_batch(
+            [pa.array(values[name], _arrow(kind)) for name, kind in columns],
+            names=[name for name, _ in columns],
+        )
+
+
+def _noted(index: DataFrame) -> Field:
+    metadata = index.schema["uri"].metadata
+    if METADATA_KEY not in metadata:
+        raise SchemaError(
+            "Nothing tells what the tiles of this index are. Give cut(index, field="
+            "tile_field(TileSpec(128), channels=1)), or keep the column 'uri' of index_tiles."
+        )
+    return Field.from_metadata("image", metadata)
+
+
+def _schema(field: Field) -> StructType:
+    from pyspark.sql import types
+
+    kinds = {
+        "int": types.IntegerType(),
+        "double": types.DoubleType(),
+        "string": types.StringType(),
+    }
+    return types.StructType(
+        [
+            types.StructField(
+                name, kinds[kind], False, field.to_metadata() if name == "uri" else None
+            )
+            for name, kind in (*IMAGES, *POSITIONS, *CENTRES)
+        ]
+    )
+
+
+def _ddl(columns: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
+def _arrow(kind: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}[kind]

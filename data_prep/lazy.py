@@ -1,0 +1,300 @@
+"""Tiles that are not cut yet: the bytes of a row say where a tile lies, and reading it cuts it.
+
+Such a column has the encoding ``tile``. It is read where any encoded column is: by a worker before
+it trains, by a task that predicts, by the driver for validation data. What travels is about 200
+bytes a tile. A worker cuts the tiles of its seat once, image by image, into its local file; where
+they would take more than half of the free space, it cuts them anew for every batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import cv2
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.geometry import INTERPOLATIONS, TileSpec
+from data_prep.images import as_channels, read_image
+from data_prep.picture import Choice
+from data_prep.tiles import Pixels, cut_tile
+from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError, StorageError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.rows import aligned_empty
+from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
+from distkeras_grid.webhdfs.connection import Connection
+
+# Decoded images that a process keeps: one of 20 million colour pixels has 60 MB.
+KEPT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How images are read and turned; the same for all tiles of a column.
+
+    Parameters
+    ----------
+    interpolation : str, default "cubic"
+        As in `TileSpec`.
+    choice : Choice
+        Which page, channel and focal plane is taken from each file.
+    """
+
+    interpolation: str = "cubic"
+    choice: Choice = field(default_factory=Choice)
+
+    def to_text(self) -> str:
+        """Return the recipe as `Field.recipe`."""
+        values = {"interpolation": self.interpolation, "choice": self.choice.to_json()}
+        return json.dumps(values, sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote.
+
+        Raises
+        ------
+        SchemaError
+            If it is something else.
+        """
+        try:
+            values = json.loads(text)
+            recipe = cls(values["interpolation"], Choice(**values["choice"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SchemaError(
+                f"The recipe of a column of tiles cannot be read. Received: {text!r}. Make the "
+                "column with data_prep.cut."
+            ) from error
+        if recipe.interpolation not in INTERPOLATIONS:
+            raise SchemaError(
+                f"interpolation must be one of {', '.join(INTERPOLATIONS)}. "
+                f"Received: {recipe.interpolation!r}."
+            )
+        return recipe
+
+
+class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a tile lies.
+
+    Parameters
+    ----------
+    uri : str
+        The image: ``file:/path``, ``/path``, ``hdfs://...`` or ``webhdfs://host:port/path``.
+    angle : float
+        Degrees in [0, 360), counter-clockwise.
+    x, y : int
+        Left and top edge in the frame of the turned image, pixels.
+    sha256 : str, optional
+        Of the file's bytes; a file that has others is refused.
+    """
+
+    uri: str
+    angle: float
+    x: int
+    y: int
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.angle < 360:
+            raise ValueError(f"angle is in [0, 360). Received: {self.angle!r}.")
+
+
+def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
+    """Cut the tiles that the values of a column tell.
+
+    Parameters
+    ----------
+    contents : sequence of memoryview
+        A `TilePlace` each, in JSON.
+    field : Field
+        Shape and type that all must have, and the `Recipe`.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(len(contents), *field.shape)``.
+
+    Raises
+    ------
+    SchemaError
+        If a value tells no tile, or images are of another type.
+    ImageError
+        If an image cannot be decoded, has changed, or has no such tile.
+    StorageError
+        If an image cannot be read.
+    """
+    # A task has one core, unless it is told otherwise.
+    cv2.setNumThreads(1)
+    recipe = Recipe.from_text(field.recipe)
+    places = [_place(content, field, row) for row, content in enumerate(contents)]
+    tiles = aligned_empty((len(places), *field.shape), field.dtype)
+    for row in sorted(range(len(places)), key=lambda row: places[row].uri):
+        place = places[row]
+        image = _images.get(place, field, recipe)
+        try:
+            tiles[row] = cut_tile(
+                image, place.angle, place.x, place.y, field.shape[0], recipe.interpolation
+            )
+        except ImageError as error:
+            raise ImageError(f"{place.uri}: {error}") from error
+    return tiles
+
+
+def tile_field(
+    spec: TileSpec,
+    channels: int = 1,
+    dtype: str = "uint8",
+    classes: Sequence[str] = (),
+    choice: Choice | None = None,
+    name: str = "image",
+) -> Field:
+    """Return the description of a column of tiles that are cut when they are read.
+
+    Parameters
+    ----------
+    spec : TileSpec
+        Its `tile` and `interpolation` count here.
+    channels : {1, 3}, default 1
+        Channels of a tile; images of the other kind are converted.
+    dtype : {"uint8", "uint16"}, default "uint8"
+        Type that all images have.
+    classes : sequence of str, optional
+        Names of the classes, by their numbers.
+    choice : Choice, optional
+        Which page, channel and focal plane is taken from each file.
+    name : str, default "image"
+        Name of the column.
+    """
+    return Field(
+        name,
+        (spec.tile, spec.tile, channels),
+        dtype,
+        scale=1 / int(np.iinfo(dtype).max),
+        encoding="tile",
+        classes=tuple(classes),
+        recipe=Recipe(spec.interpolation, choice or Choice()).to_text(),
+    )
+
+
+def read_content(uri: str) -> bytes:
+    """Return the bytes of a file that this process can reach by itself.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no such file.
+    StorageError
+        If it cannot be read, or is on a file system for which there is no reader here.
+    """
+    scheme, colon, rest = uri.partition(":")
+    if not colon or "/" in scheme or scheme == "file":
+        return _read_local(Path("/" + rest.lstrip("/") if scheme == "file" else uri))
+    if scheme == "hdfs" or scheme in WEB_SCHEMES:
+        return _read_hdfs(uri)
+    raise StorageError(
+        "Workers read images from local and mounted paths and from HDFS. "
+        f"Received: {uri}. Copy the images there, or write tiles with tile_images."
+    )
+
+
+class _Images:
+    """The images that were cut last, decoded.
+
+    Parameters
+    ----------
+    kept_bytes : int
+        At least one is kept, however large.
+    """
+
+    def __init__(self, kept_bytes: int) -> None:
+        self._kept_bytes = kept_bytes
+        self._images: OrderedDict[tuple[str, str | None, int, Recipe], Pixels] = OrderedDict()
+
+    def get(self, place: TilePlace, field: Field, recipe: Recipe) -> Pixels:
+        """Return an image in the form that the field wants."""
+        key = (place.uri, place.sha256, field.shape[2], recipe)
+        if key not in self._images:
+            self._images[key] = _read_pixels(place, field, recipe)
+            while len(self._images) > 1 and self._bytes() > self._kept_bytes:
+                self._images.popitem(last=False)
+        self._images.move_to_end(key)
+        return self._images[key]
+
+    def _bytes(self) -> int:
+        return sum(image.nbytes for image in self._images.values())
+
+
+_images = _Images(KEPT_BYTES)
+
+
+def _read_pixels(place: TilePlace, field: Field, recipe: Recipe) -> Pixels:
+    content = read_content(place.uri)
+    if place.sha256 is not None and hashlib.sha256(content).hexdigest() != place.sha256:
+        raise ImageError(
+            f"{place.uri} has changed since its tiles were indexed. Run index_tiles again."
+        )
+    pixels = read_image(content, place.uri, recipe.choice).pixels
+    if pixels.dtype.name != field.dtype:
+        raise SchemaError(
+            f"Column {field.name!r} has tiles of {field.dtype}. Received: {pixels.dtype.name} in "
+            f"{place.uri}. Convert the images to one type."
+        )
+    return as_channels(pixels, field.shape[2])
+
+
+def _place(content: memoryview, field: Field, row: int) -> TilePlace:
+    try:
+        return msgspec.json.decode(content, type=TilePlace)
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"Column {field.name!r}: row {row} of the batch does not tell where a tile lies: "
+            f"{error}. Received: {bytes(content[:200])!r}. Make the column with data_prep.cut."
+        ) from error
+
+
+def _read_local(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise PathNotFoundError(
+            f"There is no image {path} on this host. All workers must see the images under the "
+            "same path."
+        ) from error
+    except OSError as error:
+        raise StorageError(f"The image {path} cannot be read on this host: {error}.") from error
+
+
+def _read_hdfs(uri: str) -> bytes:
+    place = parse_path(uri)
+    connection = _connection(place.scheme, place.authority)
+
+    def attempt() -> bytes:
+        with connection.pieces(place.path) as pieces:
+            return b"".join(pieces)
+
+    return connection.again("read", place.path, attempt)
+
+
+@lru_cache(maxsize=4)
+def _connection(scheme: str, authority: str) -> Connection:
+    """Return the connection of this process to a file system."""
+    return Connection(find_address(parse_path(f"{scheme}://{authority}/")))
+
+
+def json_of(values: Mapping[str, Any]) -> bytes:
+    """Return a `TilePlace` as a row holds it.
+
+    Examples
+    --------
+    >>> json_of({"uri": "/raw/a.png", "angle": 5.0, "x": 0, "y": 128})
+    b'{"uri":"/raw/a.png","angle":5.0,"x":0,"y":128}'
+    """
+    return msgspec.json.encode(dict(values))

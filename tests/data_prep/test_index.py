@@ -1,0 +1,142 @@
+"""Tiles that are indexed and cut later, beside the same tiles as they are written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, cut, index_tiles, tile_images
+from data_prep.lazy import tile_field
+from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError
+from distkeras_grid.feeding.schema import Field
+
+pytestmark = pytest.mark.spark
+
+SPEC = TileSpec(32, angles=[0, 40, 90, 130])
+OPTIONS = {"split": "0.5:0.25:0.25", "seed": 3}
+POSITION = ("source", "angle", "x", "y")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Twelve small micrographs of two classes, which differ in brightness."""
+    rng = np.random.default_rng(5)
+    root = tmp_path_factory.mktemp("images") / "raw images"
+    for number, label in enumerate(("a", "b")):
+        (root / label).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 128, (80, 100)) + 100 * number
+            Image.fromarray(pixels.astype(np.uint8)).save(root / label / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(spark, folder):
+    return index_tiles(str(folder), SPEC, spark=spark, **OPTIONS).cache()
+
+
+@pytest.fixture(scope="module")
+def written(spark, folder, tmp_path_factory):
+    output = str(tmp_path_factory.mktemp("output") / "tiles")
+    tile_images(TilingSettings(str(folder), output, SPEC, **OPTIONS), spark=spark)
+    return spark.read.parquet(output).cache()
+
+
+def test_an_index_has_the_tiles_that_would_be_written(index, written):
+    same = (*POSITION, "src_cx", "src_cy", "label", "label_name", "split", "source_sha256")
+    found, expected = (
+        sorted(map(tuple, frame.select(*same).collect())) for frame in (index, written)
+    )
+    assert len(found) > 100
+    assert found == expected
+
+
+def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(index, written):
+    from distkeras_grid.spark.dataframes import resolve_columns
+    from distkeras_grid.trainers.validation import collect
+
+    rows = cut(index)
+    assert Field.from_metadata("image", rows.schema["image"].metadata).encoding == "tile"
+    held, stored = (
+        collect(frame, resolve_columns(frame, "image", "label"))
+        for frame in (each.orderBy(*POSITION) for each in (rows, written))
+    )
+    assert len(held) == written.count()
+    np.testing.assert_array_equal(held.labels[0], stored.labels[0])
+    apart = np.abs(held.features[0].astype(int) - stored.features[0])
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) < apart.size / 1000
+    assert [field.scaling for field in held.fields] == [field.scaling for field in stored.fields]
+
+
+def test_a_row_is_small_and_holds_no_pixel(index):
+    sizes = [len(row.image) for row in cut(index).select("image").collect()]
+    assert max(sizes) < 300 < 32 * 32
+
+
+def test_an_index_goes_through_parquet(spark, index, tmp_path):
+    index.where("split = 'train'").limit(5).write.parquet(str(tmp_path / "index"))
+    again = cut(spark.read.parquet(str(tmp_path / "index")))
+    field = Field.from_metadata("image", again.schema["image"].metadata)
+    assert (field.shape, field.classes) == ((32, 32, 1), ("a", "b"))
+
+
+def test_a_table_of_ones_own_can_be_cut(spark, folder):
+    rows = [(str(folder / "a" / "0.png"), 0, 3, 5, "a note")]
+    table = spark.createDataFrame(rows, "uri string, angle int, x int, y int, note string")
+    with pytest.raises(SchemaError, match="tile_field"):
+        cut(table)
+    frame = cut(table, tile_field(TileSpec(16), name="tile"))
+    assert frame.columns == ["uri", "angle", "x", "y", "note", "tile"]
+    with pytest.raises(SchemaError, match="'y'"):
+        cut(table.drop("y"), tile_field(TileSpec(16)))
+
+
+def test_images_that_are_not_there_are_refused(spark, tmp_path):
+    with pytest.raises(PathNotFoundError):
+        index_tiles(str(tmp_path / "gone"), spark=spark)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ImageError):
+        index_tiles(str(tmp_path), SPEC, spark=spark)
+
+
+@pytest.mark.tensorflow
+def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index):
+    import keras
+
+    from distkeras_grid import AveragingTrainer, ModelPredictor
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((32, 32, 1)),
+            keras.layers.AveragePooling2D(32),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2),
+        ]
+    )
+    rows = cut(index)
+    train, validation, test = (
+        rows.where(f"split = '{split}'") for split in ("train", "validation", "test")
+    )
+    trainer = AveragingTrainer(
+        model,
+        worker_optimizer=keras.optimizers.Adam(0.3),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        features_col="image",
+        label_col="label",
+        batch_size=16,
+        num_epoch=6,
+        num_workers=2,
+        progress=False,
+    )
+    trained = trainer.train(train, validation_data=validation, seed=2)
+    assert trainer.history.samples() == 6 * train.count()
+    assert trainer.history.history["val_accuracy"][-1] > 0.95
+    found = ModelPredictor(trained, features_col="image").predict(test).collect()
+    right = [int(np.argmax(row.prediction)) == row.label for row in found]
+    assert len(right) == test.count() > 50
+    assert np.mean(right) > 0.95

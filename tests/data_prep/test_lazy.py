@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from data_prep import lazy
+from data_prep.geometry import TileSpec
+from data_prep.lazy import KEPT_BYTES, Recipe, cut_tiles_of, json_of, read_content, tile_field
+from data_prep.picture import Choice
+from data_prep.tiles import cut_tile, iter_tiles
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ImageError,
+    PathNotFoundError,
+    SchemaError,
+    StorageError,
+)
+from distkeras_grid.feeding import feature_file
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.spool import Spool
+from distkeras_grid.rows import ALIGNMENT
+
+SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
+
+
+def noise(shape=(90, 120), dtype=np.uint8, seed=0):
+    """The hardest image: neighbours differ as much as they can."""
+    return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max + 1, shape, dtype)
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Three images: a name with a space and no ASCII, a colour image among gray ones."""
+    found = {}
+    for number, name in enumerate(("a", "b ü", "c")):
+        pixels = noise((90, 120, 3) if name == "c" else (90, 120), seed=number)
+        path = tmp_path / f"{name}.png"
+        Image.fromarray(pixels).save(path)
+        found[f"file:{path}"] = pixels
+    return found
+
+
+def contents_of(places):
+    return [memoryview(json_of(place)) for place in places]
+
+
+def places_of(images, spec=SPEC):
+    """All tiles of images, as an index tells them."""
+    return [
+        {"uri": uri, "angle": tile.angle, "x": tile.x, "y": tile.y}
+        for uri, pixels in images.items()
+        for tile in iter_tiles(pixels, spec)
+    ]
+
+
+# -- one tile -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["inside", "paper"])
+@pytest.mark.parametrize("shape", [(90, 120), (120, 90, 1), (90, 120, 3)])
+def test_a_tile_by_itself_has_the_pixels_of_the_tile_among_all(shape, mode):
+    image, spec = noise(shape), TileSpec(32, angles=range(0, 360, 15), mode=mode)
+    values = others = 0
+    for tile in iter_tiles(image, spec):
+        alone = cut_tile(image, tile.angle, tile.x, tile.y, 32)
+        assert alone.shape == tile.pixels.shape
+        apart = np.abs(alone.astype(int) - tile.pixels)
+        assert apart.max() <= (0 if tile.angle % 90 == 0 else 1)
+        values, others = values + apart.size, others + np.count_nonzero(apart)
+    assert others < values / 1000
+
+
+@pytest.mark.parametrize(("x", "y"), [(-2, 0), (0, -2), (90, 0), (0, 60)])
+def test_a_tile_that_does_not_lie_in_its_image_is_refused(x, y):
+    with pytest.raises(ImageError, match="outside"):
+        cut_tile(noise(), 0, x, y, 32)
+
+
+def test_a_tile_in_a_corner_of_the_turned_frame_is_refused():
+    """Where the frame has no pixels of the image."""
+    with pytest.raises(ImageError, match="outside"):
+        cut_tile(noise(), 45, 0, 0, 32)
+
+
+# -- tiles of a column --------------------------------------------------------------------------
+
+
+def test_tiles_are_cut_from_their_images_in_the_order_of_the_rows(images):
+    places = places_of(images)
+    order = np.random.default_rng(0).permutation(len(places))[:40]
+    tiles = cut_tiles_of(contents_of([places[row] for row in order]), tile_field(SPEC, 3))
+    assert (tiles.shape, tiles.dtype) == ((40, 32, 32, 3), np.uint8)
+    assert tiles.ctypes.data % ALIGNMENT == 0
+    for row, tile in zip(order, tiles, strict=True):
+        place = places[row]
+        image = images[place["uri"]]
+        image = image if image.ndim == 3 else np.repeat(image[:, :, np.newaxis], 3, axis=2)
+        expected = cut_tile(image, place["angle"], place["x"], place["y"], 32)
+        np.testing.assert_array_equal(tile, expected)
+
+
+def test_an_image_is_read_once_for_all_its_tiles(images, monkeypatch):
+    opened = []
+
+    def counted(uri):
+        opened.append(uri)
+        return read_content(uri)
+
+    monkeypatch.setattr(lazy, "read_content", counted)
+    places = places_of(images) * 2
+    # Room for a single image at a time.
+    monkeypatch.setattr(lazy, "_images", lazy._Images(1))
+    shuffled = [places[row] for row in np.random.default_rng(1).permutation(len(places))]
+    cut_tiles_of(contents_of(shuffled), tile_field(SPEC))
+    assert sorted(opened) == sorted(images)
+    monkeypatch.setattr(lazy, "_images", lazy._Images(KEPT_BYTES))
+    opened.clear()
+    for _ in range(2):
+        cut_tiles_of(contents_of(shuffled), tile_field(SPEC))
+    assert sorted(opened) == sorted(images)
+
+
+def test_an_image_that_has_changed_is_refused(images, tmp_path):
+    uri = next(iter(images))
+    content = (tmp_path / "a.png").read_bytes()
+    place = {"uri": uri, "angle": 0.0, "x": 0, "y": 0}
+    same = {**place, "sha256": hashlib.sha256(content).hexdigest()}
+    assert cut_tiles_of(contents_of([same]), tile_field(SPEC)).shape == (1, 32, 32, 1)
+    with pytest.raises(ImageError, match="changed"):
+        cut_tiles_of(contents_of([{**same, "sha256": "0" * 64}]), tile_field(SPEC))
+
+
+def test_an_image_of_another_type_is_refused(images):
+    place = {"uri": next(iter(images)), "angle": 0.0, "x": 0, "y": 0}
+    with pytest.raises(SchemaError, match="uint16"):
+        cut_tiles_of(contents_of([place]), tile_field(SPEC, dtype="uint16"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x89PNG",
+        b"[1, 2]",
+        b'{"uri": "/a", "angle": 0, "x": 0}',
+        b'{"uri": "/a", "angle": 0, "x": 0, "y": 0, "more": 1}',
+        b'{"uri": "/a", "angle": 360, "x": 0, "y": 0}',
+        b'{"uri": "/a", "angle": "0", "x": 0, "y": 0}',
+    ],
+)
+def test_bytes_that_tell_no_tile_are_refused(content):
+    with pytest.raises(SchemaError):
+        cut_tiles_of([memoryview(content)], tile_field(SPEC))
+
+
+@pytest.mark.parametrize("recipe", ["", "7", '{"interpolation": "cubic"}', '{"choice": {}}'])
+def test_a_field_that_tells_no_recipe_is_refused(recipe):
+    with pytest.raises(SchemaError):
+        cut_tiles_of([], replace(tile_field(SPEC), recipe=recipe))
+
+
+def test_a_recipe_survives_the_metadata_of_a_column():
+    choice = Choice(page=2, channel="DAPI", z="max")
+    field = tile_field(replace(SPEC, interpolation="linear"), 3, "uint16", ("a", "b"), choice)
+    again = type(field).from_metadata("image", json.loads(json.dumps(field.to_metadata())))
+    assert again == field
+    assert Recipe.from_text(again.recipe) == Recipe("linear", choice)
+    assert (field.shape, field.classes, field.scale) == ((32, 32, 3), ("a", "b"), 1 / 65535)
+
+
+# -- where images are -------------------------------------------------------------------------
+
+
+def test_images_are_read_by_path_and_by_uri(tmp_path):
+    (tmp_path / "a%20b c").write_bytes(b"content")
+    for uri in (f"{tmp_path}/a%20b c", f"file:{tmp_path}/a%20b c", f"file://{tmp_path}/a%20b c"):
+        assert read_content(uri) == b"content"
+
+
+def test_an_image_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(PathNotFoundError, match=r"gone\.png"):
+        read_content(f"file:{tmp_path}/gone.png")
+    with pytest.raises(StorageError):
+        read_content(str(tmp_path))
+
+
+def test_other_file_systems_are_refused():
+    with pytest.raises(StorageError, match="s3a"):
+        read_content("s3a://bucket/a.png")
+
+
+def test_hdfs_that_nobody_told_about_is_refused(monkeypatch):
+    for name in ("WEBHDFS_URL", "HADOOP_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError):
+        read_content("hdfs://nowhere/a.png")
+
+
+# -- as a source of rows ------------------------------------------------------------------------
+
+
+def batch_of(places, numbers):
+    return pa.record_batch(
+        {
+            "row": pa.array(numbers),
+            "features_0": pa.array([json_of(places[n]) for n in numbers], pa.binary()),
+            "label_0": pa.array(numbers),
+        }
+    )
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["cut once", "cut for each batch"])
+def test_a_spool_of_such_rows_gives_tiles(images, tmp_path, monkeypatch, room):
+    places, field = places_of(images), tile_field(SPEC)
+    order = np.random.default_rng(3).permutation(len(places))
+    if not room:
+        monkeypatch.setattr(feature_file.LocalFile, "free_bytes", 1 << 17)
+    with Spool((field,), ("label",), tmp_path) as spool:
+        for numbers in np.array_split(order, 4):
+            spool.append(batch_of(places, numbers))
+        spool.seal()
+        assert spool._files[0].encoded is not room
+        wanted = np.array([[0, 40, 7], [len(places) - 1, 7, 3]])
+        (block,) = spool.blocks([wanted])
+    np.testing.assert_array_equal(block.y[0], wanted)
+    expected = cut_tiles_of(contents_of([places[n] for n in wanted.ravel()]), field)
+    np.testing.assert_array_equal(block.x[0], expected.reshape(2, 3, 32, 32, 1))
+
+
+def test_a_spool_reads_each_image_once_however_the_rows_came(images, tmp_path, monkeypatch):
+    opened = []
+
+    def counted(uri):
+        opened.append(uri)
+        return read_content(uri)
+
+    monkeypatch.setattr(lazy, "read_content", counted)
+    monkeypatch.setattr(lazy, "_images", lazy._Images(1))
+    monkeypatch.setattr(feature_file, "DECODE_ROWS", 5)
+    places = places_of(images)
+    order = np.random.default_rng(4).permutation(len(places))
+    with Spool((tile_field(SPEC),), ("label",), tmp_path) as spool:
+        spool.append(batch_of(places, order))
+        spool.seal()
+    assert sorted(opened) == sorted(images)
+
+
+def test_a_column_is_cut_where_it_is_read(images):
+    places, field = places_of(images)[:9], tile_field(SPEC)
+    column = pa.array([json_of(place) for place in places], pa.binary())
+    np.testing.assert_array_equal(
+        features_from_arrow(column, field), cut_tiles_of(contents_of(places), field)
+    )
