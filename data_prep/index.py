@@ -13,7 +13,7 @@ from data_prep.job import Say, load_images, make_plan
 from data_prep.lazy import tile_field
 from data_prep.settings import TilingSettings
 from data_prep.tiles import group_by_base
-from distkeras_grid.errors import PathNotFoundError, SchemaError
+from distkeras_grid.errors import PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.partitions import partition_key
@@ -35,6 +35,19 @@ IMAGES = (
     ("label", "int"),
     ("label_name", "string"),
     ("split", "string"),
+)
+# The settings that an index follows. One that changes pixels belongs to the recipe of `cut`, too.
+OPTIONS = (
+    "labels",
+    "group",
+    "split",
+    "seed",
+    "channels",
+    "on_error",
+    "glob",
+    "page",
+    "channel",
+    "z",
 )
 _SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
 
@@ -74,11 +87,15 @@ def index_tiles(
 
     Raises
     ------
+    UnknownArgumentError
+        If an option is none of these.
     PathNotFoundError
         If there is no such folder.
     EmptyDataError, ImageError, LabelError, SplitLeakError
         If the images are not fit for it.
     """
+    if unknown := set(options) - set(OPTIONS):
+        raise UnknownArgumentError.among("index_tiles", unknown, OPTIONS)
     # Nothing is written, so there is no output; the settings want one.
     settings = TilingSettings(images, images, spec or TileSpec(), **options)
     session = spark or build_session("distkeras_grid tiling")

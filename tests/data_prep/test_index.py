@@ -8,7 +8,7 @@ from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, cut, index_tiles, tile_images
 from data_prep.lazy import tile_field
-from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError
+from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import Field
 
 pytestmark = pytest.mark.spark
@@ -91,6 +91,11 @@ def test_a_table_of_ones_own_can_be_cut(spark, folder):
     assert frame.columns == ["uri", "angle", "x", "y", "note", "tile"]
     with pytest.raises(SchemaError, match="'y'"):
         cut(table.drop("y"), tile_field(TileSpec(16)))
+
+
+def test_a_setting_that_an_index_does_not_follow_is_refused(spark, folder):
+    with pytest.raises(UnknownArgumentError):
+        index_tiles(str(folder), SPEC, spark=spark, encoding="jpeg")
 
 
 def test_images_that_are_not_there_are_refused(spark, tmp_path):
