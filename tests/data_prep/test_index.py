@@ -139,7 +139,7 @@ def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index)
         progress=False,
     )
     trained = trainer.train(train, validation_data=validation, seed=2)
-    assert trainer.history.samples() == 6 * train.count()
+    assert trainer.history.samples == 6 * train.count()
     assert trainer.history.history["val_accuracy"][-1] > 0.95
     found = ModelPredictor(trained, features_col="image").predict(test).collect()
     right = [int(np.argmax(row.prediction)) == row.label for row in found]
