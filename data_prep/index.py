@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.geometry import Frame, TileSpec, tile_positions
-from data_prep.job import Say, load_images, make_plan
-from data_prep.lazy import tile_field
+from data_prep.cutting import Cutting
+from data_prep.geometry import Frame, TileSpec
+from data_prep.job import Say, cutting_of, load_images, make_plan
+from data_prep.layout import allowed_positions
+from data_prep.lazy import Recipe
 from data_prep.settings import TilingSettings
 from data_prep.tiles import group_by_base
 from distkeras_grid.errors import PathNotFoundError, SchemaError, UnknownArgumentError
@@ -42,12 +45,16 @@ OPTIONS = (
     "group",
     "split",
     "seed",
+    "allow_empty",
     "channels",
     "on_error",
     "glob",
     "page",
     "channel",
     "z",
+    "bits",
+    "zones",
+    "bottom_strip",
 )
 _SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
 
@@ -76,8 +83,9 @@ def index_tiles(
     say : callable, optional
         Receives the lines that tell what goes on.
     **options
-        As in `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``channels``,
-        ``on_error``, ``glob``, ``page``, ``channel``, ``z``.
+        As in `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``allow_empty``,
+        ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``, ``bits``, ``zones``,
+        ``bottom_strip``. Images of different pixel sizes cannot be brought to one here.
 
     Returns
     -------
@@ -104,9 +112,8 @@ def index_tiles(
     if not storage.exists(images):
         raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
     plan, image = make_plan(session, storage, load_images(session, settings), settings, say)
-    field = tile_field(
-        settings.spec, image.shape[2], image.dtype, plan.classes, settings.choice, image.name
-    )
+    recipe = Recipe(settings.spec.interpolation, settings.spec.edge, settings.choice)
+    field = replace(image, encoding="tile", recipe=recipe.to_text())
     slots = task_slots(session)
     rows = [
         (
@@ -120,7 +127,7 @@ def index_tiles(
     return (
         sources.repartition(slots, "key")
         .sortWithinPartitions("source")
-        .mapInArrow(indexer(settings.spec), _schema(field))
+        .mapInArrow(indexer(cutting_of(settings, storage)), _schema(field))
     )
 
 
@@ -172,26 +179,29 @@ def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
 
 
 def indexer(
-    spec: TileSpec,
+    cutting: Cutting,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what a task does: from images to the tiles that they have."""
 
     def index(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from index_image(row, spec)
+                yield from index_image(row, cutting)
 
     return index
 
 
-def index_image(row: dict[str, Any], spec: TileSpec) -> Iterator[pa.RecordBatch]:
+def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatch]:
     """Yield the tiles of an image, one batch an angle, in the order of `iter_tiles`."""
     import pyarrow as pa
 
+    spec, size = cutting.spec, (row["width"], row["height"])
+    zones = cutting.zones.of(row["source"], *size)
     angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
-    for angle in angles:
-        frame = Frame(row["width"], row["height"], angle)
-        positions = tile_positions(frame, spec)
+    again = [0.0] if spec.include_original else []
+    for angle in (*again, *angles):
+        frame = Frame(*size, angle)
+        positions, _ = allowed_positions(frame, spec, zones)
         base_x, base_y = frame.to_base(positions, spec.tile)
         centres = frame.base_to_source(base_x + spec.tile / 2, base_y + spec.tile / 2)
         count = len(positions[0])

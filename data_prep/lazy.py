@@ -22,11 +22,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.geometry import INTERPOLATIONS, TileSpec
-from data_prep.images import as_channels, read_image
-from data_prep.picture import Choice
-from data_prep.tiles import Pixels, cut_tile
-from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError, StorageError
+from data_prep.cutting import Cutting
+from data_prep.geometry import TileSpec
+from data_prep.picture import Choice, Pixels
+from data_prep.sampling import prepare
+from data_prep.tiles import cut_tile
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ImageError,
+    PathNotFoundError,
+    SchemaError,
+    StorageError,
+)
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
@@ -38,23 +45,23 @@ KEPT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """How images are read and turned; the same for all tiles of a column.
+    """How images are read and rotated; the same for all tiles of a column.
 
     Parameters
     ----------
-    interpolation : str, default "cubic"
+    interpolation, edge : str, default "cubic" and "drop"
         As in `TileSpec`.
     choice : Choice
         Which page, channel and focal plane is taken from each file.
     """
 
     interpolation: str = "cubic"
+    edge: str = "drop"
     choice: Choice = field(default_factory=Choice)
 
     def to_text(self) -> str:
         """Return the recipe as `Field.recipe`."""
-        values = {"interpolation": self.interpolation, "choice": self.choice.to_json()}
-        return json.dumps(values, sort_keys=True)
+        return json.dumps({**vars(self), "choice": self.choice.to_json()}, sort_keys=True)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -67,18 +74,26 @@ class Recipe:
         """
         try:
             values = json.loads(text)
-            recipe = cls(values["interpolation"], Choice(**values["choice"]))
-        except (ValueError, KeyError, TypeError) as error:
+            return cls(choice=Choice(**values.pop("choice")), **values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SchemaError(
                 f"The recipe of a column of tiles cannot be read. Received: {text!r}. Make the "
                 "column with data_prep.cut."
             ) from error
-        if recipe.interpolation not in INTERPOLATIONS:
-            raise SchemaError(
-                f"interpolation must be one of {', '.join(INTERPOLATIONS)}. "
-                f"Received: {recipe.interpolation!r}."
-            )
-        return recipe
+
+    def cutting(self, tile: int, channels: int) -> Cutting:
+        """Return how tiles of this side and so many channels are cut.
+
+        Raises
+        ------
+        SchemaError
+            If the recipe has a value that cannot be used.
+        """
+        try:
+            spec = TileSpec(tile, interpolation=self.interpolation, edge=self.edge)
+        except ConfigurationError as error:
+            raise SchemaError(f"The recipe of a column of tiles is not usable: {error}") from error
+        return Cutting(spec, "raw", quality=0, channels=channels, choice=self.choice)
 
 
 class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,16 +148,14 @@ def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     """
     # A task has one core, unless it is told otherwise.
     cv2.setNumThreads(1)
-    recipe = Recipe.from_text(field.recipe)
+    cutting = Recipe.from_text(field.recipe).cutting(field.shape[0], field.shape[2])
     places = [_place(content, field, row) for row, content in enumerate(contents)]
     tiles = aligned_empty((len(places), *field.shape), field.dtype)
     for row in sorted(range(len(places)), key=lambda row: places[row].uri):
         place = places[row]
-        image = _images.get(place, field, recipe)
+        image = _images.get(place, field, cutting)
         try:
-            tiles[row] = cut_tile(
-                image, place.angle, place.x, place.y, field.shape[0], recipe.interpolation
-            )
+            tiles[row] = cut_tile(image, cutting.spec, place.angle, place.x, place.y)
         except ImageError as error:
             raise ImageError(f"{place.uri}: {error}") from error
     return tiles
@@ -154,6 +167,7 @@ def tile_field(
     dtype: str = "uint8",
     classes: Sequence[str] = (),
     choice: Choice | None = None,
+    bits: int | None = None,
     name: str = "image",
 ) -> Field:
     """Return the description of a column of tiles that are cut when they are read.
@@ -161,7 +175,7 @@ def tile_field(
     Parameters
     ----------
     spec : TileSpec
-        Its `tile` and `interpolation` count here.
+        Its `tile`, `interpolation` and `edge` count here.
     channels : {1, 3}, default 1
         Channels of a tile; images of the other kind are converted.
     dtype : {"uint8", "uint16"}, default "uint8"
@@ -170,17 +184,20 @@ def tile_field(
         Names of the classes, by their numbers.
     choice : Choice, optional
         Which page, channel and focal plane is taken from each file.
+    bits : int, optional
+        Significant bits: the model sees ``2**bits - 1`` as 1. Default: those of the type.
     name : str, default "image"
         Name of the column.
     """
+    levels = int(np.iinfo(dtype).max) if bits is None else (1 << bits) - 1
     return Field(
         name,
         (spec.tile, spec.tile, channels),
         dtype,
-        scale=1 / int(np.iinfo(dtype).max),
+        scale=1 / levels,
         encoding="tile",
         classes=tuple(classes),
-        recipe=Recipe(spec.interpolation, choice or Choice()).to_text(),
+        recipe=Recipe(spec.interpolation, spec.edge, choice or Choice()).to_text(),
     )
 
 
@@ -216,13 +233,13 @@ class _Images:
 
     def __init__(self, kept_bytes: int) -> None:
         self._kept_bytes = kept_bytes
-        self._images: OrderedDict[tuple[str, str | None, int, Recipe], Pixels] = OrderedDict()
+        self._images: OrderedDict[tuple[str, str | None, int, Choice], Pixels] = OrderedDict()
 
-    def get(self, place: TilePlace, field: Field, recipe: Recipe) -> Pixels:
+    def get(self, place: TilePlace, field: Field, cutting: Cutting) -> Pixels:
         """Return an image in the form that the field wants."""
-        key = (place.uri, place.sha256, field.shape[2], recipe)
+        key = (place.uri, place.sha256, field.shape[2], cutting.choice)
         if key not in self._images:
-            self._images[key] = _read_pixels(place, field, recipe)
+            self._images[key] = _read_pixels(place, field, cutting)
             while len(self._images) > 1 and self._bytes() > self._kept_bytes:
                 self._images.popitem(last=False)
         self._images.move_to_end(key)
@@ -235,19 +252,19 @@ class _Images:
 _images = _Images(KEPT_BYTES)
 
 
-def _read_pixels(place: TilePlace, field: Field, recipe: Recipe) -> Pixels:
+def _read_pixels(place: TilePlace, field: Field, cutting: Cutting) -> Pixels:
     content = read_content(place.uri)
     if place.sha256 is not None and hashlib.sha256(content).hexdigest() != place.sha256:
         raise ImageError(
             f"{place.uri} has changed since its tiles were indexed. Run index_tiles again."
         )
-    pixels = read_image(content, place.uri, recipe.choice).pixels
+    pixels = prepare(content, place.uri, place.uri, cutting, cutting.channels).pixels
     if pixels.dtype.name != field.dtype:
         raise SchemaError(
             f"Column {field.name!r} has tiles of {field.dtype}. Received: {pixels.dtype.name} in "
             f"{place.uri}. Convert the images to one type."
         )
-    return as_channels(pixels, field.shape[2])
+    return pixels
 
 
 def _place(content: memoryview, field: Field, row: int) -> TilePlace:

@@ -29,7 +29,7 @@ CACHE_BYTES = 64 << 20
 # OpenCV refuses images of 32,767 pixels or more a side: wide frames are computed in pieces, each
 # from the window of the source that it needs.
 PIECE_COLUMNS = 8192
-# In mode "paper" corners lie outside of the image by less than this, pixels.
+# In mode "inscribed" corners lie outside of the image by less than this, pixels.
 ROUNDING = 1.5
 # The widest interpolation, lanczos4, reads 4 pixels on each side.
 WINDOW_MARGIN = 5
@@ -175,30 +175,28 @@ def iter_tiles(
             yield from _tiles_of_frame(pixels, frame, at, spec, white)
 
 
-def cut_tile(
-    image: Pixels, angle: float, x: int, y: int, tile: int, interpolation: str = "cubic"
-) -> Pixels:
+def cut_tile(image: Pixels, spec: TileSpec, angle: float, x: int, y: int) -> Pixels:
     """Cut one tile, without the rest of the turned image.
 
     Parameters
     ----------
     image : array [height, width] or [height, width, channels]
         uint8, uint16 or float32, at most 4 channels.
+    spec : TileSpec
+        Its `tile`, `interpolation` and `edge` count; with edge ``pad`` tiles may reach over the
+        edge of the image.
     angle : float
         Degrees in [0, 360), counter-clockwise.
     x, y : int
         Left and top edge in the frame of the turned image, pixels.
-    tile : int
-        Side of the tile, pixels.
-    interpolation : {"nearest", "linear", "cubic", "lanczos4"}, default "cubic"
-        How values between pixels are found.
 
     Returns
     -------
     array [tile, tile] or [tile, tile, channels]
-        The pixels of the tile that `iter_tiles` cuts there; at multiples of 90 degrees exactly.
-        Else OpenCV begins to count at another pixel and rounds a few positions to the next 1/32 of
-        a pixel: about 1 value in 10,000 differs, by one level.
+        The pixels of the tile that `iter_tiles` cuts there. At multiples of 90 degrees they are
+        the same. At other angles OpenCV begins to count at another pixel and rounds positions
+        otherwise: of 8-bit values, with linear or cubic interpolation, at most 1 in 1,000 differs,
+        by one level.
 
     Raises
     ------
@@ -208,11 +206,11 @@ def cut_tile(
     Examples
     --------
     >>> image = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    >>> cut_tile(image, 90, 0, 1, tile=2).tolist()
+    >>> cut_tile(image, TileSpec(2), 90, 0, 1).tolist()
     [[2, 6], [1, 5]]
     """
     _check_image(image)
-    height, width = image.shape[:2]
+    height, width, tile = *image.shape[:2], spec.tile
     frame = Frame(width, height, angle)
     base_x, base_y = frame.to_base((np.array([x]), np.array([y])), tile)
     left, top = int(base_x[0]), int(base_y[0])
@@ -221,12 +219,12 @@ def cut_tile(
     outside = max(
         -corners_x.min(), -corners_y.min(), corners_x.max() - width, corners_y.max() - height
     )
-    if outside >= ROUNDING:
+    if outside >= ROUNDING and spec.edge != "pad":
         raise ImageError(
             f"A tile of {tile} at x={x}, y={y} and {angle} degrees lies outside of its image of "
             f"{width}x{height}, by {outside:.1f} pixels."
         )
-    turned = _TurnedImage(image, frame, interpolation)
+    turned = _TurnedImage(image, frame, spec)
     return _turned(turned.read(left, top, left + tile, top + tile), frame.turns)
 
 

@@ -62,13 +62,13 @@ def places_of(images, spec=SPEC):
 # -- one tile -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["inside", "paper"])
+@pytest.mark.parametrize("mode", ["inside", "inscribed"])
 @pytest.mark.parametrize("shape", [(90, 120), (120, 90, 1), (90, 120, 3)])
 def test_a_tile_by_itself_has_the_pixels_of_the_tile_among_all(shape, mode):
     image, spec = noise(shape), TileSpec(32, angles=range(0, 360, 15), mode=mode)
     values = others = 0
     for tile in iter_tiles(image, spec):
-        alone = cut_tile(image, tile.angle, tile.x, tile.y, 32)
+        alone = cut_tile(image, spec, tile.angle, tile.x, tile.y)
         assert alone.shape == tile.pixels.shape
         apart = np.abs(alone.astype(int) - tile.pixels)
         assert apart.max() <= (0 if tile.angle % 90 == 0 else 1)
@@ -76,16 +76,25 @@ def test_a_tile_by_itself_has_the_pixels_of_the_tile_among_all(shape, mode):
     assert others < values / 1000
 
 
+def test_with_padding_a_tile_may_reach_over_the_edge():
+    image, spec = noise(), TileSpec(32, angles=[0, 30, 90], edge="pad")
+    tiles = list(iter_tiles(image, spec))
+    assert min(tile.x for tile in tiles) < 0
+    for tile in tiles:
+        alone = cut_tile(image, spec, tile.angle, tile.x, tile.y)
+        assert np.abs(alone.astype(int) - tile.pixels).max() <= 1
+
+
 @pytest.mark.parametrize(("x", "y"), [(-2, 0), (0, -2), (90, 0), (0, 60)])
 def test_a_tile_that_does_not_lie_in_its_image_is_refused(x, y):
     with pytest.raises(ImageError, match="outside"):
-        cut_tile(noise(), 0, x, y, 32)
+        cut_tile(noise(), SPEC, 0, x, y)
 
 
 def test_a_tile_in_a_corner_of_the_turned_frame_is_refused():
     """Where the frame has no pixels of the image."""
     with pytest.raises(ImageError, match="outside"):
-        cut_tile(noise(), 45, 0, 0, 32)
+        cut_tile(noise(), SPEC, 45, 0, 0)
 
 
 # -- tiles of a column --------------------------------------------------------------------------
@@ -101,7 +110,7 @@ def test_tiles_are_cut_from_their_images_in_the_order_of_the_rows(images):
         place = places[row]
         image = images[place["uri"]]
         image = image if image.ndim == 3 else np.repeat(image[:, :, np.newaxis], 3, axis=2)
-        expected = cut_tile(image, place["angle"], place["x"], place["y"], 32)
+        expected = cut_tile(image, SPEC, place["angle"], place["x"], place["y"])
         np.testing.assert_array_equal(tile, expected)
 
 
@@ -159,7 +168,17 @@ def test_bytes_that_tell_no_tile_are_refused(content):
         cut_tiles_of([memoryview(content)], tile_field(SPEC))
 
 
-@pytest.mark.parametrize("recipe", ["", "7", '{"interpolation": "cubic"}', '{"choice": {}}'])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "",
+        "7",
+        '{"interpolation": "cubic"}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {"page": -1}}',
+        '{"interpolation": "best", "edge": "drop", "choice": {}}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "more": 1}',
+    ],
+)
 def test_a_field_that_tells_no_recipe_is_refused(recipe):
     with pytest.raises(SchemaError):
         cut_tiles_of([], replace(tile_field(SPEC), recipe=recipe))
@@ -170,7 +189,7 @@ def test_a_recipe_survives_the_metadata_of_a_column():
     field = tile_field(replace(SPEC, interpolation="linear"), 3, "uint16", ("a", "b"), choice)
     again = type(field).from_metadata("image", json.loads(json.dumps(field.to_metadata())))
     assert again == field
-    assert Recipe.from_text(again.recipe) == Recipe("linear", choice)
+    assert Recipe.from_text(again.recipe) == Recipe("linear", "drop", choice)
     assert (field.shape, field.classes, field.scale) == ((32, 32, 3), ("a", "b"), 1 / 65535)
 
 
