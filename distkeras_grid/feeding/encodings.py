@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from distkeras_grid.errors import EnvironmentMismatchError
+
 if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
 
@@ -63,7 +65,15 @@ def decode(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     ------
     SchemaError
         If bytes cannot be decoded, or are of another shape or type.
+    EnvironmentMismatchError
+        If this host lacks a package that decoding needs.
     """
     module, _, name = ENCODED[field.encoding].decode.partition(":")
-    function: Decode = getattr(importlib.import_module(module), name)
+    try:
+        function: Decode = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise EnvironmentMismatchError(
+            f"Column {field.name!r} is encoded as {field.encoding!r}, and {module} cannot be "
+            f"imported on this host ({error}). Install the packages of the driver on all hosts."
+        ) from error
     return function(contents, field)
