@@ -39,8 +39,9 @@ from distkeras_grid.rows import aligned_empty
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 
-# Decoded images that a process keeps: one of 20 million colour pixels has 60 MB.
-KEPT_BYTES = 256 << 20
+# Decoded images that a process keeps. Rows are cut image by image, so one would do; more help where
+# tiles are cut anew for each batch. They stay in memory while the worker trains.
+KEPT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
