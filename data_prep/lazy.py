@@ -304,7 +304,8 @@ def _read_hdfs(uri: str) -> bytes:
 @lru_cache(maxsize=4)
 def _connection(scheme: str, authority: str) -> Connection:
     """Return the connection of this process to a file system."""
-    return Connection(find_address(parse_path(f"{scheme}://{authority}/")))
+    # Spark has read the images a moment ago, so HDFS is there, even if nobody answers now.
+    return Connection(find_address(parse_path(f"{scheme}://{authority}/")), patient=True)
 
 
 def json_of(values: Mapping[str, Any]) -> bytes:

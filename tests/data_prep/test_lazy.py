@@ -25,6 +25,8 @@ from distkeras_grid.feeding import feature_file
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.rows import ALIGNMENT
+from distkeras_grid.webhdfs import connection, tries
+from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
 
@@ -219,6 +221,56 @@ def test_hdfs_that_nobody_told_about_is_refused(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError):
         read_content("hdfs://nowhere/a.png")
+
+
+@pytest.fixture
+def hdfs(monkeypatch):
+    """A NameNode and a DataNode on loopback; tries follow at once."""
+    monkeypatch.setattr(tries, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(connection, "TIMEOUTS", (2.0, 2.0))
+    lazy._connection.cache_clear()
+    with loopback() as state:
+        yield state
+    lazy._connection.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["/raw/a.png", "/raw/a b%20ü#1.png"])
+def test_images_are_read_from_hdfs(hdfs, monkeypatch, name):
+    content = np.random.default_rng(0).bytes(200_000)
+    hdfs.files[name] = content
+    at = hdfs.url.removeprefix("http://")
+    assert read_content(f"webhdfs://{at}{name}") == content
+    monkeypatch.setenv("WEBHDFS_URL", hdfs.url)
+    assert read_content(f"hdfs://grid:8020{name}") == content
+    assert read_content(f"hdfs://{name}") == content
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [("OPEN", "reset"), ("OPEN data", "reset"), ("OPEN data", "cut"), ("OPEN data", "page")],
+)
+def test_a_broken_read_is_tried_again(hdfs, operation, kind):
+    hdfs.files["/a.png"] = content = bytes(range(256)) * 100
+    hdfs.faults[operation] = Fault(kind)
+    assert read_content(f"webhdfs://{hdfs.url.removeprefix('http://')}/a.png") == content
+    assert hdfs.asked.count("OPEN") == 2
+
+
+def test_an_image_that_is_not_on_hdfs_is_named(hdfs):
+    with pytest.raises(PathNotFoundError, match=r"gone\.png"):
+        read_content(f"webhdfs://{hdfs.url.removeprefix('http://')}/gone.png")
+
+
+def test_tiles_are_cut_from_images_on_hdfs(hdfs, images, tmp_path):
+    uri = next(iter(images))
+    hdfs.files["/a.png"] = (tmp_path / "a.png").read_bytes()
+    there = f"webhdfs://{hdfs.url.removeprefix('http://')}/a.png"
+    here, remote = (
+        cut_tiles_of(contents_of(places_of({name: images[uri]})), tile_field(SPEC))
+        for name in (uri, there)
+    )
+    np.testing.assert_array_equal(here, remote)
+    assert hdfs.asked.count("OPEN") == 1
 
 
 # -- as a source of rows ------------------------------------------------------------------------
