@@ -407,6 +407,14 @@ def test_a_quorum_counts_those_that_could_still_come():
     assert make(seats=5, rule="averaging").needed([]) == 5
 
 
+def test_who_has_finished_is_neither_needed_nor_missing():
+    state = make(seats=3, rows=30, rule="averaging")
+    sessions = begin(state, [10] * 3)
+    assert (state.needed([0]), state.missing([0])) == (3, [1, 2])
+    state.finish(sessions[2], 1.0)
+    assert (state.needed([0]), state.missing([0])) == (2, [1])
+
+
 def test_what_comes_after_its_round_is_dropped_counted_and_told():
     state = make(seats=3, rows=30, epochs=1, rule="averaging", quorum=0.6, snapshots_per_epoch=1)
     sessions = begin(state, [10] * 3)
