@@ -108,32 +108,26 @@ def test_a_synchronous_run_does_not_wait_for_ever_for_a_worker_that_hangs(
         trainer="AveragingTrainer",
         arguments=arguments,
     )
-    kind, message = result["error"]
-    assert kind == "RefusedError"
-    assert "no commit from worker 0" in message
+    assert result["error"] == "RoundTimeoutError"
     assert result["seconds_after"] < 15
     wait_until(lambda: not lives(worker_pid(tmp_path / "disturbed", 0)), 15)
 
 
 def test_a_worker_that_dies_each_time_is_one_clear_error(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="each worker")
-    kind, message = result["error"]
-    assert kind == "ClusterError"
-    assert "Python process died" in message
+    assert result["error"] == "ClusterError"
     assert len(attempts(tmp_path / "disturbed", 0)) == 4
 
 
 def test_a_dead_server_is_one_clear_error(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="server", epochs=10_000)
-    kind, message = result["error"]
-    assert kind == "ServerUnreachableError"
-    assert "exit code -9" in message
+    assert result["error"] == "ServerUnreachableError"
     assert result["seconds_after"] < 10
 
 
 def test_an_interrupt_ends_the_executors_work(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="interrupt", epochs=10_000)
-    assert result["error"] == ["KeyboardInterrupt", ""]
+    assert result["error"] == "KeyboardInterrupt"
     assert result["seconds_after"] < 10
 
 

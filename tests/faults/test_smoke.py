@@ -135,7 +135,7 @@ def test_a_dead_server_is_one_error_at_once(spark, tmp_path):
         killed.append(time.monotonic())
         kill(server_pid())
 
-    with pytest.raises(ServerUnreachableError, match="exit code -9"):
+    with pytest.raises(ServerUnreachableError):
         trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[at_epoch(1, kill_server)])
     assert time.monotonic() - killed[0] < 8
     assert spark.range(10).count() == 10
