@@ -530,3 +530,28 @@ def test_presence_is_counted_where_a_worker_waits():
         commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
         assert mind.handle(Received(session, commit, np.ones(SIZE, np.float32)), 1.0) == []
         assert mind.presence(session) == (present, 3)
+
+
+def test_a_round_that_takes_too_long_is_over_and_its_commits_with_it():
+    spec = make_spec(
+        workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS, round_timeout=TIMEOUT
+    )
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+    first, second = started(mind)
+
+    def commit(session, value, now):
+        sent = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
+        return mind.handle(Received(session, sent, np.full(SIZE, value, np.float32)), now)
+
+    assert commit(first, 1, 100.0) == []
+    assert mind.deadline == 100.0 + TIMEOUT
+    (dismissed,) = mind.handle(Tick(), mind.deadline)
+    assert dismissed.to == first
+    assert isinstance(dismissed.error, RoundTimeoutError)
+    assert mind.deadline == math.inf
+    assert mind.handle(Tick(), 1e6) == []
+    # A round of its own, which the first one's commit is no part of.
+    assert commit(second, 3, 1e6) == []
+    assert mind.presence(second) == (1, 2)
+    assert len(commit(first, 5, 1e6)) == 2
+    np.testing.assert_array_equal(mind.center.vector, 4)

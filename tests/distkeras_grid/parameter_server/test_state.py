@@ -394,6 +394,9 @@ def test_a_window_event_says_what_the_driver_needs():
     fold(state, arrive(session, 0, samples=3))
     (event,) = kinds(state, WindowRecord)
     assert (event.attempt, event.samples, event.bytes_up) == (7, 3, 100)
+    state.fold([arrive(session, 1, version=1)], 1.0, reply_bytes=[1000])
+    _, other = kinds(state, WindowRecord)
+    assert other.bytes_down == event.bytes_down + 1000
 
 
 def test_a_quorum_counts_those_that_could_still_come():
