@@ -555,3 +555,31 @@ def test_a_round_that_takes_too_long_is_over_and_its_commits_with_it():
     assert mind.presence(second) == (1, 2)
     assert len(commit(first, 5, 1e6)) == 2
     np.testing.assert_array_equal(mind.center.vector, 4)
+
+
+def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
+    """Neither its place at the start nor its commit in a round."""
+    spec = make_spec(workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS)
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+
+    def join():
+        return mind.handle(Join(0, 0), 0.0)[0].session
+
+    def ready(session):
+        return mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+
+    def commit(session, sequence):
+        sent = WindowCommit(sequence, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
+        return mind.handle(Received(session, sent, np.ones(SIZE, np.float32)), 0.0)
+
+    old, newer = join(), join()
+    assert ready(newer) == []
+    assert mind.handle(Lost(old), 0.0) == []
+    second = mind.handle(Join(1, 0), 0.0)[0].session
+    assert [action.to for action in ready(second)] == [newer, second]
+    newest = join()
+    mind.handle(Received(newest, Resume()), 0.0)
+    assert commit(newest, 0) == []
+    assert mind.handle(Lost(newer), 0.0) == []
+    assert mind.presence(newest) == (1, 2)
+    assert [action.to for action in commit(second, 0)] == [newest, second]
