@@ -1,7 +1,7 @@
 """The server process; `distkeras_grid.parameter_server.process` starts it.
 
-Standard input brings the settings with the key, then the center; standard output takes the
-address back. When the input closes the driver is gone, and so is this process.
+It reads the settings with the key, and then the center, from standard input, and writes its address
+to standard output. When the input closes, the driver has gone, and this process ends, too.
 """
 
 from __future__ import annotations

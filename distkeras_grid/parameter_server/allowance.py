@@ -1,7 +1,8 @@
-"""How long a client goes on without a connection, and how it spaces its tries.
+"""How long a client tries to reconnect, and the pauses between its attempts.
 
-A connection that breaks is opened anew, again and again, until the seconds without one are used
-up. Pauses double and are jittered, so that the workers of a run do not all come back at once.
+A broken connection is opened again, repeatedly, until the client has been without one for the
+allowed time. Pauses double and are random, so that the workers of a run do not all reconnect at
+once.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import TypeVar
 from distkeras_grid.errors import ServerUnreachableError
 
 _Result = TypeVar("_Result")
-#: Seconds of the first pause and of the longest; chance takes up to half of each.
+#: Seconds of the first pause and of the longest. A random part, at most half, is taken off.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
 
 def pauses(chance: Callable[[], float] = random.random) -> Iterator[float]:
-    """Yield the pause before each further try [s], without end.
+    """Yield the pause before each further attempt [s], without end.
 
     Parameters
     ----------
@@ -40,12 +41,12 @@ def pauses(chance: Callable[[], float] = random.random) -> Iterator[float]:
 
 
 class Allowance:
-    """The seconds that one question may spend without a connection, however often that breaks.
+    """The time that one request may spend without a connection, however often that breaks.
 
     Parameters
     ----------
     seconds : float
-        In all.
+        Total time [s].
     """
 
     def __init__(self, seconds: float) -> None:
@@ -55,7 +56,7 @@ class Allowance:
 
     @property
     def used_up(self) -> bool:
-        """Whether no second is left."""
+        """Whether no time is left."""
         return self._left <= 0
 
     def connect(
@@ -68,14 +69,14 @@ class Allowance:
         Parameters
         ----------
         attempt : callable
-            Gets the seconds that are left, and connects.
+            Receives the seconds that are left, and connects.
         worthwhile : callable
             Whether to try again after a failure.
 
         Raises
         ------
         ServerUnreachableError
-            That of the last try.
+            The error of the last attempt.
         """
         until = time.monotonic() + self._left
         try:

@@ -1,13 +1,13 @@
-"""Keys of a run, and mutual proof that both ends of a conversation hold the same one.
+"""Keys of a run, and mutual proof that both ends of a conversation have the same key.
 
-The driver and the server hold the run's key. From it follow the driver's key, which stays on the
-driver's host, and the workers' key, from which each seat's follows. A seat's key opens that seat
-and no other, and no worker's key opens the driver's door.
+The driver and the server have the run's key. Two keys are derived from it: the driver's key, which
+stays on the driver's host, and the workers' key, from which the key of each seat is derived. The
+key of a seat is valid only for that seat, and no worker's key is valid for the driver's requests.
 
-Each end sends a fresh 32-byte nonce and proves the key by an HMAC-SHA256 over both nonces, its own
-role and all that the hello claims, so neither a proof nor a claim can be moved to another
-conversation. The key itself never travels. This protects the conversation's start; it does not
-encrypt what follows.
+Each end sends a fresh 32-byte nonce and proves that it has the key by an HMAC-SHA256 over both
+nonces, its own role and all claims of the hello. So neither a proof nor a claim can be used in
+another conversation. The key itself is never sent. This protects the start of the conversation; it
+does not encrypt what follows.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def new_key() -> bytes:
 
 
 def driver_key(run_key: bytes) -> bytes:
-    """Return the key by which the driver authenticates."""
+    """Return the key with which the driver authenticates."""
     return _derive(run_key, "driver")
 
 
 def workers_key(run_key: bytes) -> bytes:
-    """Return the key that travels to the workers' tasks; neither the run's nor the driver's."""
+    """Return the key that is sent to the workers' tasks."""
     return _derive(run_key, "workers")
 
 
 def seat_key(workers: bytes, seat: int) -> bytes:
-    """Return the key by which the worker of one seat authenticates.
+    """Return the key with which the worker of one seat authenticates.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def seat_key(workers: bytes, seat: int) -> bytes:
 
 
 def key_of(run_key: bytes, hello: WorkerHello | DriverHello) -> bytes:
-    """Return the key by which the sender of a hello must authenticate."""
+    """Return the key with which the sender of a hello must authenticate."""
     if isinstance(hello, WorkerHello):
         return seat_key(workers_key(run_key), hello.seat)
     return driver_key(run_key)
@@ -76,9 +76,9 @@ def prove(key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce
     Parameters
     ----------
     key : bytes
-        The seat's or the driver's.
+        Key of the seat or of the driver.
     side : Side
-        Whose proof it is; the same nonces give each side another one.
+        Whose proof it is. With the same nonces, the two sides have different proofs.
     hello : WorkerHello or DriverHello
         What the client claims, its nonce included.
     server_nonce : str
@@ -113,21 +113,22 @@ def verify(
 
 
 class NonceMemory:
-    """The nonces of clients that have proven the key; each is good for one conversation.
+    """The nonces of clients that have proved that they have the key.
 
-    Only they are remembered, so a stranger cannot fill the memory.
+    Each is valid for one conversation. No other nonces are kept, so a stranger cannot fill the
+    memory.
     """
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
 
     def check(self, nonce: str) -> None:
-        """Refuse a nonce that is malformed or was used.
+        """Refuse a nonce that is malformed or was used before.
 
         Raises
         ------
         AuthenticationError
-            If it is.
+            If it is malformed or was used before.
         """
         if len(nonce) != _NONCE_DIGITS or not set(nonce) <= set("0123456789abcdef"):
             raise AuthenticationError("A nonce is 32 bytes in hexadecimal. Received: another.")
@@ -142,7 +143,7 @@ class NonceMemory:
         Raises
         ------
         AuthenticationError
-            If another conversation with the same nonce was quicker.
+            If another conversation with the same nonce was authenticated first.
         """
         self.check(nonce)
         self._seen.add(nonce)

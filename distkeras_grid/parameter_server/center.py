@@ -1,16 +1,16 @@
-"""The center variable, what its rule remembers, and the arithmetic on both, chunk by chunk.
+"""The center, the vectors that its rule keeps, and the arithmetic on both, chunk by chunk.
 
 A chunk of 256 KiB stays in the processor's cache while the rule folds it, turns it into its reply
-and is checked, so all together cost about one pass through memory. The caller holds a lock around
-each call: every reply is one version.
+and checks it, so all three cost about one pass through memory. The caller holds a lock during each
+call, so each reply is of one version.
 
 A fold is atomic, and the center stays finite:
 
 - Numbers of ordinary size cannot overflow, so they are folded in place.
-- Where a commit or the center holds a number above 1e15, the vectors are copied first. A fold whose
+- If a commit or the center has a number above 1e15, the vectors are copied first. A fold whose
   result is not finite is refused, and the copies are put back: `NonFiniteCenterError`.
-- A rule that raises, or makes NaN or infinity of ordinary numbers, is wrong. It may have changed
-  some chunks and not the others, so the center is lost: `RuleFailedError`, then and for every later
+- A rule that raises, or turns ordinary numbers into NaN or infinity, is wrong. It may have changed
+  some chunks and not the others, so the center is lost: `RuleFailedError`, now and in each later
   call. The run ends with it.
 """
 
@@ -40,18 +40,18 @@ class Center:
     Parameters
     ----------
     rule : Rule
-        What the trainable part obeys.
+        The rule of the trainable part.
     vector : ndarray
         The initial weights, ``float32``; changes in place.
     sections : sequence of Section
-        Its sections: the rule acts on one of them, the others are averaged.
+        Its sections. The rule acts on one of them, and the others are averaged.
     seats : int
         Number of workers.
 
     Attributes
     ----------
     vector : ndarray
-        As it is now; of the first seat, where each has a center of its own.
+        The current center; that of the first seat if each seat has its own.
     """
 
     def __init__(self, rule: Rule, vector: Vector, sections: Sequence[Section], seats: int) -> None:
@@ -62,7 +62,7 @@ class Center:
         self._rule = rule
         (self._ruled,) = (each.span for each in sections if each.policy == "rule")
         self._averaged = [each.span for each in sections if each.policy == "average"]
-        # Rounds whose workers make the steps leave the weights alone.
+        # Rounds in which workers make the steps do not change the weights.
         self._changing = [*([] if rule.traits.steps_on_workers else [self._ruled]), *self._averaged]
         self._seats = seats
         ruled = vector[self._ruled]
@@ -79,9 +79,9 @@ class Center:
         Parameters
         ----------
         seat : int
-            Its number.
+            Number of the seat.
         out : ndarray
-            Gets the center.
+            Receives the center.
 
         Raises
         ------
@@ -94,11 +94,11 @@ class Center:
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
-        """Return the center that a seat trains against, as it is now."""
+        """Return the current center of a seat."""
         return self._centers[self._place(seat)]
 
     def replace(self, vector: Vector) -> None:
-        """Take over the weights that a worker tells; they must be finite."""
+        """Replace the center by weights that a worker sent; they must be finite."""
         np.copyto(self.vector, vector)
         self._small[0] = self._is_small(self.vector)
 
@@ -112,7 +112,7 @@ class Center:
         commit : CommitInfo
             Where it came from.
         size : Size, optional
-            What `size_of` says of the payload; who knows it spares a pass under the lock.
+            `size_of` the payload. If it is given, one pass under the lock is saved.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Center:
         commits : sequence of CommitInfo
             Where they came from, in the same order.
         sizes : sequence of Size, optional
-            What `size_of` says of the payloads.
+            `size_of` each payload.
 
         Raises
         ------
@@ -184,14 +184,14 @@ class Center:
         self._change(0, sizes or [size_of(payload) for payload in payloads], change)
 
     def repeat(self, payload: Vector, seat: int) -> None:
-        """Turn a commit that is in the center, or is too late for it, into its reply.
+        """Turn a commit that has been folded, or is too late to be, into its reply.
 
         Parameters
         ----------
         payload : ndarray
             A whole vector; changes in place, the center does not.
         seat : int
-            Where it came from.
+            Seat of its worker.
 
         Raises
         ------
@@ -206,12 +206,12 @@ class Center:
             np.copyto(payload[span], vector[span])
 
     def to_state(self) -> dict[str, Any]:
-        """Return all that changes in a run: lists of copied arrays by name.
+        """Return everything that changes in a run: lists of copied arrays by name.
 
         Raises
         ------
         RuleFailedError
-            If the rule has failed: there is no whole center to be told.
+            If the rule has failed, so that there is no consistent center.
         """
         self._check()
         return {
@@ -224,19 +224,19 @@ class Center:
     def from_state(
         cls, rule: Rule, sections: Sequence[Section], seats: int, state: Mapping[str, Any]
     ) -> Center:
-        """Build the center that `to_state` told.
+        """Build a center from what `to_state` returned.
 
         Parameters
         ----------
         rule, sections, seats
-            Those of the center that was told.
+            Those of the center that was saved.
         state : mapping
             What `to_state` returned; its arrays are copied.
 
         Raises
         ------
         DataError
-            If the state is that of another rule, of other sections or of other seats.
+            If the state belongs to another rule, or to other sections or seats.
         """
         vector = np.zeros(vector_size(sections), state["centers"][0].dtype)
         center = cls(rule, vector, sections, seats)
@@ -248,7 +248,7 @@ class Center:
     # How a fold ends
 
     def _change(self, seat: int, sizes: Sequence[Size], fold: Callable[[], bool]) -> None:
-        """Fold wholly or not at all; `fold` tells whether the center's numbers are small."""
+        """Fold completely or not at all; `fold` returns whether the center's numbers are small."""
         self._check()
         if Size.NOT_FINITE in sizes:
             raise NonFiniteCenterError("A commit holds NaN or infinity: nothing was folded.")
@@ -275,7 +275,7 @@ class Center:
 
     @contextmanager
     def _ruling(self) -> Iterator[None]:
-        """Note that the rule has failed, if it does: users write rules that may raise anything."""
+        """Record it if the rule fails. Users write rules, which may raise anything."""
         self._check()
         try:
             yield

@@ -1,7 +1,7 @@
 """Whole messages over a stream of bytes.
 
-Sections go out from the caller's own memory, and vectors come in to it. Every wait has an end: a
-message that has begun has a deadline for all of it, however slowly its bytes trickle.
+Sections are sent from the caller's own memory, and vectors are received into it. Every wait has a
+deadline. The deadline of a message applies to all of it, however slowly its bytes arrive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: A message that has begun is complete after so long, and its section's time on a slow line.
+#: Seconds in which a message must be complete, in addition to its section's time on a slow line.
 STALL_SECONDS = 60.0
 #: Bytes a second of the slowest line on which a run makes sense: 16 workers on 2 Mbit/s.
 SLOWEST_LINE = 16 * 1024
@@ -52,7 +52,7 @@ class Channel:
         vector: Vector | None = None,
         state: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Send a message, and the section it carries.
+        """Send a message and its section.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Channel:
         LocalProtocolError
             If the message is not legal now.
         OSError
-            If the peer is gone, or has not taken all of it in time.
+            If the peer has gone, or has not received all of it in time.
         """
         payload, content = memoryview(b""), Content.NOTHING
         if state is not None:
@@ -85,14 +85,14 @@ class Channel:
                 parts[0] = parts[0][sent:]
 
     def receive(self, seconds: float | None) -> Message | None:
-        """Receive a message; its section lands in ``connection.vector`` or ``received_state``.
+        """Receive a message, and its section into ``connection.vector`` or ``received_state``.
 
         Parameters
         ----------
         seconds : float or None
-            How long the whole message may take; a section has the time of `SLOWEST_LINE` besides.
-            None waits for its first byte without end, and trusts TCP keepalive, and on the same
-            host the kernel, to end the wait when the peer is gone.
+            How long the whole message may take; a section has the time of `SLOWEST_LINE` in
+            addition. None waits for the first byte without a deadline: TCP keepalive or, on the
+            same host, the kernel ends the wait when the peer has gone.
 
         Returns
         -------
@@ -104,8 +104,8 @@ class Channel:
         RemoteProtocolError
             If the peer breaks the protocol.
         OSError
-            If the connection breaks, within a message too; TimeoutError if the message is not
-            complete in time, however slowly its bytes trickle in.
+            If the connection breaks, also within a message. TimeoutError if the message is not
+            complete in time.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         announced = 0
@@ -124,7 +124,7 @@ class Channel:
             announced = self.connection.announced
 
     def peer_is_gone(self) -> bool:
-        """Whether the peer, whose turn it is not, has closed the connection."""
+        """Whether the peer has closed the connection while it was not its turn."""
         return self._stream.ended()
 
     def close(self) -> None:
@@ -132,10 +132,10 @@ class Channel:
         self._stream.close()
 
     def close_after_goodbye(self, seconds: float) -> None:
-        """Close once the peer has had time to read the last message.
+        """Close after the peer has had time to read the last message.
 
-        Closing a socket with unread bytes makes the kernel drop what was sent last, so what the
-        peer still sends is read and thrown away, for `seconds` at most.
+        If a socket with unread bytes is closed, the kernel drops what was sent last. So everything
+        that the peer still sends is read and discarded, for at most `seconds`.
         """
         deadline = time.monotonic() + seconds
         scratch = bytearray(1 << 16)

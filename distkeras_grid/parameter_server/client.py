@@ -1,9 +1,9 @@
-"""The clients: what a worker and the driver say to the server.
+"""The clients of the server: a worker's and the driver's.
 
-A connection that breaks is opened anew and the question asked again, in every state. Each question
-is safe to ask twice: the server counts a commit once, and forgets nothing before it is asked for
-the next thing. An answer names the question that it belongs to, so one that comes twice is not
-taken for the next one; a connection that is out of step is opened anew like a broken one.
+If a connection breaks, in whatever state, it is opened again and the request is repeated. This is
+safe for each request: the server counts a commit once, and keeps an answer until the next request.
+An answer names its request, so that an answer that arrives twice is not taken for the next one. A
+connection that is out of step is treated like a broken one.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
-#: Seconds that a question of a worker may spend without a connection, in all.
+#: Total seconds that a worker's request may spend without a connection.
 RECONNECT_SECONDS = 10.0
-#: Seconds in which the server answers the driver, connections that break included. It answers at
-#: once; a host that is busy or was suspended takes longer, and that ends no run.
+#: Seconds in which the server must answer the driver, including reconnections. Usually it answers
+#: at once. A host that is busy or was suspended takes longer, which must not end a run.
 ANSWER_SECONDS = 120.0
 
 
@@ -76,8 +76,8 @@ class WorkerClient:
     Attributes
     ----------
     vector : ndarray
-        The center, once `ready` has returned: shape ``(size,)``, ``float32``. Where replies tell
-        changes, what is known of it; the caller leaves it as it is.
+        The center after `ready` has returned: shape ``(size,)``, ``float32``. If replies have only
+        changes, it is the last known center, and the caller must not change it.
     seat : int
         Number of the worker.
     """
@@ -131,18 +131,18 @@ class WorkerClient:
         size : int
             Scalars in the vector.
         deadline : float
-            Seconds allowed for all of it; a connection that is refused or breaks is tried again.
+            Total seconds. A connection that is refused or breaks is tried again.
         state_size : int, default 0
             Bytes of the optimizer's state that the run's workers share.
         compression : str, optional
-            How the vectors of the run's exchanges travel; None as they are.
+            Compression of the vectors in exchanges; None for no compression.
 
         Raises
         ------
         ServerUnreachableError
             If there is no connection.
         AuthenticationError
-            If the two ends do not hold the same key.
+            If the two ends do not have the same key.
         RefusedError
             If run, seat or size are not the server's.
         FencedError
@@ -207,17 +207,17 @@ class WorkerClient:
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         """Send a window's commit and receive the rule's reply.
 
-        Over a connection that was opened anew the commit is sent again; the server folds it only
-        if it has not yet.
+        If the connection had to be opened again, the commit is sent again, and the server folds it
+        only if it has not done so before.
 
         Parameters
         ----------
         commit : WindowCommit
-            What the window was.
+            Description of the window.
         payload : ndarray
             What the rule proposes: shape ``(size,)``, ``float32``, contiguous.
         reply : ndarray
-            Receives the reply, same shape; left as it is if the rule's reply is empty.
+            Receives the reply, same shape. It does not change if the rule's reply is empty.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class WorkerClient:
         FencedError
             If a newer attempt has taken the seat.
         ServerUnreachableError
-            If the connection broke and there is no new one in `RECONNECT_SECONDS`.
+            If the connection broke and there was no new one in `RECONNECT_SECONDS`.
         """
         for vector in (payload, reply):
             if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
@@ -245,9 +245,9 @@ class WorkerClient:
         Parameters
         ----------
         version : int
-            That this worker is at.
+            Version of this worker's weights.
         out : ndarray
-            Receives the mean gradient, and the statistics behind it; shape ``(size,)``.
+            Receives the mean gradient and, after it, the statistics; shape ``(size,)``.
 
         Raises
         ------
@@ -268,12 +268,12 @@ class WorkerClient:
         Returns
         -------
         ndarray
-            Shape ``(state_size,)``, ``uint8``: what another worker's `hand_over` told.
+            Shape ``(state_size,)``, ``uint8``: the state of another worker's `hand_over`.
 
         Raises
         ------
         RefusedError
-            If the server has promised none.
+            If the server has promised no state.
         """
 
         def ask() -> NDArray[np.uint8]:
@@ -286,16 +286,16 @@ class WorkerClient:
         return self._again(ask)
 
     def hand_over(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:
-        """Tell the weights and the optimizer's state of a version.
+        """Send the weights and the optimizer's state of a version.
 
         Parameters
         ----------
         version : int
-            Of both.
+            Version of both.
         weights : ndarray
             Shape ``(size,)``, ``float32``, contiguous.
         state : ndarray
-            Shape ``(state_size,)``, ``uint8``; empty where the optimizer has none.
+            Shape ``(state_size,)``, ``uint8``; empty if the optimizer has none.
 
         Raises
         ------
@@ -311,7 +311,7 @@ class WorkerClient:
         self._again(tell)
 
     def rejoin(self) -> Start:
-        """Take the seat anew, as if this worker came late; the center comes into `vector`."""
+        """Take the seat again, as a late worker does, and receive the center into `vector`."""
         self._running = False
         Allowance(RECONNECT_SECONDS).connect(self._open)
         return self.ready(self._rows, RECONNECT_SECONDS)
@@ -323,26 +323,26 @@ class WorkerClient:
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
 
-        The caller has an error of its own to raise, so no other one is raised from here: if the
-        server cannot be reached any more, it counts the worker as lost. Where a question is still
-        open, as in a start that took too long, a new connection tells it.
+        The caller has its own error to raise, so this method raises none. If the server cannot be
+        reached any more, it counts the worker as lost. If a request is still open, as in a start
+        that took too long, a new connection is used.
 
         Parameters
         ----------
         kind : str
             Class name of the exception.
         message : str
-            What it said.
+            Message of the exception.
 
         Returns
         -------
         bool
-            Whether the server has heard it.
+            Whether the server has received it.
         """
-        # File names of another encoding may stand in it as lone surrogates, which cannot travel.
+        # File names in another encoding may contain lone surrogates, which cannot be sent.
         said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
         failure = Fail(kind, said[:LONGEST_FAILURE])
-        # Whoever has just taken the seat may fail: this needs no resuming.
+        # A worker that has just taken the seat may report a failure without resuming.
         self._running = False
         try:
             if not self._conversation.channel.connection.may_send(Fail):
@@ -353,11 +353,11 @@ class WorkerClient:
         return True
 
     def close(self) -> None:
-        """Close the connection; without `finish` or `fail` before, the server counts it lost."""
+        """Close the connection. Without `finish` or `fail` the server counts the worker as lost."""
         self._conversation.channel.close()
 
     def _open(self, seconds: float) -> None:
-        """Take the seat on a new connection, and resume where this worker was running."""
+        """Take the seat on a new connection, and resume if this worker was running."""
         if hasattr(self, "_conversation"):
             self.close()
         until = time.monotonic() + seconds
@@ -369,7 +369,7 @@ class WorkerClient:
             self._hearing.forget()
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
-        """Ask, and whenever the connection breaks, again on a new one."""
+        """Make a request, and repeat it on a new connection whenever the connection breaks."""
         allowance = Allowance(RECONNECT_SECONDS)
         while True:
             try:
@@ -432,9 +432,9 @@ class DriverClient:
         size : int
             Scalars in the vector.
         deadline : float
-            Seconds allowed for all of it; a connection that is refused or breaks is tried again.
+            Total seconds. A connection that is refused or breaks is tried again.
         lives : callable
-            Whether the server may still answer; a dead one is not tried again.
+            Whether the server may still answer. A dead server is not tried again.
 
         Raises
         ------
@@ -455,7 +455,7 @@ class DriverClient:
         Parameters
         ----------
         timeout : float
-            Seconds in which the server must have answered, connections that break included.
+            Seconds in which the server must answer, including reconnections.
         """
         update = self._ask(
             Poll(self._seen),
@@ -467,19 +467,19 @@ class DriverClient:
         return update
 
     def command(self, stop: bool | None = None, learning_rate: float | None = None) -> None:
-        """Set what the next replies tell the workers.
+        """Set what the workers receive with their next replies.
 
         Parameters
         ----------
         stop : bool, optional
-            Ask them to finish.
+            Whether they are to finish.
         learning_rate : float, optional
-            The rate to go on with.
+            The new learning rate.
 
         Raises
         ------
         RefusedError
-            If the rate is no positive number.
+            If the rate is not a positive number.
         """
         self._ask(Command(stop, learning_rate), Done)
 
@@ -489,10 +489,10 @@ class DriverClient:
         Parameters
         ----------
         snapshot : int, optional
-            As it was when this snapshot was made, from 1; with one snapshot an epoch that is the
-            epoch. The server gives each snapshot once.
+            Number of a snapshot, from 1; with one snapshot per epoch, the number of the epoch. The
+            server returns each snapshot once. Without it, the current center.
         seat : int, default 0
-            Whose, where each seat has a center of its own.
+            The seat, if each has its own center.
 
         Returns
         -------
@@ -520,9 +520,9 @@ class DriverClient:
         vector: Vector | None = None,
         fits: Callable[[_Answer], _Answer] = lambda answer: answer,
     ) -> _Answer:
-        """Ask, and whenever the connection breaks, again on a new one, in so many seconds.
+        """Make a request, and repeat it on a new connection whenever the connection breaks.
 
-        `fits` refuses an answer to another question.
+        All of it takes at most `seconds`. `fits` refuses an answer to another request.
         """
         until = time.monotonic() + seconds
         allowance = Allowance(seconds)
@@ -544,12 +544,12 @@ class DriverClient:
 
 
 def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:
-    """Return an answer that names what was asked.
+    """Return an answer if it names the request.
 
     Raises
     ------
     RemoteProtocolError
-        If it names another question: one that was asked before, and answered twice.
+        If it names another request, an earlier one that was answered twice.
     """
     if named != asked:
         raise RemoteProtocolError(

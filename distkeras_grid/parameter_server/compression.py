@@ -2,14 +2,14 @@
 
 ``bfloat16`` (Wang and Kanwar, "BFloat16: the secret to high performance on Cloud TPUs", 2019) keeps
 the range of float32 and the first eight bits of its precision: half the bytes, and a relative error
-of at most 2^-8. That is little for what a window has changed and much for weights that are to be
-kept, so rules that send changes or gradients may be compressed (`Traits.compressible`), and the
-center itself stays float32.
+of at most 2^-8. This is small for the change of a window but large for weights. So only rules that
+send changes or gradients may be compressed (`Traits.compressible`), and the center itself stays
+float32.
 
-``dgc`` sends of a vector the numbers that are not zero. Workers see to it that these are few
-(`distkeras_grid.rules.gradient_compression`); a reply that is the center is sent as what of it has
-changed since this seat was told last, bit for bit (`Telling` at the server, `Hearing` at the
-worker). Nothing is lost on the way, and a vector that would not become shorter travels as it is.
+``dgc`` sends only the numbers of a vector that are not zero. Workers make sure that these are few
+(`distkeras_grid.rules.gradient_compression`). If a reply is the center, only the numbers that have
+changed since this seat's last reply are sent, bit for bit (`Telling` on the server, `Hearing` on
+the worker). Nothing is lost, and a vector that would not become shorter is sent as it is.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
 from distkeras_grid.rules.gradient_compression import DeepGradientCompression
 from distkeras_grid.weights import Vector
 
-#: How vectors of exchanges travel, where not as they are.
+#: Form of compressed vectors.
 WireName: TypeAlias = Literal["bfloat16", "dgc"]
 COMPRESSIONS: tuple[WireName, ...] = ("bfloat16", "dgc")
-#: What a trainer holds of its argument.
+#: A trainer's argument ``compression``.
 Compression: TypeAlias = Literal["bfloat16"] | DeepGradientCompression
 
 
@@ -50,12 +50,12 @@ def check_wire(name: Any) -> WireName | None:
 
 
 def check_compression(value: Any) -> Compression | None:
-    """Return what a user's ``compression`` stands for; None stays None.
+    """Convert a user's ``compression``; None stays None.
 
     Raises
     ------
     ConfigurationError
-        If it is none.
+        If it is not a compression.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def check_compression(value: Any) -> Compression | None:
 
 
 def wire_of(compression: Compression | None) -> WireName | None:
-    """Return how the vectors of exchanges travel."""
+    """Return the form of the vectors in exchanges."""
     return "dgc" if isinstance(compression, DeepGradientCompression) else compression
 
 
 class Wire(Protocol):
-    """How vectors travel at one end of a connection."""
+    """Form of vectors at one end of a connection."""
 
     @property
     def lengths(self) -> str:
@@ -82,7 +82,7 @@ class Wire(Protocol):
         ...
 
     def fits(self, payload: int) -> bool:
-        """Whether a vector may have so many bytes."""
+        """Whether a vector may have this number of bytes."""
         ...
 
     def pack(self, vector: Vector) -> memoryview:
@@ -99,12 +99,12 @@ class Wire(Protocol):
 
 
 def build_wire(name: WireName, size: int) -> Wire:
-    """Return the form in which vectors of so many scalars travel."""
+    """Return the form in which vectors of this size are sent."""
     return Bfloat16(size) if name == "bfloat16" else Sparse(size)
 
 
 class Bfloat16:
-    """A vector on its way, as bfloat16, rounded to the nearest.
+    """A vector sent as bfloat16, rounded to nearest.
 
     Parameters
     ----------
@@ -143,14 +143,15 @@ class Bfloat16:
 
     @cached_property
     def _values(self) -> NDArray[Any]:
-        # Made when the first exchange needs it: whoever has no seat costs no memory.
+        # Allocated in the first exchange, so that a client without a seat costs no memory.
         return np.empty(self._size, ml_dtypes.bfloat16)
 
 
 class Sparse:
-    """A vector on its way: the places of what is not zero (uint32), then its values (float32).
+    """A vector sent as the positions of its nonzero numbers (uint32) and their values (float32).
 
-    The number of bytes says which form it is: that of the whole vector if it is not longer.
+    If the whole vector is not longer, it is sent instead. The number of bytes says which form it
+    is.
 
     Parameters
     ----------
@@ -180,10 +181,10 @@ class Sparse:
         if sparse_bytes(vector) == 4 * self._size:
             return vector.data.cast("B")
         bits = vector.view(np.uint32)
-        # NumPy finds places in booleans ten times as fast as in numbers.
+        # NumPy finds positions ten times as fast in booleans as in numbers.
         places = np.flatnonzero(bits != 0)
         if not places.size:
-            # No bytes would mean no vector: its first number stands for all.
+            # No bytes would mean that there is no vector, so the first number is sent.
             places = np.zeros(1, np.int64)
         return np.concatenate([places.astype(np.uint32), bits[places]]).view(np.uint8).data
 
@@ -201,7 +202,7 @@ class Sparse:
         Raises
         ------
         RemoteProtocolError
-            If a place is not in the vector, or they are not in order.
+            If a position is not in the vector, or they are not in order.
         """
         if not self._received.size:
             return
@@ -215,7 +216,7 @@ class Sparse:
 
 
 def sparse_bytes(vector: Vector) -> int:
-    """Return the bytes by which a vector travels as `Sparse`.
+    """Return the number of bytes of a vector sent as `Sparse`.
 
     Examples
     --------
@@ -227,9 +228,9 @@ def sparse_bytes(vector: Vector) -> int:
 
 
 def to_changes(vector: Vector, known: Vector) -> None:
-    """Turn a vector into what of it the other end does not know; it is known from then on.
+    """Replace a vector by its changes since `known`, and update `known`.
 
-    The bits that differ, so that nothing is lost and what is the same is zero.
+    A change consists of the bits that differ. So nothing is lost, and equal numbers become zero.
 
     Parameters
     ----------
@@ -250,23 +251,23 @@ def to_changes(vector: Vector, known: Vector) -> None:
 
 
 def from_changes(vector: Vector, known: Vector) -> None:
-    """Turn changes back into the vector that they lead to; it is known from then on."""
+    """Replace changes by the vector that they lead to, and update `known`."""
     bits, old = vector.view(np.uint32), known.view(np.uint32)
     np.bitwise_xor(bits, old, out=bits)
     np.copyto(old, bits)
 
 
 class Telling:
-    """The server's side of replies: what each seat knows of its center, and what is told of it.
+    """The server's side of replies: the center that each seat knows, and the changes to send.
 
     Parameters
     ----------
     compression : str or None
-        How the vectors of exchanges travel.
+        Form of the vectors in exchanges.
     size : int
         Scalars in a vector.
     replies : bool, default True
-        Whether a reply carries a vector.
+        Whether a reply has a vector.
 
     Examples
     --------
@@ -289,17 +290,17 @@ class Telling:
         self._known: dict[int, Vector] = {}
 
     def greet(self, seat: int, center: Vector) -> None:
-        """Note that a seat starts, and is given the center whole."""
+        """Record that a seat starts and receives the whole center."""
         if self._changes:
             self._known[seat] = center.copy()
 
     def tell(self, seat: int, reply: Vector) -> int:
-        """Turn a reply into what of it travels; return the bytes, 0 where none does.
+        """Replace a reply by what is sent of it; return the number of bytes, which may be 0.
 
         Parameters
         ----------
         seat : int
-            Whose reply it is; it was greeted.
+            Seat that receives the reply; it was greeted.
         reply : ndarray
             Shape ``(size,)``, ``float32``; changes in place.
         """
@@ -310,11 +311,11 @@ class Telling:
         return self.bytes_of(reply)
 
     def bytes_of(self, vector: Vector) -> int:
-        """Return the bytes by which a vector travels."""
+        """Return the number of bytes in which a vector is sent."""
         return sparse_bytes(vector) if self._sparse else self._plain
 
     def forget(self, seat: int) -> None:
-        """Note that a seat may have lost a reply: the next one tells all."""
+        """Record that a seat may have lost a reply; the next one has the whole center."""
         if seat in self._known:
             self._known[seat].fill(0)
 
@@ -328,14 +329,14 @@ class Telling:
 
 
 class Hearing:
-    """A worker's side of replies: what it knows, and what the server's changes make of it.
+    """A worker's side of replies: the center that it knows, to which it applies the changes.
 
     Parameters
     ----------
     compression : str or None
-        How the vectors of exchanges travel.
+        Form of the vectors in exchanges.
     known : ndarray
-        The center as it was given at the start; kept, and changed in place.
+        The center received at the start; kept, and changed in place.
     """
 
     def __init__(self, compression: WireName | None, known: Vector) -> None:
@@ -343,17 +344,17 @@ class Hearing:
         self._known = known
 
     def hear(self, reply: Vector) -> None:
-        """Turn what was told into the whole reply.
+        """Replace received changes by the whole reply.
 
         Parameters
         ----------
         reply : ndarray
-            Complete: one that was cut short has changed nothing of what is known.
+            A complete reply. One that was cut short does not change what is known.
         """
         if self._changes:
             from_changes(reply, self._known)
 
     def forget(self) -> None:
-        """Note that a reply may be lost: the server tells all again."""
+        """Record that a reply may be lost; the server sends the whole center again."""
         if self._changes:
             self._known.fill(0)

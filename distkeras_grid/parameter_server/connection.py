@@ -1,8 +1,8 @@
-"""One end of a conversation, without a socket: bytes in, messages out, and who may say what.
+"""One end of a conversation, without a socket: bytes in, messages out, and which are legal.
 
-The transport asks `wanted` where the next bytes belong, fills them and reports to `received`;
-vectors so land in the caller's own buffer without a copy, and no byte of the next frame is ever
-taken.
+The transport asks `wanted` where to put the next bytes, puts them there, and calls `received`. So
+vectors are received into the caller's own buffer without a copy, and no byte of the next frame is
+read.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "fetching": {Center: "driving", Refused: "driving", Goodbye: "closed"},
     "closed": {},
 }
-#: Whose vectors are compressed, where a run asks for it.
+#: Messages whose vectors are compressed, if the run uses compression.
 _COMPRESSED = (WindowCommit, Exchanged, Step)
 _BEFORE_AUTHENTICATION = frozenset(
     state for state in TRANSITIONS if state.split()[-1] in ("hello", "challenge", "proof")
@@ -107,9 +107,9 @@ class Connection:
     size : int
         Scalars in every vector of the run.
     state_size : int, default 0
-        Bytes of the optimizer's state that workers share; 0 where they share none.
+        Bytes of the optimizer's state that workers share, 0 if they share none.
     compression : str, optional
-        How the vectors of exchanges travel, one of `COMPRESSIONS`; None as they are.
+        Form of the vectors in exchanges, one of `COMPRESSIONS`; None for no compression.
 
     Attributes
     ----------
@@ -153,12 +153,12 @@ class Connection:
         self._expect(memoryview(self._fixed))
 
     def packed(self, kind: type[Message], vector: Vector) -> memoryview:
-        """Return the bytes by which a vector travels with a message of this kind."""
+        """Return the bytes of a vector in a message of this kind."""
         wire = self._wire_of(kind)
         return wire.pack(vector) if wire else vector.data.cast("B")
 
     def send(self, message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
-        """Encode a message and move on to the state that it leads to.
+        """Encode a message and go to the state that it leads to.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class Connection:
         """
         kind = type(message)
         after = TRANSITIONS[self.state].get(kind)
-        # A server may turn away a peer that has broken the protocol at any moment.
+        # A server may say goodbye at any time, to a peer that has broken the protocol.
         if self._side is Side.SERVER and kind is Goodbye:
             after = "closed"
         if after is None or kind.sender is not self._side:
@@ -195,11 +195,11 @@ class Connection:
         return data
 
     def wanted(self) -> memoryview:
-        """Return the memory that the next received bytes belong into, never empty."""
+        """Return the memory for the next received bytes; it is never empty."""
         return self._target[self._filled :]
 
     def received(self, count: int) -> Message | None:
-        """Note that bytes were received.
+        """Process bytes that were received.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Connection:
         Raises
         ------
         RemoteProtocolError
-            If the peer breaks the protocol; nothing may be received after that.
+            If the peer breaks the protocol. Nothing may be received after that.
         """
         self._filled += count
         while self._filled == len(self._target):
@@ -225,7 +225,7 @@ class Connection:
         return None
 
     def receive(self, data: bytes) -> list[Message]:
-        """Take bytes from anywhere, and return the messages that they complete."""
+        """Process bytes, and return the messages that they complete."""
         messages = []
         while data:
             target = self.wanted()
@@ -239,7 +239,7 @@ class Connection:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether a part of a frame has been received; a peer that closes now cuts it short."""
+        """Whether only a part of a frame has been received."""
         return self._header is not None or self._filled > 0
 
     @property
@@ -279,7 +279,7 @@ class Connection:
         return f"{kind.__name__} carries {', or '.join(legal)}"
 
     def _advance(self) -> Message | None:
-        """Take the part of a frame that is complete, and expect the next one."""
+        """Process the part of a frame that is complete, and expect the next one."""
         if self._header is None:
             self._header = self._check(frames.decode_header(self._fixed))
             self._expect(memoryview(bytearray(self._header.length)))
@@ -300,7 +300,7 @@ class Connection:
         return self._complete(self._header, self._message)
 
     def _check(self, header: frames.FrameHeader) -> frames.FrameHeader:
-        """Refuse a frame by its fixed header, before anything is allocated for it."""
+        """Refuse a frame with a wrong header, before memory is allocated for it."""
         name = header.message.__name__
         if header.message not in TRANSITIONS[self.state] or header.message.sender is self._side:
             raise RemoteProtocolError(f"{name} may not come now ({self.state}).")

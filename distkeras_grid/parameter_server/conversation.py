@@ -1,4 +1,4 @@
-"""A client's conversation with the server: authenticated, a question and an answer at a time."""
+"""A client's authenticated conversation with the server, one request and answer at a time."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Answer = TypeVar("_Answer", bound=Message)
-#: Seconds beyond a deadline of `ask_until` in which the server must say that it lives.
+#: Seconds after a deadline of `ask_until` in which the server must show that it is alive.
 _GRACE_SECONDS = 10.0
 
 
 class _Forms(NamedTuple):
-    """In which form sections travel."""
+    """Form in which sections are sent."""
 
     state_size: int
     compression: WireName | None
@@ -69,39 +69,39 @@ class Conversation:
         state_size: int = 0,
         compression: WireName | None = None,
     ) -> Self:
-        """Connect, prove the key, have it proven, and be welcomed; one try on each route.
+        """Connect and authenticate both ends, with one attempt on each route.
 
         Parameters
         ----------
         address : ServerAddress or Transport
             Where the server is.
         key : bytes
-            The seat's or the driver's.
+            Key of the seat or of the driver.
         hello : callable
-            Returns what the client claims, with a fresh nonce.
+            Returns the client's hello, with a fresh nonce.
         welcome : type
-            The server's last word on it.
+            Message with which the server accepts the client.
         seconds : float
-            Allowed for all of it.
+            Time for all of it [s].
         state_size : int, default 0
             Bytes of the optimizer's state that workers share.
         compression : str, optional
-            How the vectors of the run's exchanges travel.
+            Form of the vectors in exchanges.
 
         Raises
         ------
         ServerUnreachableError
             If there is no connection, or it broke.
         AuthenticationError
-            If the other end does not hold the key.
+            If the other end does not have the key.
         ParameterServerError
-            What else the server says.
+            Any other error that the server reports.
         """
         until = time.monotonic() + seconds
         forms = _Forms(state_size, compression)
         *others, last = routes(address)
         for route in others:
-            # Who listens at such a path may be a stranger, and may be silent.
+            # Another program may listen at such a path, and may never answer.
             half = time.monotonic() + (until - time.monotonic()) / 2
             try:
                 return cls._open_by(route, address, key, hello(), welcome, half, forms)
@@ -148,7 +148,7 @@ class Conversation:
     ) -> _Answer:
         """Send a message with its section, a vector or a state, and return the answer.
 
-        `seconds` is for the whole answer, or the whole word that it is still to come.
+        `seconds` applies to the whole answer, or to the message that it is still to come.
         """
         self._send(message, vector, state)
         while True:
@@ -161,7 +161,7 @@ class Conversation:
     def ask_until(
         self, message: Message, expected: type[_Answer], deadline: float
     ) -> _Answer | Waiting:
-        """Send a message; return the answer, or the last word on the wait after `deadline`.
+        """Send a message; return the answer, or after `deadline` the last `Waiting` message.
 
         The deadline is a moment on the monotonic clock.
         """

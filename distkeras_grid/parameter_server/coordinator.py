@@ -1,8 +1,8 @@
-"""One lock around the mind: it hands over what happens, and delivers what the mind answers.
+"""One lock around the mind: passes events to the mind and delivers its answers.
 
-Receiving and sending happen outside the lock, in each connection's own buffer. What cannot be
-answered at once (the start, a synchronous round) comes to the waiting connection's mailbox later,
-from whichever connection completes it.
+Receiving and sending happen outside the lock, in each connection's own buffer. If a request cannot
+be answered at once (the start, a synchronous round), the answer is put into the mailbox of the
+waiting connection later, by the connection that completes the round.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _Mailbox:
-    """What one connection has to send, from whichever thread it comes."""
+    """Messages that one connection has to send; any thread may add one."""
 
     def __init__(self) -> None:
         self._letters: deque[Send | Dismiss] = deque()
@@ -53,7 +53,7 @@ class _Mailbox:
 
 
 class Coordinator:
-    """The mind of one run, for many threads.
+    """The mind of one run, shared by many threads.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Coordinator:
         self._epoch = time.time() - time.monotonic()
 
     def join(self, seat: int, attempt: int) -> Session:
-        """Give a seat to a connection; whatever an older connection to it waits for ends.
+        """Give a seat to a connection. Whatever an older connection waits for ends.
 
         Raises
         ------
@@ -97,16 +97,16 @@ class Coordinator:
         bytes_up: int = 0,
         state: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Hand a worker's message to the mind; the answer comes to `wait`.
+        """Pass a worker's message to the mind; `wait` returns the answer.
 
         Parameters
         ----------
         session : Session
-            Who sent it.
+            Session of the sender.
         message : Message
-            What it says.
+            The message.
         vector : ndarray, optional
-            The connection's buffer, which may become the answer's.
+            The connection's buffer, which may also be used for the answer.
         bytes_up : int, default 0
             Bytes of the frame.
         state : ndarray, optional
@@ -123,7 +123,7 @@ class Coordinator:
         self._handle(received(self._state_section, session, message, vector, bytes_up, state))
 
     def wait(self, session: Session, seconds: float) -> Send | None:
-        """Return what is to be sent to a worker; None if there is nothing in so many seconds.
+        """Return what is to be sent to a worker, None if there is nothing in this time.
 
         Raises
         ------
@@ -140,18 +140,18 @@ class Coordinator:
         return letter
 
     def presence(self, session: Session) -> tuple[int, int]:
-        """Return how many workers have come to where a session waits, and how many must."""
+        """Return how many workers wait where a session waits, and how many are needed."""
         with self._lock:
             return self._mind.presence(session)
 
     def lose(self, session: Session) -> None:
-        """Note that a connection has ended."""
+        """Record that a connection has ended."""
         with self._lock:
             self._deliver(self._mind.handle(Lost(session), self._now()))
             del self._mailboxes[session]
 
     def drive(self, message: Message) -> Send:
-        """Answer the driver, which is done at once.
+        """Answer the driver at once.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Coordinator:
 
 
 def _no_answer(question: str) -> ParameterServerError:
-    """Return the error for what the mind always answers."""
+    """Return the error for a request that the mind has not answered, which is a defect."""
     return ParameterServerError(
         f"The parameter server has no answer, which is a defect in it. Received: {question}."
     )

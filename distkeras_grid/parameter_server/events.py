@@ -8,14 +8,14 @@ from distkeras_grid.records import EpochEnded, Event
 
 
 class EventLog:
-    """Events in order, kept until the driver says that it has seen them.
+    """Events in order, kept until the driver has received them.
 
     Parameters
     ----------
     events : iterable of Event, default ()
         The events to begin with.
     forgotten : int, default 0
-        How many came before them, and were seen.
+        How many earlier events the driver has received.
 
     Examples
     --------
@@ -34,20 +34,20 @@ class EventLog:
         self.forgotten = forgotten
 
     def add(self, event: Event) -> None:
-        """Keep an event until it is seen."""
+        """Keep an event until the driver has received it."""
         self.events.append(event)
 
     def after(self, seen: int, most: int, before_epoch: float = math.inf) -> list[Event]:
-        """Forget what was seen and return what follows.
+        """Drop the events that the driver has, and return the following ones.
 
         Parameters
         ----------
         seen : int
             Events that the driver has, counted from the start of the run.
         most : int
-            Return no more than this.
+            Largest number of events to return.
         before_epoch : float, default infinity
-            Return nothing from the end of this epoch on.
+            Return no event from the end of this epoch on.
         """
         forget = max(0, seen - self.forgotten)
         forget = min(forget, len(self.events))

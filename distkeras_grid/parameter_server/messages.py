@@ -1,10 +1,10 @@
 """The messages between workers, driver and server.
 
-One connection is one conversation: the client asks, the server answers, and neither speaks out of
+One connection is one conversation: the client asks, the server answers, and neither sends out of
 turn (`distkeras_grid.parameter_server.connection` has the table). A message is a frozen struct
-whose fields travel as MessagePack; missing and unknown fields, other types and values out of range
-are refused when it is read. Some carry a section besides (the weights' vector, or the optimizer's
-state), whose bytes travel as they lie in memory.
+whose fields are sent as MessagePack. Missing and unknown fields, wrong types and values out of
+range are refused when it is read. Some messages also have a section (the vector of weights, or the
+optimizer's state), whose bytes are sent as they are in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from distkeras_grid.records import Event
 
-#: Longest part before a vector, bytes, before and after a peer has proven that it holds the key.
+#: Longest part before a vector, bytes, before and after a peer has proved that it has the key.
 PRE_AUTHENTICATION_LIMIT = 1024 - 20
 HEADER_LIMIT = 64 * 1024
 UPDATE_LIMIT = 64 * 1024 * 1024
@@ -50,11 +50,11 @@ class Content(Enum):
     Attributes
     ----------
     NOTHING
-        The message is all.
+        Nothing follows.
     VECTOR
         The flat vector of a run, ``float32``: trainable, statistics, slots.
     STATE
-        What workers share of an optimizer beside the vector, in its variables' own types; a
+        The optimizer's state that workers share, in its variables' own types; a
         `distkeras_grid.weights.StateSection`.
     """
 
@@ -64,7 +64,7 @@ class Content(Enum):
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all messages share: fields travel as MessagePack, with types and ranges checked."""
+    """Base of all messages: fields are sent as MessagePack, with types and ranges checked."""
 
     sender: ClassVar[Side]
     carries: ClassVar[tuple[Content, ...]] = (Content.NOTHING,)
@@ -111,21 +111,21 @@ class Proof(Message, frozen=True):
 
 
 class WorkerWelcome(Message, frozen=True):
-    """The seat is the worker's."""
+    """The worker has the seat."""
 
     sender: ClassVar[Side] = Side.SERVER
 
 
 class DriverWelcome(Message, frozen=True):
-    """The driver may ask."""
+    """The driver may make requests."""
 
     sender: ClassVar[Side] = Side.SERVER
 
 
 class Ready(Message, frozen=True):
-    """The worker has its rows and could start.
+    """The worker has its rows and can start.
 
-    `window_seconds` is how long the batches of a window take it, 0 where not measured.
+    `window_seconds` is the time of a window's batches, 0 if it was not measured.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
@@ -144,10 +144,10 @@ class Waiting(Message, frozen=True):
 class Start(Message, frozen=True):
     """All seats are ready; the center follows.
 
-    `next_sequence` and `samples_folded` tell a later attempt what of this seat is in the center.
-    Where workers make the steps, the center is of `version` and the steps up to `newest` are to be
-    made; `has_state` says whether the server has the optimizer's state of `version`, which is as
-    the run began otherwise.
+    `next_sequence` and `samples_folded` tell a later attempt how much of this seat is in the
+    center. If workers make the steps, the center is of `version`, and the steps up to `newest` are
+    to be made. `has_state` says whether the server has the optimizer's state of `version`;
+    otherwise it is the initial state.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -162,13 +162,13 @@ class Start(Message, frozen=True):
 
 
 class Resume(Message, frozen=True):
-    """The worker goes on after a broken connection, and needs no center."""
+    """The worker continues after a broken connection, and needs no center."""
 
     sender: ClassVar[Side] = Side.CLIENT
 
 
 class Resumed(Message, frozen=True):
-    """The seat goes on where it was; what was not answered is to be asked again.
+    """The seat continues where it was; requests without an answer must be repeated.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class WindowCommit(Message, frozen=True):
     version : int
         Version of the center that the window started from.
     epoch, window : int
-        Where in the seat's rows the window lies.
+        The window's place in the seat's rows.
     steps, samples : int
         Mini-batches and rows in it, at least 1.
     loss : float
@@ -232,17 +232,17 @@ class Exchanged(Message, frozen=True):
     version : int
         Version of the center that the reply was made from.
     staleness : int
-        Versions that others added since this seat's last reply.
+        Versions that other workers have added since this seat's last reply.
     stop : bool
         The driver asks the worker to finish.
     learning_rate : float or None
         The rate to go on with, if the driver has set one.
     state_version : int
-        Where workers make the steps: of the weights and the optimizer state that the server has.
+        If workers make the steps: version of the weights and the optimizer state on the server.
     state_wanted : bool
-        Whether it asks this worker for newer ones.
+        Whether the server asks this worker for newer ones.
     sequence : int
-        Of the commit that is answered; an answer to another one is none.
+        Sequence number of the commit that is answered.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -273,7 +273,7 @@ class Step(Message, frozen=True):
 
 
 class HandOver(Message, frozen=True):
-    """The worker tells a section of a version: first the weights, then the optimizer's state."""
+    """The worker sends a section of a version: first the weights, then the optimizer's state."""
 
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.STATE)
@@ -308,7 +308,7 @@ class Fail(Message, frozen=True):
 
 
 class Poll(Message, frozen=True):
-    """The driver has `seen` events since the run began and asks for the later ones."""
+    """The driver has `seen` events since the start of the run and asks for the later ones."""
 
     sender: ClassVar[Side] = Side.CLIENT
     seen: Count
@@ -349,7 +349,7 @@ class Update(Message, frozen=True):
 
 
 class Command(Message, frozen=True):
-    """The driver steers: None leaves a thing as it is."""
+    """The driver's settings for the workers; None leaves a setting as it is."""
 
     sender: ClassVar[Side] = Side.CLIENT
     stop: bool | None
@@ -357,7 +357,7 @@ class Command(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """What was asked is done."""
+    """The request has been carried out."""
 
     sender: ClassVar[Side] = Side.SERVER
 
@@ -365,7 +365,7 @@ class Done(Message, frozen=True):
 class FetchCenter(Message, frozen=True):
     """The driver asks for the center, now or as it was when a snapshot was made.
 
-    Where each seat has its own, `seat` says whose is asked for; else all have the same.
+    If each seat has its own center, `seat` says which one.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
@@ -382,7 +382,7 @@ class Center(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """The request was refused and changed nothing; the conversation goes on."""
+    """The request was refused and has changed nothing; the conversation continues."""
 
     sender: ClassVar[Side] = Side.SERVER
     message: str
@@ -396,7 +396,7 @@ class Goodbye(Message, frozen=True):
     message: str
 
 
-#: Position is the number on the wire: add at the end, never reorder.
+#: The position is the number in a frame: add at the end, never reorder.
 MESSAGES: tuple[type[Message], ...] = (
     WorkerHello,
     DriverHello,

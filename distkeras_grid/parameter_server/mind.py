@@ -1,13 +1,14 @@
-"""The server's mind: what it does about everything that can happen to it.
+"""The server's mind: decides what to do about each event.
 
 `ServerMind.handle(event, now)` takes one event and returns actions. It has no lock, socket, thread
-or clock: the coordinator locks and executes, the simulation does so in simulated time. It owns the
-books of the run (`state`), the center and its rule (`center`), the gate at the start, synchronous
-rounds, snapshots (`snapshots`), and the steps of workers that make them (`replay`).
+or clock. The coordinator holds a lock and executes the actions; the simulation does so in simulated
+time. The mind owns the state of the run (`state`), the center and its rule (`center`), the common
+start, synchronous rounds, snapshots (`snapshots`), and the steps of workers that make them
+(`replay`).
 
-An error that concerns only whoever sent the event is raised: a `RefusedError` changes nothing and
-the conversation goes on, any other `ParameterServerError` ends it. What concerns others are
-actions.
+An error that concerns only the sender of an event is raised. After a `RefusedError` nothing has
+changed and the conversation continues; any other `ParameterServerError` ends it. Whatever concerns
+other connections is an action.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from distkeras_grid.weights import StateSection, Vector
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: The driver, as a sender and as an addressee; it has no seat.
+#: The driver as a sender and as a receiver. It has no seat.
 DRIVER = Session(seat=-1, attempt=0, number=0)
 
 
@@ -81,25 +82,23 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Received:
-    """A message has come in whole.
+    """A complete message has arrived.
 
     Parameters
     ----------
     sender : Session
-        Who sent it.
+        Session of the sender.
     message : Message
-        What it says.
+        The message.
     vector : ndarray, optional
-        The sender's buffer, shape ``(size,)``, ``float32``: it holds what came with the message,
-        and what goes back with the answer.
+        The sender's buffer, shape ``(size,)``, ``float32``. It has the vector of the message, and
+        receives the vector of the answer.
     bytes_up : int, default 0
         Bytes of the frame.
     size : Size, optional
-        How large the numbers are of what came with it; whoever holds the lock shall not have to
-        look.
+        How large the received numbers are, found out before the lock is taken.
     state : ndarray, optional
-        The optimizer's state that came with the message, in place of a vector; the mind's from now
-        on.
+        The optimizer's state that came with the message, instead of a vector. The mind keeps it.
     """
 
     sender: Session
@@ -111,7 +110,7 @@ class Received:
 
     @property
     def finite(self) -> bool:
-        """Whether all numbers of what came with it are finite."""
+        """Whether all received numbers are finite."""
         return self.size is not Size.NOT_FINITE
 
 
@@ -123,12 +122,12 @@ def received(
     bytes_up: int = 0,
     state: NDArray[np.uint8] | None = None,
 ) -> Received:
-    """Return the event of a message, with a look at the numbers that came with it.
+    """Return the event of a message, after a look at the numbers that came with it.
 
     Parameters
     ----------
     section : StateSection
-        What the optimizer's state holds.
+        Layout of the optimizer's state.
     sender, message, vector, bytes_up, state
         As in `Received`.
 
@@ -151,14 +150,14 @@ def received(
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A connection has ended, whyever."""
+    """A connection has ended, for whatever reason."""
 
     sender: Session
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; due when `ServerMind.deadline` is over."""
+    """Time has passed; due at `ServerMind.deadline`."""
 
 
 Event: TypeAlias = Join | Received | Lost | Tick
@@ -166,7 +165,7 @@ Event: TypeAlias = Join | Received | Lost | Tick
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Whoever asked to join has the seat from now on."""
+    """The connection that asked to join has the seat from now on."""
 
     session: Session
 
@@ -178,15 +177,15 @@ class Send:
     Parameters
     ----------
     to : Session
-        The addressee.
+        The receiver.
     message : Message
-        What to say.
+        The message.
     vector : ndarray, optional
-        What travels with it; unchanged until the addressee sends the next message.
+        Vector of the message; it does not change until the receiver sends the next message.
     size : int, default 0
-        Bytes by which the section travels.
+        Bytes of the section as it is sent.
     state : ndarray, optional
-        The optimizer's state that travels with it, in place of a vector.
+        Optimizer's state of the message, instead of a vector.
     """
 
     to: Session
@@ -198,7 +197,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """End what a session waits for with an error; a refusal leaves the conversation going on."""
+    """End a session's wait with an error; after a refusal the conversation continues."""
 
     to: Session
     error: ParameterServerError
@@ -209,7 +208,7 @@ Action: TypeAlias = Seat | Send | Dismiss
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Who waits for an answer, and for a commit what it said."""
+    """A session that waits for an answer, with its commit if it sent one."""
 
     session: Session
     vector: Vector
@@ -218,7 +217,7 @@ class _Waiting:
 
 
 class ServerMind:
-    """What the parameter server knows and decides.
+    """The state and the decisions of the parameter server.
 
     Parameters
     ----------
@@ -230,9 +229,9 @@ class ServerMind:
     Attributes
     ----------
     books : ServerState
-        Seats, sequences, versions, events.
+        Seats, sequence numbers, versions, events.
     center : Center
-        The center, and what the rule remembers.
+        The center, and the vectors that the rule keeps.
     """
 
     def __init__(self, spec: RunSpec, center: Vector) -> None:
@@ -265,25 +264,25 @@ class ServerMind:
 
     @property
     def deadline(self) -> float:
-        """When a `Tick` is due [s since 1970]; infinity while nothing has one."""
+        """When a `Tick` is due [s since 1970]; infinity if nothing has a deadline."""
         if self._round_opened is None:
             return math.inf
         return self._round_opened + self._spec.round_timeout
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take an event in.
+        """Process an event.
 
         Parameters
         ----------
         event : Join, Received, Lost or Tick
-            What has happened.
+            The event.
         now : float
-            When [s since 1970]; never less than before.
+            Its time [s since 1970], never less than before.
 
         Returns
         -------
         list of Seat, Send and Dismiss
-            What to do about it, in this order.
+            What to do, in this order.
 
         Raises
         ------
@@ -301,7 +300,7 @@ class ServerMind:
         return self._fail_round() if now >= self.deadline else []
 
     def presence(self, session: Session) -> tuple[int, int]:
-        """Return how many workers have come to where a session waits, and how many must."""
+        """Return how many workers wait where a session waits, and how many are needed."""
         if session.seat in self._round:
             return len(self._round), self.books.needed(self._round)
         return self.books.present, self._spec.workers
@@ -350,7 +349,7 @@ class ServerMind:
         if self._replay is not None:
             self._replay.leave(event.sender.seat)
         if self.books.over:
-            # Who was asked for a snapshot's weights may never tell them.
+            # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.books.version, self.center.vector)
         return [Send(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
 
@@ -366,7 +365,7 @@ class ServerMind:
         return self._drop(session.seat, session)
 
     def _drop(self, seat: int, only: Session | None = None) -> list[Action]:
-        """Forget what a seat's older connections, or the one of `only`, wait for."""
+        """Forget what a seat's older connections, or only the connection `only`, wait for."""
         dropped = [
             entry
             for entry in (*self._gate, *self._round.values())
@@ -405,7 +404,7 @@ class ServerMind:
         return self._close_round(now)
 
     def _close_round(self, now: float) -> list[Action]:
-        """Fold the round if it has all that it needs."""
+        """Fold the round if it is complete."""
         if not self._round or len(self._round) < self.books.needed(self._round):
             return []
         entries = [self._round[seat] for seat in sorted(self._round)]
@@ -414,7 +413,7 @@ class ServerMind:
         return self._fold(entries, now)
 
     def _fold(self, entries: list[_Waiting], now: float) -> list[Action]:
-        """Fold one commit or a whole round; the answers go to all who sent it."""
+        """Fold one commit or a whole round; return the answers to all senders."""
         arrivals = [entry.arrival for entry in entries if entry.arrival is not None]
         try:
             self._move_center(entries, arrivals)
@@ -428,7 +427,7 @@ class ServerMind:
         self._snap(due)
         actions: list[Action] = []
         for entry, reply, size in zip(entries, replies, sizes, strict=True):
-            # One of them is enough to tell the state.
+            # It is enough if one of them sends the state.
             wanted = not actions and self._asks_for_state()
             answer = replace(self._dated(reply), state_wanted=wanted)
             actions.append(Send(entry.session, answer, self._sent(entry), size))
@@ -452,13 +451,13 @@ class ServerMind:
         return [Dismiss(entry.session, error) for entry in entries]
 
     def _repeat(self, entry: _Waiting, reply: Exchanged) -> Action:
-        """Answer a commit that is not folded by the center as it is."""
+        """Answer a commit that is not folded with the current center."""
         self.center.repeat(entry.vector, entry.session.seat)
         size = self._tell(entry)
         return Send(entry.session, self._dated(reply), self._sent(entry), size)
 
     def _tell(self, entry: _Waiting) -> int:
-        """Turn a reply into what its seat does not know; return the bytes by which it travels."""
+        """Replace a reply by what is sent of it; return the number of bytes."""
         return self._telling.tell(entry.session.seat, entry.vector)
 
     def _sent(self, entry: _Waiting) -> Vector | None:
@@ -496,7 +495,7 @@ class ServerMind:
             self._snapshots.wait_for(due, version)
 
     def _asks_for_state(self) -> bool:
-        """Whether one worker of the round is to tell where it is."""
+        """Whether one worker of the round is to send its weights and its optimizer's state."""
         if self._replay is None:
             return False
         self._replay.forget(self.books.version)
@@ -531,7 +530,7 @@ class ServerMind:
         return [Send(session, Done())]
 
     def _check_told(self, event: Received, version: int) -> None:
-        """Refuse what a worker tells of weights and state where it cannot be."""
+        """Refuse weights or state that a worker cannot have."""
         seat = event.sender.seat
         if version > self.books.version or not event.finite:
             raise RefusedError(
@@ -578,7 +577,7 @@ class ServerMind:
     # State
 
     def to_state(self) -> dict[str, Any]:
-        """Return all that changes as a plain tree: JSON values, and copies of arrays."""
+        """Return everything that changes as a plain tree: JSON values, and copies of arrays."""
         return {
             "books": self.books.to_state(),
             "center": self.center.to_state(),
@@ -638,5 +637,5 @@ def _restored(saved: Mapping[str, Any]) -> _Waiting:
         return _Waiting(session, vector)
     commit, bytes_up = saved["arrival"]
     arrival = Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up)
-    # Looked at again: a size is no part of a saved state.
+    # Computed again, because a size is not part of a saved state.
     return _Waiting(session, vector, arrival)

@@ -1,8 +1,8 @@
 """The driver's side of the server process: starts it, watches it, ends it.
 
-Settings, key and center travel over the child's standard input, never on its command line or in
-its environment, where other users could read them. The child ends when its input closes, so it
-cannot outlive the driver.
+Settings, key and center are sent through the child's standard input, never on its command line or
+in its environment, where other users could read them. The child ends when its input closes, so it
+never lives longer than the driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distkeras_grid.weights import Vector
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
-#: How the parts of the launch, and the address that comes back, announce their length.
+#: Length of each part that is sent to the process, and of the address that comes back.
 LENGTH = struct.Struct("<Q")
 _TAIL_BYTES = 4000
 
@@ -49,14 +49,14 @@ class ServerProcess:
     Attributes
     ----------
     address : ServerAddress
-        Where workers connect, once entered.
+        Where workers connect, after the context has been entered.
 
     Raises
     ------
     ConfigurationError
         If the center does not have the run's size, or there is no such rule.
     ParameterServerError
-        If the process does not come up, with the end of what it wrote.
+        If the process does not start. The message has the end of what it wrote.
     """
 
     address: ServerAddress
@@ -67,7 +67,7 @@ class ServerProcess:
                 f"The center must be float32 of shape ({settings.spec.size},). "
                 f"Received: {center.dtype} of shape {center.shape}."
             )
-        # A rule that there is not is refused here, and not by a process that ends.
+        # An unknown rule is refused here, before a process is started.
         rule_of(settings.spec.rule)
         self._settings = settings
         self._center = center
@@ -105,12 +105,12 @@ class ServerProcess:
         Parameters
         ----------
         timeout : float, default `ANSWER_SECONDS`
-            Seconds in which the server must have answered, connections that break included.
+            Seconds in which the server must answer, including reconnections.
 
         Raises
         ------
         ServerUnreachableError
-            If the server has died, with the end of what it wrote, or does not answer.
+            If the server has died or does not answer. The message has the end of what it wrote.
         """
         try:
             return self._connected().poll(timeout)
@@ -118,7 +118,7 @@ class ServerProcess:
             raise self._died(error) from error
 
     def command(self, stop: bool | None = None, learning_rate: float | None = None) -> None:
-        """Set what the next replies tell the workers; see `DriverClient.command`."""
+        """Set what the workers receive with their next replies; see `DriverClient.command`."""
         try:
             self._connected().command(stop, learning_rate)
         except ServerUnreachableError as error:
@@ -138,7 +138,7 @@ class ServerProcess:
 
     def _died(self, error: Exception) -> ServerUnreachableError:
         try:
-            # A connection breaks a moment before the process is gone.
+            # A connection breaks shortly before the process has ended.
             fate = f"ended with exit code {self._process.wait(1.0)}"
         except subprocess.TimeoutExpired:
             fate = "still runs"
@@ -187,7 +187,7 @@ def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Close the process' input, which ends it; kill it if it lingers."""
+    """Close the process' input, which ends it; kill it if it does not end in time."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()

@@ -1,8 +1,9 @@
-"""Where workers make the steps: how another one gets to where they are.
+"""How a worker catches up with the others if workers make the steps of the rounds.
 
-All workers hold the same weights and the same optimizer state, for they apply the same optimizer to
-the same mean gradients. The server keeps both as one of them told it last, and the steps since;
-who starts, or comes late, makes these steps again and is where the others are, bit for bit.
+All workers have the same weights and the same optimizer state, because they apply the same
+optimizer to the same mean gradients. The server keeps both, as one of the workers sent them last,
+and the steps since then. A worker that starts, or comes late, repeats these steps and then has the
+state of the others, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
 
-#: Steps after which the server asks for newer weights: who starts makes so many steps.
+#: Steps after which the server asks for newer weights. A worker that starts makes at most as many.
 KEPT_STEPS = 16
-#: Steps that are kept at most. A worker that is further behind, such as one that hangs while a
-#: quorum goes on without it, begins again from the newest weights.
+#: Most steps that are kept. A worker that is further behind, such as one that hangs while a quorum
+#: continues without it, starts again from the newest weights.
 MOST_STEPS = 2 * KEPT_STEPS
 
 
@@ -53,10 +54,10 @@ class Replay:
     version : int
         Version of the state.
     state : ndarray or None
-        The optimizer's state, shape ``(state_size,)``, ``uint8``; None: as the run began. A newer
-        state is a new array, so who holds the old one may read it to its end.
+        The optimizer's state, shape ``(state_size,)``, ``uint8``; None for the initial state. A
+        newer state is a new array, so the old one can still be read.
     at : dict of int to int
-        Version that each seat is at, as far as the server knows.
+        Version of each seat, as far as the server knows.
     """
 
     def __init__(self, state_size: int = 0) -> None:
@@ -65,7 +66,7 @@ class Replay:
         self.at: dict[int, int] = {}
         self._state_size = state_size
         self._steps: dict[int, KeptStep] = {}
-        # Of each seat, the weights whose state is due, and their version.
+        # For each seat, the weights whose state is due, and their version.
         self._arriving: dict[int, tuple[int, Vector]] = {}
         # The optimizer's state that each seat was promised at its start.
         self._promised: dict[int, NDArray[np.uint8]] = {}
@@ -116,14 +117,14 @@ class Replay:
         return self._promised[seat]
 
     def receive_weights(self, seat: int, version: int, weights: Vector) -> Vector | None:
-        """Take a seat's weights; return them where no state is to follow and they are newer.
+        """Take a seat's weights; return them if no state is to follow and they are newer.
 
         Parameters
         ----------
         seat, version : int
-            Whose, and of which version.
+            Number of the seat, and version of the weights.
         weights : ndarray
-            Copied.
+            The weights, which are copied.
         """
         if version <= self.version:
             self._arriving.pop(seat, None)
@@ -141,14 +142,14 @@ class Replay:
         Parameters
         ----------
         seat, version : int
-            Whose, and of which version.
+            Number of the seat, and version of the state.
         state : ndarray
-            Shape ``(state_size,)``, ``uint8``; kept.
+            Shape ``(state_size,)``, ``uint8``; it is not copied.
 
         Raises
         ------
         RefusedError
-            If it has another size, or the weights of this version have not come before.
+            If it has another size, or the weights of this version have not arrived before.
         """
         if state.shape != (self._state_size,):
             raise RefusedError(
@@ -166,22 +167,22 @@ class Replay:
         return weights
 
     def lose(self, seat: int) -> None:
-        """Wait no longer for a seat whose connection broke; what it was promised stays."""
+        """Stop waiting for a seat whose connection broke; its promised state is kept."""
         self.at.pop(seat, None)
         self._arriving.pop(seat, None)
 
     def leave(self, seat: int) -> None:
-        """Drop all that is kept for a seat alone; its worker has finished or was replaced."""
+        """Drop what is kept only for a seat whose worker has finished or was replaced."""
         self.lose(seat)
         self._promised.pop(seat, None)
 
     def forget(self, newest: int) -> None:
-        """Drop the steps that nobody will ask for, and those beyond `MOST_STEPS`.
+        """Drop the steps that no worker needs, and those beyond `MOST_STEPS`.
 
         Parameters
         ----------
         newest : int
-            Version that the run is at.
+            Current version of the run.
         """
         oldest = max(min([self.version, *self.at.values()]), newest - MOST_STEPS)
         for version in [version for version in self._steps if version < oldest]:

@@ -38,14 +38,14 @@ from distkeras_grid.parameter_server.transports import Door, Listener
 from distkeras_grid.weights import Vector, empty_vector
 
 HANDSHAKE_SECONDS = 10.0
-#: A client that waits for other seats hears so often that the server lives...
+#: How often a client that waits for other seats receives a sign of life...
 KEEPALIVE_SECONDS = 5.0
-#: ...and the server looks so often whether the client does.
+#: ...and how often the server checks that the client is alive.
 LOOK_SECONDS = 0.5
 GOODBYE_SECONDS = 2.0
-#: Connections that may exist beside one for each seat: the driver's, old attempts', strangers'.
+#: Connections in addition to one for each seat: the driver's, those of old attempts, strangers'.
 SPARE_CONNECTIONS = 64
-#: Characters; before authentication, when a frame ends at 1 KiB, the texts are all ours and short.
+#: Characters. Before authentication a frame has at most 1 KiB, and our texts are short.
 LONGEST_GOODBYE = 900
 
 
@@ -164,7 +164,7 @@ class Service:
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
             self._say_goodbye(channel, error)
         except OSError as error:
-            # A worker's loss is an event of its own; nobody else is concerned.
+            # The loss of a worker is an event of its own, and concerns no other connection.
             sys.stderr.write(f"a connection broke: {error}\n")
 
     def _say_goodbye(self, channel: Channel, error: ParameterServerError) -> None:
@@ -176,7 +176,7 @@ class Service:
         channel.close_after_goodbye(GOODBYE_SECONDS)
 
     def _authenticate(self, channel: Channel) -> Message | None:
-        """Return the hello of a client that holds the key; None if it left."""
+        """Return the hello of a client that has the key, None if it has left."""
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         hello = channel.receive(HANDSHAKE_SECONDS)
         if not isinstance(hello, WorkerHello | DriverHello):
@@ -224,9 +224,9 @@ class Service:
             self._coordinator.lose(session)
 
     def _answer(self, channel: Channel, session: Session, message: Message) -> Send | None:
-        """Return the mind's answer; None if the client has left meanwhile.
+        """Return the mind's answer, None if the client has left in the meantime.
 
-        While the answer has to wait for others, each side hears that the other lives.
+        While the answer waits for other workers, each side checks that the other is alive.
         """
         connection = channel.connection
         self._coordinator.post(

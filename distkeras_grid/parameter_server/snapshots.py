@@ -1,4 +1,4 @@
-"""Copies of the center that are made while an epoch is folded, kept until the driver has them."""
+"""Copies of the center, made during an epoch and kept until the driver has fetched them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from distkeras_grid.weights import Vector
 class Snapshots:
     """The snapshots of a run, numbered from 1.
 
-    Where workers make the steps, the server learns the weights of a version later than the version
+    If workers make the steps, the server receives the weights of a version later than the version
     itself. A snapshot that is due then waits for them.
 
     Parameters
     ----------
     per_epoch : int
-        Snapshots that are due while one epoch is folded; 0 for none.
+        Number of snapshots in one epoch; 0 for none.
     """
 
     def __init__(self, per_epoch: int) -> None:
@@ -35,7 +35,7 @@ class Snapshots:
 
     @property
     def first_epoch_missing(self) -> float:
-        """The epoch whose snapshot is awaited first; infinity if none is."""
+        """The first epoch whose snapshot is awaited; infinity if there is none."""
         return min(self._awaited, default=math.inf) / max(1, self._per_epoch)
 
     def take(self, due: Iterable[int], center: Vector) -> None:
@@ -44,7 +44,7 @@ class Snapshots:
             self._made[number] = center.copy()
 
     def wait_for(self, due: Iterable[int], version: int) -> None:
-        """Let the snapshots that are due wait for the weights of a version."""
+        """Make the snapshots that are due wait for the weights of a version."""
         self._awaited.update(dict.fromkeys(due, version))
 
     def arrive(self, version: int, center: Vector) -> None:
@@ -55,7 +55,7 @@ class Snapshots:
         self.take(due, center)
 
     def give(self, number: int) -> Vector:
-        """Return a snapshot; it is kept until `forget_given`, for the answer may be lost.
+        """Return a snapshot. It is kept until `forget_given`, because the answer may be lost.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Snapshots:
         return self._made[number]
 
     def forget_given(self, but: int | None) -> None:
-        """Drop the snapshot that was given last, unless it is asked for again."""
+        """Drop the snapshot that was returned last, unless it is requested again."""
         if self._given is not None and self._given != but:
             self._made.pop(self._given, None)
             self._given = None

@@ -1,7 +1,7 @@
-"""The books of a run: seats, attempts, sequences, versions, epochs and events.
+"""The state of a run on the server: seats, attempts, sequences, versions, epochs and events.
 
-Part of the server's mind (`distkeras_grid.parameter_server.mind`): no arithmetic on weights, no
-sockets, threads or clock. Times come in as arguments [s since 1970].
+It is part of the server's mind (`distkeras_grid.parameter_server.mind`), without arithmetic on
+weights, sockets, threads or clock. Times are arguments [s since 1970].
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NUMBERS = (
     "learning_rate",
     "started",
 )
-#: A seat in one of these does not hold up the start.
+#: In these states a seat does not delay the start.
 _AT_THE_GATE = ("ready", "running", "finished")
 
 
@@ -55,7 +55,7 @@ class Session:
     seat, attempt : int
         The seat, and Spark's number of the attempt on it.
     number : int
-        Counts the seat's connections; only the newest one is heard.
+        Counts the seat's connections. Only the newest one is valid.
     """
 
     seat: int
@@ -65,14 +65,14 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A commit that has arrived whole.
+    """A commit that has arrived completely.
 
     Parameters
     ----------
     session : Session
-        Who sent it.
+        Session of the sender.
     commit : WindowCommit
-        What it says.
+        The commit.
     bytes_up : int
         Bytes of its frame.
     """
@@ -91,12 +91,12 @@ class _Seat:
     next_sequence: int = 0
     samples_folded: int = 0
     samples_dropped: int = 0
-    #: Newest attempt that was told to start; only this one may resume.
+    #: Newest attempt that has started; only this one may resume.
     started: int = -1
 
 
 class ServerState:
-    """The books of one run.
+    """The state of one run.
 
     Parameters
     ----------
@@ -108,15 +108,15 @@ class ServerState:
     version : int
         Folds so far: one for each asynchronous commit, one for each synchronous round.
     samples_folded, samples_dropped : int
-        Samples of all accepted windows, and of those that came after their round.
+        Samples of all accepted windows, and of those that arrived after their round.
     stop : bool
-        The driver asks the workers to finish.
+        Whether the driver asks the workers to finish.
     learning_rate : float or None
         The rate that the driver has set.
     started : bool
-        All seats have been ready at once.
+        Whether all seats have been ready at once.
     events : EventLog
-        What the driver has not seen yet.
+        Events that the driver has not received yet.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -161,7 +161,7 @@ class ServerState:
         return Session(number, attempt, seat.session)
 
     def ready(self, session: Session, rows: int, window_seconds: float = 0.0) -> None:
-        """Note that a seat has its rows.
+        """Record that a seat has its rows.
 
         Raises
         ------
@@ -199,11 +199,11 @@ class ServerState:
         return sum(seat.status in _AT_THE_GATE for seat in self._seats)
 
     def may_start(self, session: Session) -> bool:
-        """Whether a ready seat may go on; one without rows holds nobody up and need not wait."""
+        """Whether a ready seat may start. A seat without rows need not wait for the others."""
         return self.started or self.stop or self._seats[session.seat].rows == 0
 
     def start(self, session: Session) -> Start:
-        """Let a seat go on from the center as it is now.
+        """Let a seat start from the current center.
 
         Raises
         ------
@@ -224,12 +224,12 @@ class ServerState:
         )
 
     def resume(self, session: Session) -> Resumed:
-        """Let a seat go on after a broken connection, where it was.
+        """Let a seat continue where it was, after a broken connection.
 
         Raises
         ------
         RefusedError
-            If this attempt was not told to start.
+            If this attempt has not started.
         FencedError
             If the seat was taken over.
         """
@@ -244,7 +244,7 @@ class ServerState:
         return Resumed(seat.next_sequence, self.version, self.stop, self.learning_rate)
 
     def finish(self, session: Session, now: float) -> range:
-        """Note that a seat has no windows left; a quorum of such seats ends the run.
+        """Record that a seat has no windows left; a quorum of such seats ends the run.
 
         Returns
         -------
@@ -260,14 +260,14 @@ class ServerState:
         self._log_worker(session.seat, "finished")
         if self.stop or not self.over:
             return range(0)
-        # What late workers still have is not waited for.
+        # The run does not wait for the remaining windows of late workers.
         self.stop = True
         before = self._count_of(self._spec.snapshots_per_epoch)
         self._ended = True
         return self._pass(before, now)
 
     def fail(self, session: Session, error: str, message: str) -> None:
-        """Note that a worker gave up.
+        """Record that a worker gave up.
 
         Raises
         ------
@@ -278,24 +278,24 @@ class ServerState:
         self.log_failure(session, error, message)
 
     def lose(self, session: Session) -> None:
-        """Note that a connection broke; nothing if its seat has moved on without it."""
+        """Record that a connection broke, unless its seat has a newer one."""
         seat = self._seats[session.seat]
         if seat.session == session.number and seat.status not in ("finished", "failed"):
             seat.status = "lost"
             self._log_worker(session.seat, "lost")
 
     def blame(self, number: int, error: GridError) -> None:
-        """Tell the driver of an error that ends the run for want of this seat."""
+        """Report an error to the driver that ends the run because this seat is missing."""
         session = Session(number, self._seats[number].attempt, 0)
         self.log_failure(session, type(error).__name__, str(error))
 
     def needed(self, present: Iterable[int]) -> int:
-        """Return how many commits close a synchronous round."""
+        """Return how many commits complete a synchronous round."""
         there = set(present)
         return self._spec.quorum_of(len(there) + len(self.missing(there)))
 
     def missing(self, present: Iterable[int]) -> list[int]:
-        """Return the seats whose commits a synchronous round does not have, and could."""
+        """Return the seats whose commits a synchronous round still waits for."""
         waiting = set(present)
         return [
             number
@@ -343,7 +343,7 @@ class ServerState:
                 f"{who}: the center is at version {self.version}. Received: a window that started "
                 f"from version {commit.version}."
             )
-        # Every row is trained once an epoch, whatever the windows are.
+        # Each row is trained once in each epoch, whatever the windows are.
         most = (seat.rows or 0) * self._spec.epochs
         left = most - seat.samples_folded - seat.samples_dropped
         if not 1 <= commit.steps <= commit.samples <= left:
@@ -365,10 +365,10 @@ class ServerState:
         return True
 
     def info(self, arrival: Arrival) -> CommitInfo:
-        """Return what the rule may know of an admitted commit.
+        """Return what the rule may know about an admitted commit.
 
-        Its staleness follows from the version that it names: a connection that broke meanwhile, or
-        a reply that was lost, makes no old window a fresh one.
+        Its staleness is computed from the version that it names. So a connection that broke in the
+        meantime, or a lost reply, does not make an old window look new.
         """
         commit = arrival.commit
         staleness = 0 if self._separate else self.version - commit.version
@@ -386,7 +386,7 @@ class ServerState:
         now : float
             Unix seconds.
         reply_bytes : sequence of int, default ()
-            Size of each reply's vector; default none has one.
+            Bytes of each reply's vector; by default replies have none.
 
         Returns
         -------
@@ -415,12 +415,12 @@ class ServerState:
         return arrival.commit.version < self.version
 
     def drop(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
-        """Count a commit that came after its round; its samples are passed, not folded.
+        """Count a commit that arrived after its round, without folding its samples.
 
         Parameters
         ----------
         arrival : Arrival
-            Admitted, and late.
+            An admitted, late commit.
         now : float
             Unix seconds.
 
@@ -461,7 +461,7 @@ class ServerState:
         return self._seats[session.seat].session == session.number
 
     def check(self, session: Session) -> None:
-        """Let only the newest connection to a seat go on.
+        """Refuse every connection to a seat but the newest.
 
         Raises
         ------
@@ -472,7 +472,7 @@ class ServerState:
 
     @property
     def over(self) -> bool:
-        """Whether so many seats have finished that the others are not waited for."""
+        """Whether enough seats have finished, so that the run does not wait for the others."""
         finished = sum(seat.status == "finished" for seat in self._seats)
         return finished >= self._spec.quorum_of(len(self._seats))
 
@@ -503,9 +503,10 @@ class ServerState:
     # The driver
 
     def update(self, seen: int, before_epoch: float = math.inf) -> Update:
-        """Return the run as it is now, with events after the first `seen`, which are forgotten.
+        """Return the current state of the run, and the events after the first `seen`.
 
-        The end of `before_epoch`, and what came after it, is not told yet.
+        The first `seen` events are dropped. The end of `before_epoch`, and later events, are not
+        reported yet.
         """
         seats = tuple(
             SeatStatus(number, seat.attempt, seat.status, seat.rows, seat.samples_folded)
@@ -515,12 +516,12 @@ class ServerState:
         return Update(self.version, self.samples_folded, seats, events, seen)
 
     def command(self, stop: bool | None, learning_rate: float | None) -> None:
-        """Set what the next replies tell the workers; None leaves a thing as it is.
+        """Set what the workers receive with their next replies; None leaves a setting as it is.
 
         Raises
         ------
         RefusedError
-            If the learning rate is no positive number.
+            If the learning rate is not a positive number.
         """
         if learning_rate is not None:
             if not (math.isfinite(learning_rate) and learning_rate > 0):
@@ -530,7 +531,7 @@ class ServerState:
             self.stop = stop
 
     def log_failure(self, session: Session, error: str, message: str) -> None:
-        """Tell the driver of an error that ends a worker, by its class name and its text."""
+        """Report an error that ends a worker to the driver, by its class name and its message."""
         rows = self._seats[session.seat].rows
         self.events.add(WorkerRecord(session.seat, session.attempt, "failed", rows, error, message))
 
@@ -561,7 +562,7 @@ class ServerState:
         )
 
     def _current(self, session: Session) -> _Seat:
-        """Return the seat of the newest connection to it; every other one is fenced."""
+        """Return the seat of a session; every connection but the newest is fenced."""
         seat = self._seats[session.seat]
         if not self.is_current(session):
             raise self.fenced(session.seat, session.attempt)

@@ -1,8 +1,8 @@
-"""Streams of bytes: what a channel needs of a connection, and its forms.
+"""Streams of bytes: the interface that a channel needs, and its implementations.
 
-A channel knows `Stream` only. Sockets of TCP and Unix are one form; a pair in memory is another,
-for tests and simulation: the same bytes through the same protocol, without the kernel. TLS is a
-third form, and shared memory a fourth, once they are there.
+A channel knows only `Stream`. One implementation is a socket (TCP or Unix). Another is a pair in
+memory, for tests and simulation: the same bytes and the same protocol, without the kernel. TLS and
+shared memory could be added in the same way.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-#: Seconds of silence after which TCP asks whether the peer's host lives, and between and times of
-#: asking: a dead host is noticed after a minute.
+#: Seconds of silence before TCP's first probe of the peer's host, seconds between probes, and
+#: number of probes: a dead host is noticed after a minute.
 _KEEPALIVE = (
     ("TCP_KEEPIDLE", 30),
     ("TCP_KEEPALIVE", 30),
@@ -21,7 +21,7 @@ _KEEPALIVE = (
     ("TCP_KEEPCNT", 3),
 )
 #: Bytes. With Linux' default, 208 KiB, both ends of a Unix socket switch more often: exchanges of
-#: 20 MB took 11.0 instead of 9.4 ms. TCP tunes its own buffers, and worse if it is told a size.
+#: 20 MB took 11.0 instead of 9.4 ms. TCP tunes its own buffers, and does worse with a fixed size.
 _UNIX_BUFFER = 1 << 20
 #: Bytes in one direction of a pair in memory that wait for their reader.
 _PIPE_BUFFER = 1 << 16
@@ -36,7 +36,7 @@ class Stream(Protocol):
         Raises
         ------
         OSError
-            If the peer is gone; TimeoutError if it takes none in so many seconds.
+            If the peer has gone; TimeoutError if it receives none in this time.
         """
         ...
 
@@ -46,7 +46,7 @@ class Stream(Protocol):
         Raises
         ------
         OSError
-            If the connection breaks; TimeoutError if none comes in so many seconds.
+            If the connection breaks; TimeoutError if none arrives in this time.
         """
         ...
 
@@ -59,7 +59,7 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connection; bytes on their way to the peer may be lost."""
+        """Close the connection; bytes in transit to the peer may be lost."""
         ...
 
 
@@ -110,7 +110,7 @@ class SocketStream:
         self._socket.close()
 
     def _limit(self, seconds: float | None) -> None:
-        # Each setting is a system call, and a vector comes in ten pieces or more.
+        # Each setting is a system call, and a vector arrives in ten pieces or more.
         now = self._socket.gettimeout()
         if seconds is None or now is None or not 0.9 * now < seconds < 1.1 * now:
             self._socket.settimeout(seconds)

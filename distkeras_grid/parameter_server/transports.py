@@ -1,7 +1,7 @@
-"""Where streams come from: sockets of TCP between hosts, of Unix on the same host, and memory.
+"""Where streams come from: TCP sockets between hosts, Unix sockets on one host, and memory.
 
-A `Transport` is one way to a server, a `Door` is where the server lets clients in. The one module
-that opens sockets.
+A `Transport` is one way to a server; a `Door` is where the server accepts clients. This is the only
+module that opens sockets.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Transport(Protocol):
         Raises
         ------
         OSError
-            If there is none in so many seconds.
+            If there is none in this time.
         """
         ...
 
 
 class Door(Protocol):
-    """Where a server lets clients in."""
+    """Where a server accepts clients."""
 
     def accept(self) -> Stream | None:
         """Wait for the next client; None once the door is closed.
@@ -51,7 +51,7 @@ class Door(Protocol):
         Raises
         ------
         OSError
-            If this client cannot be let in; another may.
+            If this client cannot be accepted; another may.
         """
         ...
 
@@ -160,7 +160,7 @@ def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
     bind_host, port : str, int
         The address; port 0 takes a free one.
     port_retries : int, default 0
-        How many ports after `port` are tried while they are taken.
+        How many ports after `port` are tried if it is in use.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
 
 
 def cannot_listen(bind_host: str, port: int, port_retries: int, error: OSError) -> str:
-    """Return the words for an address that `listen` could not bind.
+    """Return the message for an address that `listen` could not bind.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def cannot_listen(bind_host: str, port: int, port_retries: int, error: OSError) 
 
 
 class TokenServer:
-    """Answers each connection with one token, until closed: what a probe connects to.
+    """Answers each connection with one token, until it is closed; a probe connects to it.
 
     Parameters
     ----------
@@ -205,9 +205,9 @@ class TokenServer:
     Attributes
     ----------
     port : int
-        Where it listens.
+        Port on which it listens.
     token : str
-        What whoever connects here receives, and nowhere else.
+        The token, which a client can receive only here.
 
     Raises
     ------
@@ -226,7 +226,7 @@ class TokenServer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # Closing alone leaves the thread in accept().
+        # Closing alone would leave the thread in accept().
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(STALL_SECONDS)
@@ -238,7 +238,7 @@ class TokenServer:
                 stream, _ = self._socket.accept()
             except OSError:
                 return
-            # Some bytes always fit the send buffer, so nobody can make this thread wait.
+            # The token always fits in the send buffer, so no client can make this thread wait.
             with stream, contextlib.suppress(OSError):
                 stream.settimeout(1.0)
                 stream.sendall(self.token.encode("ascii"))
@@ -252,7 +252,7 @@ class Listener:
     bind_host, port : str, int
         Address for TCP; port 0 takes a free one.
     advertised_host : str
-        Host that clients are told.
+        Host that clients connect to.
     port_retries : int, default 0
         See `listen`.
 
@@ -293,10 +293,10 @@ class Listener:
 
 
 def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
-    """Return the ways to a server, the quickest first: its Unix socket if here is one, then TCP.
+    """Return the ways to a server, the fastest first: its Unix socket if it exists here, then TCP.
 
-    Another host, or another user's process, may have a path that only looks the same: where the
-    Unix socket leads is known only when the other end has proven the run's key.
+    On another host the same path may belong to another process. It is the right one only if the
+    other end proves that it has the run's key.
 
     Parameters
     ----------
