@@ -337,6 +337,8 @@ class Trainer(ABC):
             model = prepared.execute(progress)
             self.model = self.assemble(model, prepared.centers)
             remember_objects(self.model, request.source.objects)
+            # Last of all: an interrupt here must not take the trained model away.
+            prepared.recalibrate(progress)
         return self.model
 
     def simulate(

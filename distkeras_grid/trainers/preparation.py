@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import Vector, WeightLayout
 
 
+# A pass over the rows for the statistics takes about as long as an epoch. So many it may take, and
+# the time to start the workers once more.
+MEASURING_EPOCHS = 5
+
+
 @dataclass
 class PreparedRun:
     """A run that is ready to start; `execute` starts it.
@@ -71,6 +76,7 @@ class PreparedRun:
     description: dict[str, Any]
     began: float
     centers: list[Vector] = field(default_factory=list)
+    _measuring: Callable[[float], None] | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -113,10 +119,36 @@ class PreparedRun:
         if spec.compression:
             progress.note(compression_sentence(self.history, spec.size))
         self.observer.end(center)
-        if spec.algorithm.statistics == "recalibrate":
-            self._recalibrate(dealt, plan, progress)
         self._describe(summaries)
+        self._measuring = partial(recalibrate, model, dealt, plan, progress)
         return model
+
+    def recalibrate(self, progress: RunProgress) -> None:
+        """Measure the statistics of batch normalization on all rows, where the run asks for it.
+
+        The model keeps the workers' averages if that fails or is interrupted.
+
+        Parameters
+        ----------
+        progress : RunProgress
+            Told what is done.
+        """
+        if self.spec.algorithm.statistics != "recalibrate" or self._measuring is None:
+            return
+        epoch = self.history.training_seconds() / self.spec.epochs
+        try:
+            self._measuring(self.spec.limits.start_timeout + MEASURING_EPOCHS * epoch)
+        except BaseException as error:
+            averaged = "own" if self.spec.workers == 1 else "average"
+            for told in (self.description, self.history.params):
+                told["statistics"] = averaged
+            if not isinstance(error, GridError):
+                raise
+            progress.note(
+                "Training is complete, but the statistics of batch normalization are still the "
+                f"workers' averages: {error}"
+            )
+        self.description["total_seconds"] = time.time() - self.began
 
     def network(self) -> partial[NetworkNeed]:
         """Return the run's `NetworkNeed`, still without the time of a window."""
@@ -156,18 +188,6 @@ class PreparedRun:
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
         )
-
-    def _recalibrate(self, dealt: DataFrame, plan: WorkerPlan, progress: RunProgress) -> None:
-        try:
-            recalibrate(self.checked.compiled.model, dealt, plan, progress)
-        except GridError as error:
-            progress.note(
-                "Training is complete, but the statistics of batch normalization are still the "
-                f"workers' averages: {error}"
-            )
-            averaged = "own" if self.spec.workers == 1 else "average"
-            for told in (self.description, self.history.params):
-                told["statistics"] = averaged
 
     def _describe(self, summaries: list[dict[str, Any]]) -> None:
         """Add the run's figures to its description."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from distkeras_grid.engine.keras_model import (
     normalizations,
     set_flat_statistics,
 )
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.worker.recalibration import STATISTICS_SCHEMA, measure_statistics
 
@@ -52,7 +53,11 @@ def check_recalibration(rule: Rule, model: keras.Model, who: str) -> None:
 
 
 def recalibrate(
-    model: keras.Model, dealt: DataFrame, plan: WorkerPlan, progress: RunProgress
+    model: keras.Model,
+    dealt: DataFrame,
+    plan: WorkerPlan,
+    progress: RunProgress,
+    seconds: float,
 ) -> None:
     """Measure a trained model's statistics with its final weights, in a Spark job.
 
@@ -66,21 +71,28 @@ def recalibrate(
         Theirs.
     progress : RunProgress
         Told what is done.
+    seconds : float
+        How long the job may take.
 
     Raises
     ------
     GridError
-        If the job fails.
+        If the job fails, or takes longer.
     """
     progress.note("measuring the statistics of batch normalization on all rows")
     plan = replace(plan, model=model_to_bytes(model))
     name = f"{plan.run} statistics"
     launch = Launch(dealt, partial(measure_statistics, plan), STATISTICS_SCHEMA, name)
     launch.start()
+    deadline = time.monotonic() + seconds
     try:
-        # Without a deadline, because Spark itself ends a job whose tasks fail.
+        # Spark itself gives up a job whose tasks fail, but waits for one that hangs.
         while not launch.wait(POLL_SECONDS):
-            pass
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"The job {name!r} has not ended after {seconds:.0f} s, several times as long "
+                    "as an epoch of the training. Look for tasks that hang in Spark's pages."
+                )
     finally:
         # Also on an interrupt.
         launch.cancel()

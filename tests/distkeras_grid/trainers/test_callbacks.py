@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
+
 import numpy as np
 import pytest
 
+from distkeras_grid import ADAG
 from tests.distkeras_grid.trainers.small import CLASSES, ROWS, WIDTH, build, trained, weights
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
@@ -165,17 +169,9 @@ def test_a_training_is_not_lost_when_its_statistics_cannot_be_measured(spark, fr
             shutil.rmtree(tmp_path / "rows")
 
     frame.write.parquet(str(tmp_path / "rows"))
-    model = keras.Sequential(
-        [
-            keras.Input((WIDTH,)),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dense(CLASSES, activation="softmax"),
-        ]
-    )
-    model.compile("sgd", "sparse_categorical_crossentropy")
     trainer = trained(
         "ADAG",
-        model,
+        normalized_model(),
         str(tmp_path / "rows"),
         num_workers=2,
         statistics="recalibrate",
@@ -184,6 +180,42 @@ def test_a_training_is_not_lost_when_its_statistics_cannot_be_measured(spark, fr
     assert trainer.model is not None
     assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
     assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
+
+
+def normalized_model():
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+def test_a_training_is_not_lost_when_its_statistics_take_too_long(frame, monkeypatch):
+    monkeypatch.setattr("distkeras_grid.trainers.preparation.MEASURING_EPOCHS", -1e9)
+    trainer = trained("ADAG", normalized_model(), frame, num_workers=2, statistics="recalibrate")
+    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
+    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
+
+
+def test_a_training_is_not_lost_when_the_measuring_of_its_statistics_is_interrupted(frame):
+    import keras
+
+    class InterruptSoon(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):  # noqa: ARG002
+            threading.Timer(0.7, _thread.interrupt_main).start()
+
+    trainer = ADAG(normalized_model(), num_workers=2, statistics="recalibrate", progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(frame, callbacks=[InterruptSoon()])
+    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
+    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
+    assert frame.count() == ROWS
 
 
 @pytest.mark.full
