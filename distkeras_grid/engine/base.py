@@ -1,9 +1,9 @@
-"""What the worker, the simulation and the measuring of statistics ask of an engine.
+"""The interface of an engine, for the worker, the simulation and the measuring of statistics.
 
-An engine trains one model for one seat. It takes flat weights and mini-batches and gives flat
-weights back; the optimizer's state and the random generators stay inside. Whether one process or a
-group of them computes is the engine's own affair: nothing here tells a process, a device or a
-thread. `tests.contracts.test_engines` holds every engine to this.
+An engine trains one model for one seat. It takes flat weights and mini-batches and returns flat
+weights. The optimizer's state and the random generators stay inside. An engine may compute in one
+process or in several: the interface mentions no process, device or thread.
+`tests.contracts.test_engines` tests every engine.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from distkeras_grid.rows import Block
 from distkeras_grid.weights import StateSection, Vector, WeightLayout
 
-#: An engine's state by names of its own, for `Engine.restore`.
+#: An engine's state, under names that only the engine knows, for `Engine.restore`.
 State: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class WindowResult:
-    """What training on one window brought, beside the weights.
+    """The result of training one window, without the weights.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class WindowResult:
 
 
 class Engine(Protocol):
-    """What a worker's mind drives, in a real run and in a simulated one.
+    """The engine of a worker, in a real run and in a simulated one.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def step_section(self) -> StateSection:
-        """What `step_state` holds: names, shapes and types."""
+        """Layout of `step_state`: names, shapes and types."""
         ...
 
     def weights(self) -> Vector:
@@ -68,11 +68,11 @@ class Engine(Protocol):
         Parameters
         ----------
         before, after : ndarray
-            Shape ``(layout.size,)``, ``float32``; distinct memory, aligned to 64 bytes if they are
-            to be used without a copy (`distkeras_grid.rows.aligned_empty`). `before` stays as it
-            is. What `after` holds is said by `distkeras_grid.rules.LocalSteps`.
+            Shape ``(layout.size,)``, ``float32``, in separate memory. They are used without a copy
+            if they are aligned to 64 bytes (`distkeras_grid.rows.aligned_empty`). `before` does not
+            change. `distkeras_grid.rules.LocalSteps` says what `after` receives.
         blocks : iterable of Block
-            The mini-batches in order, at least one; one block at a time is held.
+            The mini-batches in order, at least one. Only one block at a time is in memory.
 
         Returns
         -------
@@ -82,7 +82,7 @@ class Engine(Protocol):
         ...
 
     def apply(self, gradient: Vector, weights: Vector) -> None:
-        """Step from `weights` by a gradient that all workers agree on.
+        """Take a step from `weights` with a gradient that all workers use.
 
         Parameters
         ----------
@@ -102,15 +102,15 @@ class Engine(Protocol):
         ...
 
     def take_over(self, state: Sequence[NDArray[Any]]) -> None:
-        """Go on with what another worker's `step_state` returned."""
+        """Continue with the state that another worker's `step_state` returned."""
         ...
 
     def begin_after(self, steps: int) -> None:
-        """Begin as an attempt that comes after `steps` batches of the ones before.
+        """Begin after `steps` batches of earlier attempts.
 
-        Schedules of the learning rate go on there. The optimizer itself begins as new, its count
-        of steps included, unless its state comes with the weights. Called once, before the first
-        window.
+        Schedules of the learning rate continue from there. The optimizer itself starts as new,
+        including its count of steps, unless its state comes with the weights. Called once, before
+        the first window.
         """
         ...
 
@@ -125,24 +125,24 @@ class Engine(Protocol):
         ...
 
     def state(self) -> State:
-        """Return copies of all that windows and steps leave behind beside the weights."""
+        """Return copies of everything that windows and steps change, except the weights."""
         ...
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         ...
 
 
 class ModelEngine(Engine, Protocol):
-    """An engine of a real model: what an executor asks beside the training itself."""
+    """An engine of a real model: what an executor needs in addition to the training itself."""
 
     def warm_up(self, block: Block) -> float:
-        """Compile what windows of such blocks need, and leave the state as it was.
+        """Compile what windows of such blocks need, without changing the state.
 
         Returns
         -------
         float
-            How long the block takes once compiled [s].
+            Time of the block after compilation [s].
         """
         ...
 
@@ -152,12 +152,13 @@ class ModelEngine(Engine, Protocol):
         Parameters
         ----------
         seed : sequence of int
-            Such as (seed of the run, seat): workers must differ, or their dropout masks agree.
+            Such as (seed of the run, seat). It must differ between workers; otherwise their dropout
+            masks would be the same.
         """
         ...
 
     def fresh_weights(self, seed: Sequence[int]) -> Vector:
-        """Return newly drawn initial weights as a flat vector; the model is left alone."""
+        """Return newly drawn initial weights as a flat vector, without changing the model."""
         ...
 
     def measure_statistics(
@@ -170,12 +171,12 @@ class ModelEngine(Engine, Protocol):
         weights : ndarray
             Shape ``(layout.size,)``, ``float32``.
         blocks : iterable of Block
-            The rows, in batches. Nothing makes a step.
+            The rows, in batches. No step is taken.
 
         Returns
         -------
         int
-            Rows.
+            Number of rows.
         ndarray
             The sum over all rows of the statistics of their batches, as
             `distkeras_grid.engine.keras_model.get_flat_statistics` lays them out.
@@ -183,7 +184,7 @@ class ModelEngine(Engine, Protocol):
         ...
 
     def adopt(self, model: Any) -> None:
-        """Take over weights and state of another model of the same architecture and ``compile``.
+        """Copy weights and state of another model with the same architecture and ``compile``.
 
         Parameters
         ----------
@@ -193,9 +194,9 @@ class ModelEngine(Engine, Protocol):
         ...
 
     def swap(self, held: Sequence[Any]) -> list[Any]:
-        """Put a state in and return the one that was there, both where the engine computes.
+        """Replace the state and return the former one, without moving them between devices.
 
-        Faster than `state` and `restore`: several simulated workers take turns on one engine.
+        This is faster than `state` and `restore`, for simulated workers that share an engine.
 
         Parameters
         ----------

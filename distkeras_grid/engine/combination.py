@@ -1,4 +1,4 @@
-"""Several models of one shape as one model, whose output is what they say together."""
+"""Several models of the same shape as one model, which combines their outputs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Combination(keras.layers.Layer):  # type: ignore[misc]
     Parameters
     ----------
     how : {"mean", "vote", "geometric"}
-        The mean of the outputs; the share of the models whose largest output is this one; or the
-        geometric mean, for outputs that are probabilities, made to sum to 1 again.
+        "mean": the mean of the outputs. "vote": for each class, the share of the models for which
+        it has the largest output. "geometric": the geometric mean of probabilities, scaled so that
+        the sum is 1.
     """
 
     def __init__(self, how: str = "mean", **options: Any) -> None:
@@ -56,7 +57,7 @@ class Combination(keras.layers.Layer):  # type: ignore[misc]
         return ops.softmax(ops.mean(ops.log(stacked + keras.config.epsilon()), axis=0), axis=-1)
 
     def compute_output_shape(self, input_shape: Sequence[tuple[int | None, ...]]) -> Any:
-        """Return the shape of each output, which is that of the combination."""
+        """Return the shape of the outputs, which is also that of the combination."""
         return input_shape[0]
 
     def get_config(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def combine_models(models: Sequence[Any], how: str) -> Any:
     Parameters
     ----------
     models : sequence of keras.Model
-        Built, of one architecture, with one input and one output; they become its layers
+        Built models with the same architecture, one input and one output. They become layers
         ``member_0``, ``member_1`` and so on.
     how : {"mean", "vote", "geometric"}
         As in `Combination`.
@@ -94,12 +95,12 @@ def combine_models(models: Sequence[Any], how: str) -> Any:
     Returns
     -------
     keras.Model
-        Not compiled.
+        The combined model, not compiled.
 
     Raises
     ------
     ConfigurationError
-        As `check_combinable`.
+        As in `check_combinable`.
     """
     check_combinable(models[0])
     (first,) = models[0].inputs

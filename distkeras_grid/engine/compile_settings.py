@@ -1,4 +1,4 @@
-"""How a model is trained: optimizer, loss and metrics, as they travel to the workers."""
+"""How a model is trained: optimizer, loss and metrics, in the form that is sent to workers."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class CompileSettings:
     Raises
     ------
     ConfigurationError
-        If `learning_rate` comes without the name of an optimizer, or is no positive number.
+        If `learning_rate` is given without the name of an optimizer, or is not a positive number.
 
     Notes
     -----
-    What is ``None`` is taken from the model's own ``compile``. When all are ``None`` the model is
-    left as it is, its optimizer's state included.
+    Settings that are ``None`` are taken from the model's own ``compile``. If all are ``None``, the
+    model is not changed, and its optimizer keeps its state.
     """
 
     optimizer: Any = None
@@ -66,7 +66,7 @@ class CompileSettings:
         return all(getattr(self, field.name) is None for field in fields(self))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as JSON; names stay names, objects become their Keras config."""
+        """Return the settings as JSON. Names stay names; objects become their Keras config."""
         import keras
 
         return {
@@ -101,7 +101,7 @@ class CompileSettings:
             raise UnknownArgumentError.among(cls.__name__, unknown, names)
         try:
             values = {
-                # A copy: Keras puts a schedule in the place of its description.
+                # A copy, because Keras replaces the description of a schedule by the schedule.
                 name: keras.saving.deserialize_keras_object(
                     deepcopy(value), custom_objects=dict(custom_objects or {}), safe_mode=True
                 )
@@ -125,9 +125,9 @@ def compile_model(
     Parameters
     ----------
     model : keras.Model
-        Compiled again, unless the settings are empty.
+        The model. It is compiled again, unless the settings are empty.
     settings : CompileSettings, optional
-        What differs from the model's own ``compile``.
+        Changes to the model's own ``compile``.
     custom_objects : mapping of str to object, optional
         The user's own losses, metrics and optimizers by name.
 
@@ -181,7 +181,7 @@ def check_travels(model: Any) -> None:
 def _compile(model: Any, settings: CompileSettings, custom_objects: Mapping[str, Any]) -> None:
     import keras
 
-    # XLA and steps_per_execution are the engine's to decide.
+    # The engine decides about XLA and steps_per_execution.
     names = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics", "run_eagerly")
     given = {name: getattr(settings, name, None) for name in names}
     try:
@@ -189,7 +189,7 @@ def _compile(model: Any, settings: CompileSettings, custom_objects: Mapping[str,
             model.get_compile_config(), custom_objects=dict(custom_objects)
         )
         arguments = {name: own.get(name) if given[name] is None else given[name] for name in names}
-        # Not asked for, they keep the defaults of Keras.
+        # Arguments that are not given keep the defaults of Keras.
         arguments = {name: value for name, value in arguments.items() if value is not None}
         if settings.learning_rate is not None:
             optimizer = keras.optimizers.get(settings.optimizer)

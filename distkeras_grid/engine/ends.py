@@ -1,4 +1,4 @@
-"""A Keras model's inputs and outputs, and values in the structure in which it takes them."""
+"""A Keras model's inputs and outputs, and values in the structure that the model takes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 
 def declared(model: Any, ends: Literal["inputs", "outputs"]) -> list[Any]:
-    """Return a model's inputs or outputs; none of a class that declares none to Keras."""
+    """Return a model's inputs or outputs; none if its class declares none to Keras."""
     return list(getattr(model, ends, None) or [])
 
 
 def input_dtypes(model: Any) -> list[str]:
-    """Return the types that a model's inputs want, float32 of one that declares none."""
+    """Return the types of a model's inputs; float32 if it declares none."""
     return [str(tensor.dtype) for tensor in declared(model, "inputs")] or ["float32"]
 
 
 def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -> Any:
-    """Return the values as ``fit`` hands them over: one as it is, several in a tuple or dict.
+    """Return the values as ``fit`` passes them: one as it is, several in a tuple or dict.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The GPUs of a worker: those that Spark gave its task, and no others.
 
-No GPU was at hand: what is set for TensorFlow is tested, how it then behaves on a GPU is not.
+The settings for TensorFlow are tested. How it behaves on a GPU is not, because none was available.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ def gpus_of(resources: Mapping[str, Any]) -> list[str] | None:
 
 
 def use_gpus(addresses: Sequence[str] | None) -> None:
-    """Show TensorFlow these GPUs alone, before it is imported; it takes memory as it needs it.
+    """Make only these GPUs visible to TensorFlow, before it is imported.
+
+    TensorFlow then allocates GPU memory as it needs it.
 
     Parameters
     ----------
     addresses : sequence of str or None
-        Their numbers on this host; None leaves what the environment says.
+        Numbers of the GPUs on this host; None keeps the environment's setting.
 
     Raises
     ------
@@ -61,12 +63,12 @@ def count_gpus() -> int:
 
 
 def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: int) -> None:
-    """Refuse GPUs that workers see although Spark gave them to nobody.
+    """Refuse GPUs that workers see although Spark has not assigned them.
 
     Parameters
     ----------
     addresses : sequence of str or None
-        What Spark gave this task.
+        GPUs that Spark assigned to this task.
     visible : int
         GPUs that TensorFlow sees.
     workers : int
@@ -75,7 +77,7 @@ def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: in
     Raises
     ------
     ConfigurationError
-        Says how to give each worker its own, or to share.
+        If there are any. The message says how to give each worker its own, or to share them.
     """
     if addresses is None and visible and workers > 1:
         raise ConfigurationError(

@@ -8,8 +8,8 @@ from distkeras_grid.engine.compile_settings import has_own_train_step
 from distkeras_grid.engine.keras_model import layers_of
 
 # On a CPU, XLA makes a loop over convolutions or pooling 20 to 100 times slower, and one over
-# dense layers 1.2 to 1.6 times faster (measured, TensorFlow 2.21). Layers that are not named here
-# stay with TensorFlow's own kernels.
+# dense layers 1.2 to 1.6 times faster (measured, TensorFlow 2.21). Other layers than these use
+# TensorFlow's own kernels.
 XLA_LAYERS = frozenset(
     {
         "Activation",
@@ -69,6 +69,6 @@ def _serves_well(layer: Any) -> bool:
     import keras
 
     if isinstance(layer, keras.Model):
-        # Its layers are asked one by one; a class of the user's may call anything beside them.
+        # Its layers are checked one by one. A class of the user's may call other operations, too.
         return type(layer).__module__.split(".")[0] == "keras"
     return type(layer).__name__ in XLA_LAYERS and type(layer).__module__.startswith("keras.")

@@ -1,4 +1,4 @@
-"""A Keras model as its border: which variables travel, and the model as bytes."""
+"""Conversions of a Keras model: its variables to a flat vector, and the model to bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ModelVariables:
         Float variables without gradient of layers that train, such as the moving mean and
         variance of batch normalization.
     slots : tuple of keras.Variable, default ()
-        The optimizer's, where these travel.
+        Variables of the optimizer, if these are sent, too.
     """
 
     trainable: tuple[Any, ...]
@@ -49,7 +49,7 @@ def layers_of(model: Any) -> list[Any]:
     model : keras.Model
         The model.
     """
-    # Keras has no public way to the layers inside a composite layer.
+    # Keras has no public API for the layers inside a composite layer.
     return list(model._flatten_layers())
 
 
@@ -61,12 +61,12 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     model : keras.Model
         A model that is built.
     slots : bool, default False
-        Whether the optimizer's state travels, too.
+        Whether the optimizer's state is sent, too.
 
     Raises
     ------
     ConfigurationError
-        If the model has no weights yet, none that trains, or weights other than float32.
+        If the model has no weights yet, no trainable weights, or weights other than float32.
     """
     if not model.built or not model.variables:
         raise ConfigurationError(
@@ -94,7 +94,7 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
 
 
 def optimizer_slots(model: Any) -> tuple[Any, ...]:
-    """Return the float variables of a model's optimizer but for its rate; build it if need be.
+    """Return the float variables of a model's optimizer, except its rate; build it if necessary.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def optimizer_slots(model: Any) -> tuple[Any, ...]:
         variable
         for optimizer in making_steps(model.optimizer)
         for variable in optimizer.variables
-        # A schedule's rate is a tensor, and none of the variables.
+        # A schedule's rate is a tensor, not one of the variables.
         if variable is not optimizer.learning_rate and variable.dtype == "float32"
     )
 
@@ -131,18 +131,18 @@ def weight_layout(model: Any, *, slots: bool = False) -> WeightLayout:
 
 
 def state_section(variables: Iterable[Any]) -> StateSection:
-    """Return the section that variables of an optimizer make, in their own types.
+    """Return the section for variables of an optimizer, in their own types.
 
     Parameters
     ----------
     variables : iterable of keras.Variable
-        In their order.
+        The variables in their order.
     """
     return StateSection(tuple(_variable(v, str(v.dtype)) for v in variables))
 
 
 def shared_section(model: Any) -> StateSection:
-    """Return the section of the optimizer's state that all workers share where they make the steps.
+    """Return the section of the optimizer's state that workers share if they make the steps.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def shared_section(model: Any) -> StateSection:
 
 
 def normalizations(model: Any) -> list[Any]:
-    """Return the layers of batch normalization that train, in the model's order.
+    """Return the trainable layers of batch normalization, in the model's order.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def get_flat_statistics(model: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def set_flat_statistics(model: Any, vector: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Write what is laid out as `get_flat_statistics` says into a model.
+    """Write statistics, laid out as by `get_flat_statistics`, into a model.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def set_flat_statistics(model: Any, vector: np.ndarray[Any, np.dtype[np.float64]
 def get_flat_weights(
     model: Any, layout: WeightLayout | None = None
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return what a model's variables hold as a new flat vector.
+    """Return the values of a model's variables as a new flat vector.
 
     Parameters
     ----------
@@ -233,15 +233,15 @@ def set_flat_weights(
 
 
 def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return newly drawn initial weights as a flat vector; the model is left alone.
+    """Return newly drawn initial weights as a flat vector, without changing the model.
 
     Parameters
     ----------
     model : keras.Model
-        Built; its class must be able to be built from its ``get_config()``.
+        Built. It must be possible to build its class from its ``get_config()``.
     seed : sequence of int
-        Decides them. An initializer with a seed of its own draws what it always draws. Seeds
-        Python's, NumPy's and Keras' generators.
+        Seed of the weights. Python's, NumPy's and Keras' generators are seeded with it. An
+        initializer with its own seed draws the same weights as always.
     """
     import keras
 
@@ -259,7 +259,8 @@ def model_to_bytes(model: Any) -> bytes:
     Parameters
     ----------
     model : keras.Model
-        Configuration, weights, ``compile`` and, once it has trained, the optimizer's state.
+        The model. The archive has its configuration, weights, ``compile`` and, if it has been
+        trained, the optimizer's state.
 
     Raises
     ------
@@ -284,7 +285,7 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
     Parameters
     ----------
     archive : bytes
-        What `model_to_bytes` returned. Code inside it (lambdas) is refused.
+        Archive from `model_to_bytes`. Code inside it (lambdas) is refused.
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name.
 
@@ -308,9 +309,9 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
         path.write_bytes(archive)
         try:
             with warnings.catch_warnings():
-                # A class with its own compile() is reported by compile_model, as an error.
+                # compile_model reports a class with its own compile() as an error.
                 warnings.filterwarnings("ignore", message="`compile\\(\\)` was not called")
-                # An optimizer that was saved before its first step has no slots to load.
+                # An optimizer that was saved before its first step has no state to load.
                 warnings.filterwarnings("ignore", message="Skipping variable loading for optim")
                 return keras.saving.load_model(
                     path, custom_objects=dict(custom_objects or {}), safe_mode=True

@@ -1,7 +1,7 @@
-"""From an archive to an engine inside a worker process, and from there to the next run.
+"""Loads an engine from an archive in a worker process, and keeps it for the next run.
 
-A Spark Python worker lives on for the next job. Its compiled functions are worth seconds, so the
-engine is kept; its state never is.
+Spark uses a Python worker again for the next job. Compiling takes seconds, so the engine with its
+compiled functions is kept, but not its state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
 from distkeras_grid.rules import LocalSteps, OptimizerState
 
-# Each holds a model and its compiled functions; two serve whoever alternates between two models.
+# Each has a model and its compiled functions. Two are enough for users who alternate between two
+# models.
 KEPT_ENGINES = 2
 _engines: OrderedDict[str, ModelEngine] = OrderedDict()
 
@@ -44,7 +45,7 @@ def load_engine(
     archive : bytes
         The compiled model, from `distkeras_grid.engine.keras_model.model_to_bytes`.
     custom_objects : mapping of str to object, optional
-        The user's own layers, losses and metrics by name. An engine with these is not kept:
+        The user's own layers, losses and metrics by name. An engine with these is not kept, because
         their code may have changed under the same names.
     scaling, block_shape, jit, local_steps, momentum, optimizer_state
         As in `distkeras_grid.engine.tensorflow.TensorFlowEngine`.
@@ -52,8 +53,7 @@ def load_engine(
     Returns
     -------
     ModelEngine
-        The engine of the backend on which Keras runs, in the state of the archive, whether it was
-        kept or not.
+        The engine of Keras' backend, always in the state of the archive.
 
     Raises
     ------

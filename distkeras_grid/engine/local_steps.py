@@ -1,9 +1,9 @@
-"""What a worker's optimizer does in a window, and what of it travels.
+"""What a worker's optimizer does in a window, and what is sent of it.
 
-Four kinds, of `distkeras_grid.rules.LocalSteps`: the model's own optimizer, plain SGD with the
-momentum of EAMSGD, plain SGD that keeps the sum of the gradients it is given, and that sum without
-a step, which the model's own optimizer makes once all workers agree on the gradient. All act
-through the model's own ``train_step``: whatever that applies is what counts.
+There are four kinds (`distkeras_grid.rules.LocalSteps`): the model's own optimizer; plain SGD with
+the momentum of EAMSGD; plain SGD that also sums its gradients; and the sum alone, without steps,
+which the model's own optimizer takes later with the mean gradient of all workers. All of them work
+through the model's own ``train_step`` and use the gradients that it applies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import LocalSteps, Rule, SynchronousRule
 from distkeras_grid.weights import Vector
 
-# What makes SGD other than "w <- w - learning_rate g". Clipping does not: it makes the gradient.
+# Options with which SGD is more than "w <- w - learning_rate g". Clipping is not one of them,
+# because it changes the gradient and not the step.
 _MORE_THAN_PLAIN = ("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps")
 
 
 def is_plain_sgd(optimizer: Any) -> bool:
-    """Tell whether an optimizer does ``w <- w - learning_rate g`` and nothing more."""
+    """Return whether an optimizer does only ``w <- w - learning_rate g``."""
     import keras
 
     return type(optimizer) is keras.optimizers.SGD and not _more_than_plain(optimizer)
@@ -70,7 +71,7 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
 
 
 def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
-    """Refuse to reset the optimizer's state where that makes no sense.
+    """Refuse to reset the optimizer's state if that makes no sense.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
     Raises
     ------
     ConfigurationError
-        If workers never take the center over, have no state of their own, accumulate gradients or
+        If workers never adopt the center, have no state of their own, accumulate gradients or
         follow a schedule.
     """
     reason = ""
@@ -109,7 +110,7 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
 
 
 def check_average(rule: Rule, model: Any, who: str) -> None:
-    """Refuse to average the optimizers' states where workers do not meet, or have none.
+    """Refuse to average the optimizers' states if there are no rounds, or no state.
 
     Parameters
     ----------
@@ -143,7 +144,7 @@ def check_average(rule: Rule, model: Any, who: str) -> None:
 
 
 def check_unscaled(optimizer: Any, who: str) -> None:
-    """Refuse an optimizer that scales the loss, where its steps are made outside ``train_step``.
+    """Refuse an optimizer that scales the loss if its steps are made outside ``train_step``.
 
     The loss of a window would not be scaled by it, and the gradient would be divided all the same.
 
@@ -176,7 +177,7 @@ def check_unscaled(optimizer: Any, who: str) -> None:
 
 
 class OwnSteps:
-    """Steps of the model's own optimizer: weights travel as they are.
+    """Steps of the model's own optimizer: weights are sent as they are.
 
     Parameters
     ----------
@@ -195,40 +196,40 @@ class OwnSteps:
         return self._optimizer
 
     def state(self) -> list[Any]:
-        """Return the variables that workers share beside the weights: none."""
+        """Return the variables that workers share in addition to the weights: none."""
         return []
 
     def begin(self) -> None:
-        """Get ready for a window; called inside the compiled function."""
+        """Prepare for a window; called inside the compiled function."""
 
     def apply(self, gradients: Sequence[Any]) -> None:
-        """Step by gradients that all workers agree on: only where the rule has such."""
+        """Take a step with the mean gradients of all workers, if the rule has such steps."""
         raise ConfigurationError(
             f"{type(self).__name__} makes its steps in the window, {len(gradients)} gradients came "
             "in."
         )
 
     def loaded(self, trainable: Sequence[Any]) -> Sequence[Any]:
-        """Return what the variables shall hold for these weights; all are tensors."""
+        """Return the values of the variables for these weights; all are tensors."""
         return trainable
 
     def travelling(self, variables: Sequence[Any]) -> Sequence[Any]:
-        """Return the weights that travel for what the variables hold."""
+        """Return the weights that are sent, from the values of the variables."""
         return [variable.value for variable in variables]
 
     def finish(self, out: Vector) -> None:
-        """Replace the trainable part of the weights by what travels instead, at a window's end."""
+        """Replace the trainable part of the weights by what is sent instead, after a window."""
 
     def check_applied(self, before: int, model: Any) -> None:
         """Refuse a ``train_step`` that has not used the optimizer; `before` are its iterations."""
 
 
 class RenewedSteps(OwnSteps):
-    """Steps of the model's own optimizer, which is as new at the start of each window.
+    """Steps of the model's own optimizer, which is new at the start of each window.
 
-    The count of steps begins at 0, too: Adam's correction of young averages goes by it, and its
-    first steps would be three times too long without. The learning rate stays, and so does the
-    scale of a ``LossScaleOptimizer``, which follows the loss.
+    The count of steps starts at 0, too, because Adam's bias correction depends on it; otherwise its
+    first steps would be three times too long. The learning rate is kept, and so is the scale of a
+    ``LossScaleOptimizer``, which follows the loss.
 
     Parameters
     ----------
@@ -242,12 +243,12 @@ class RenewedSteps(OwnSteps):
         new = type(inner).from_config(inner.get_config())
         new.build(model.trainable_variables)
         rates = [id(each.learning_rate) for each in making_steps(inner)]
-        # Held as variables: Adagrad and others do not begin at zero.
+        # Kept as variables, because Adagrad and others do not start at zero.
         pairs = zip(inner.variables, new.variables, strict=True)
         self._pairs = [(mine, value) for mine, value in pairs if id(mine) not in rates]
 
     def begin(self) -> None:
-        """Forget what the windows before have left."""
+        """Forget the state of earlier windows."""
         for variable, value in self._pairs:
             variable.assign(value)
 
@@ -255,13 +256,13 @@ class RenewedSteps(OwnSteps):
 class LookAheadSteps(OwnSteps):
     """SGD with Nesterov's momentum.
 
-    Keras keeps ``x + momentum v`` in the variables, where it takes the gradient; ``x`` travels,
-    and ``v`` stays with the optimizer.
+    Keras keeps ``x + momentum v`` in the variables, at which it computes the gradient. ``x`` is
+    sent, and ``v`` stays with the optimizer.
 
     Parameters
     ----------
     model : keras.Model
-        Compiled with plain SGD, whose rate is kept.
+        Compiled with plain SGD, whose learning rate is kept.
     momentum : float
         At least 0 and below 1.
     """
@@ -285,7 +286,7 @@ class LookAheadSteps(OwnSteps):
         return [y - ahead for y, ahead in zip(held, self._ahead(len(variables)), strict=True)]
 
     def check_applied(self, before: int, model: Any) -> None:
-        """Refuse a step whose gradients never came to the optimizer, which has the momentum."""
+        """Refuse a step whose gradients did not reach the optimizer, which has the momentum."""
         _check_applied(self._optimizer, before, model)
 
     def _ahead(self, count: int) -> list[Any]:
@@ -295,7 +296,7 @@ class LookAheadSteps(OwnSteps):
 
 
 class GradientSteps(OwnSteps):
-    """Plain SGD that sums the gradients it is given; the sum travels.
+    """Plain SGD that also sums its gradients; the sum is sent.
 
     Parameters
     ----------
@@ -317,12 +318,12 @@ class GradientSteps(OwnSteps):
 
 
 class MeanGradientSteps(OwnSteps):
-    """No step in the window; the model's own optimizer steps by the gradient that all agree on.
+    """No steps in the window; the model's own optimizer uses the mean gradient of all workers.
 
     Parameters
     ----------
     model : keras.Model
-        Compiled. While a window runs, its optimizer only sums what it is given.
+        Compiled. During a window, its optimizer only sums gradients.
     """
 
     def __init__(self, model: Any) -> None:
@@ -349,11 +350,11 @@ class MeanGradientSteps(OwnSteps):
         _check_applied(self._optimizer, before, model)
 
     def state(self) -> list[Any]:
-        """Return the variables that workers share beside the weights."""
+        """Return the variables that workers share in addition to the weights."""
         return list(self.own.variables)
 
     def apply(self, gradients: Sequence[Any]) -> None:
-        """Step by gradients of the shapes of the trainable variables."""
+        """Take a step with gradients in the shapes of the trainable variables."""
         self.own.apply(gradients, self._variables)
 
 
@@ -363,13 +364,13 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Ow
     Parameters
     ----------
     model : keras.Model
-        Compiled; with plain SGD unless its own optimizer is wanted.
+        Compiled; with plain SGD unless its own optimizer is used.
     kind : LocalSteps
-        Which steps.
+        Kind of the steps.
     momentum : float
         Momentum of the look-ahead.
     reset : bool
-        Whether the model's own optimizer begins each window as new.
+        Whether the model's own optimizer is new in each window.
     """
     if kind is LocalSteps.LOOK_AHEAD:
         return LookAheadSteps(model, momentum)
@@ -381,7 +382,7 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Ow
 
 
 def _accumulates(optimizer: Any) -> int | None:
-    """Return of how many batches gradients are summed before a step; None if they are not."""
+    """Return the number of batches whose gradients are summed for a step, None without sums."""
     steps = (each.gradient_accumulation_steps for each in making_steps(optimizer))
     return next((count for count in steps if count), None)
 
@@ -404,7 +405,7 @@ def _check_applied(optimizer: Any, before: int, model: Any) -> None:
 
 
 def _summing_sgd() -> Any:
-    """Return SGD that adds up what it is given; Keras is not imported before it is needed."""
+    """Return SGD that also sums its gradients; a function, so that Keras is imported late."""
     import keras
 
     class SummingSGD(keras.optimizers.SGD):  # type: ignore[misc]

@@ -78,16 +78,16 @@ def check_names(
     Parameters
     ----------
     model : keras.Model
-        What it was compiled with is looked at where nothing else is given.
+        Its own ``compile`` is checked for arguments that are not given.
     optimizer, loss, metrics : optional
-        As in ``keras.Model.compile``; what is no text is taken as it is.
+        As in ``keras.Model.compile``. Values that are not strings are not checked.
     custom_objects : mapping of str to object, optional
         Further names.
 
     Raises
     ------
     ConfigurationError
-        Names the argument, what was given and what is near.
+        If Keras does not know a name. The message has the argument, the name and a similar one.
     """
     compiled, own = _compiled_with(model), custom_objects or {}
     given: Mapping[Kind, Any] = {
@@ -132,7 +132,7 @@ def _known_to_keras(kind: Kind, name: str) -> bool:
 
 
 def _compiled_with(model: Any) -> Mapping[str, Any]:
-    """Return what the model's own ``compile`` was given, as far as Keras tells it."""
+    """Return the arguments of the model's own ``compile``, as far as Keras has them."""
     config = getattr(model, "_compile_config", None)
     told = getattr(config, "config", None)
     return told if isinstance(told, Mapping) else {}

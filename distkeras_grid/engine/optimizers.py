@@ -14,7 +14,7 @@ def making_steps(optimizer: Any) -> list[Any]:
     Parameters
     ----------
     optimizer : keras.optimizers.Optimizer
-        Built: before, a ``MultiOptimizer`` may not know all of its own.
+        Built, because otherwise a ``MultiOptimizer`` may not know all of its optimizers.
     """
     inner = getattr(optimizer, "inner_optimizer", None)
     held = [inner] if inner is not None else getattr(optimizer, "optimizers", None)
@@ -29,10 +29,10 @@ def has_own_rate(optimizer: Any) -> bool:
 
 
 def skip_steps(optimizer: Any, steps: int) -> None:
-    """Let an optimizer's count, with which its state comes, be so many batches further.
+    """Increase an optimizer's count of steps, for a state that comes from elsewhere.
 
-    Its state must be as old: moments that are new, with a count that is not, make Adam's first
-    steps several times too long. `follow_schedules_from` suits an optimizer that begins as new.
+    The state must have the same age. New moments with an old count make Adam's first steps several
+    times too long; for an optimizer that starts as new use `follow_schedules_from`.
 
     Parameters
     ----------
@@ -42,24 +42,24 @@ def skip_steps(optimizer: Any, steps: int) -> None:
         Batches, at least 0.
     """
     for part in making_steps(optimizer):
-        # Not `iterations`, which is a quotient where gradients are accumulated.
+        # Not `iterations`, which is a quotient if gradients are accumulated.
         part._iterations.assign_add(steps)
 
 
 def follow_schedules_from(optimizer: Any, offset: Any) -> None:
-    """Let the schedules of an optimizer's learning rates begin later; its count stays as it is.
+    """Start the schedules of an optimizer's learning rates later, without changing its count.
 
     Parameters
     ----------
     optimizer : keras.optimizers.Optimizer
-        Built. A rate that is a number stays so.
+        Built. A rate that is a number does not change.
     offset : keras.Variable
-        Batches that a schedule adds to the optimizer's count whenever it is asked.
+        Batches that a schedule adds to the optimizer's count at each call.
     """
     from distkeras_grid.engine.schedules import LaterSchedule, Schedule
 
     for part in making_steps(optimizer):
-        # Keras has no public way to the schedule: `learning_rate` is its value.
+        # Keras has no public API for the schedule: `learning_rate` is its value.
         schedule = part._learning_rate
         if isinstance(schedule, Schedule):
             part.learning_rate = LaterSchedule(schedule, offset)

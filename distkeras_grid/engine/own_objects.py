@@ -1,7 +1,7 @@
 """The user's own layers, losses and metrics, kept beside the models that need them.
 
-Keras does not save code. Whoever has a model of the project's (a predictor, an evaluator) finds
-here what its trainer was given as ``custom_objects``, as long as the model lives.
+Keras does not save code. Predictors and evaluators find the ``custom_objects`` of a model's trainer
+here as long as the model exists.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def remember_objects(model: Any, objects: Mapping[str, Any] | None) -> None:
     model : keras.Model
         The model.
     objects : mapping of str to object, optional
-        Its ``custom_objects``; nothing is kept of none.
+        Its ``custom_objects``. Without any, nothing is kept.
     """
     if objects:
         _known[model] = dict(objects)
 
 
 def objects_of(model: Any) -> dict[str, Any]:
-    """Return what `remember_objects` was given for a model; empty for one that nobody told of."""
+    """Return what `remember_objects` has kept for a model; empty if there is nothing."""
     return dict(_known.get(model, {}))

@@ -23,21 +23,21 @@ def prepare_process(threads: int) -> int:
     Parameters
     ----------
     threads : int
-        Threads of one operation, and operations at a time: the cpus of the Spark task.
+        Threads of one operation, and operations at a time: the CPUs of the Spark task.
 
     Returns
     -------
     int
-        The threads in force. A process in which TensorFlow already runs keeps its number (0:
-        all cores); if that is another one, a warning is logged, for results stay right and only
-        workers on one host get in each other's way.
+        The number of threads in use. A process in which TensorFlow already runs keeps its number
+        (0: all cores). If that is another one, only a warning is logged, because results stay
+        correct, and only the speed of workers on the same host suffers.
     """
     if "tensorflow" not in sys.modules:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-        # Of what TensorFlow writes at start-up only errors concern who reads an executor's log.
+        # Only errors among TensorFlow's start-up messages belong in an executor's log.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        # By its own choice TensorFlow takes the oneDNN kernels with AVX-512 only; with AVX2 they
-        # make convolutions 1.5 times faster (measured on Zen 3).
+        # By default TensorFlow uses the oneDNN kernels only with AVX-512. With AVX2 they make
+        # convolutions 1.5 times faster (measured on Zen 3).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
         with _without_notices():
             importlib.import_module("tensorflow")
@@ -61,9 +61,9 @@ def prepare_process(threads: int) -> int:
 
 @contextmanager
 def _without_notices() -> Iterator[None]:
-    """Hold back notices on standard error, and hand on all else.
+    """Hold back notices on standard error, and pass on everything else.
 
-    TensorFlow tells at import that it uses oneDNN, before it has read TF_CPP_MIN_LOG_LEVEL.
+    TensorFlow says at import that it uses oneDNN, before it has read TF_CPP_MIN_LOG_LEVEL.
     """
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0":
         yield

@@ -13,16 +13,17 @@ from distkeras_grid.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Backend:
-    """One Keras backend; nothing of it is imported before it is asked for.
+    """One Keras backend, which is imported when it is used.
 
     Parameters
     ----------
     engine : str
-        ``module:class`` of its `ModelEngine`; takes a compiled model, and by keyword ``scaling``,
-        ``block_shape``, ``jit``, ``local_steps``, ``momentum`` and ``optimizer_state``.
+        ``module:class`` of its `ModelEngine`. The class takes a compiled model, and the keywords
+        ``scaling``, ``block_shape``, ``jit``, ``local_steps``, ``momentum`` and
+        ``optimizer_state``.
     prepare : str
         ``module:function`` that limits the process to a number of threads, before the backend's
-        first operation, and returns the number in force.
+        first operation, and returns the number in use.
     """
 
     engine: str
@@ -44,7 +45,7 @@ def backend_named(name: str) -> Backend:
     Raises
     ------
     ConfigurationError
-        If there is no engine for it; says what to set, and where.
+        If there is no engine for it. The message says what to set, and where.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
     model : keras.Model
         Built and compiled; trained in place.
     **options
-        Options of the engine's class, see `Backend`.
+        Options of the engine's class; see `Backend`.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
 
 
 def prepare_process(backend: str, threads: int) -> int:
-    """Limit this process to some threads of a backend; return the number in force."""
+    """Limit the threads of a backend in this process; return the number in use."""
     in_force: int = _found(backend_named(backend).prepare)(threads)
     return in_force
 

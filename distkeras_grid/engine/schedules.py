@@ -1,4 +1,4 @@
-"""A learning rate's schedule that begins later; apart, for it needs Keras at import."""
+"""A schedule of the learning rate that starts later, in a file that imports Keras."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 
 class LaterSchedule(Schedule):  # type: ignore[misc, valid-type]
-    """A schedule, asked for later steps than the optimizer counts.
+    """A schedule at later steps than the optimizer counts.
 
     It stays in an engine's model and is never saved.
 
     Parameters
     ----------
     schedule : keras.optimizers.schedules.LearningRateSchedule
-        The user's.
+        The user's schedule.
     offset : keras.Variable
-        Batches that are added to the optimizer's count; may change during training.
+        Batches that are added to the optimizer's count. It may change during training.
     """
 
     def __init__(self, schedule: Any, offset: Any) -> None:

@@ -58,19 +58,19 @@ class TensorFlowEngine:
         Built and compiled; trained in place.
     scaling : sequence of (float, float), default ()
         ``(scale, offset)`` of each input: the model sees ``x * scale + offset`` as float32. Empty
-        where it sees all as they are.
+        if it sees all inputs as they are.
     block_shape : tuple of int, optional
-        ``(steps, batch)`` of a whole block. With XLA only these are compiled for their shape;
-        shorter ones run on TensorFlow's own kernels, for XLA compiles each shape anew.
+        ``(steps, batch)`` of a whole block. XLA compiles only blocks of this shape, because it
+        compiles each shape separately. Shorter blocks use TensorFlow's own kernels.
     jit : bool or "auto", default "auto"
         Whether XLA compiles whole blocks; see `distkeras_grid.engine.jit.decide_jit`.
     local_steps : LocalSteps, default LocalSteps.OPTIMIZER
-        What the optimizer does in a window, and what `run` returns of it.
+        What the optimizer does in a window, and what `run` returns.
     momentum : float, default 0.0
         Momentum of the look-ahead.
     optimizer_state : {"keep", "reset", "average"}, default "keep"
-        Whether the model's own optimizer goes on from window to window, begins each as new, or
-        takes its state from the vector, which has a section for it.
+        Whether the model's own optimizer keeps its state from window to window, is new in each
+        window, or takes its state from the vector, which has a section for it.
 
     Attributes
     ----------
@@ -131,16 +131,16 @@ class TensorFlowEngine:
         Parameters
         ----------
         before, after : ndarray
-            Shape ``(layout.size,)``, ``float32``; `before` is read in place if `aligned_empty`
-            made it. The trainable part of `after` is what `LocalSteps` says.
+            Shape ``(layout.size,)``, ``float32``. `before` is not copied if `aligned_empty` made
+            it. `LocalSteps` says what the trainable part of `after` receives.
         blocks : iterable of Block
-            The mini-batches in order; one block at a time is held.
+            The mini-batches in order. Only one block at a time is in memory.
 
         Returns
         -------
         WindowResult
-            Loss and metrics are means over the samples of all blocks. What a ``train_step`` of
-            the user's own returns is taken from the last step, as Keras does.
+            Loss and metrics are means over the samples of all blocks. If the user has an own
+            ``train_step``, its results are those of the last step, as in Keras.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class TensorFlowEngine:
             steps, samples = steps + block.steps, samples + block.samples
             function = self._function(block)
             flat, logs = function(flat, tf.constant(number == 0), *map(_to_tensor, block.arrays))
-        # The buffer protocol spares the copy that Tensor.numpy() makes.
+        # The buffer protocol avoids the copy that Tensor.numpy() makes.
         np.copyto(after, np.asarray(memoryview(flat)))
         self._steps.finish(after)
         values = _numbers(logs)
@@ -173,7 +173,7 @@ class TensorFlowEngine:
         )
 
     def apply(self, gradient: Vector, weights: Vector) -> None:
-        """Step from `weights` by a gradient that all workers agree on; see `Engine`."""
+        """Take a step from `weights` with a gradient that all workers use; see `Engine`."""
         import tensorflow as tf
 
         if self._apply is None:
@@ -184,7 +184,7 @@ class TensorFlowEngine:
 
     @property
     def step_section(self) -> StateSection:
-        """What `step_state` holds; see `Engine`."""
+        """Layout of `step_state`; see `Engine`."""
         return state_section(self._steps.state())
 
     def step_state(self) -> list[NDArray[Any]]:
@@ -193,7 +193,7 @@ class TensorFlowEngine:
         return [np.array(variable.numpy()) for variable in self._steps.state()]
 
     def take_over(self, state: Sequence[NDArray[Any]]) -> None:
-        """Go on with another worker's optimizer state; see `Engine`."""
+        """Continue with another worker's optimizer state; see `Engine`."""
         for variable, value in zip(self._steps.state(), state, strict=True):
             variable.assign(value)
 
@@ -220,7 +220,7 @@ class TensorFlowEngine:
         import tensorflow as tf
 
         if self._swap is None:
-            # One call: assigned one by one, they would take longer than a window.
+            # One call, because separate assignments would take longer than a window.
             self._swap = tf.function(self._swapped, autograph=False)
         before: list[Any] = self._swap(held)
         return before
@@ -235,7 +235,7 @@ class TensorFlowEngine:
         Parameters
         ----------
         block : Block
-            A block as the windows will hold them.
+            A block like those of the windows.
 
         Returns
         -------
@@ -249,7 +249,7 @@ class TensorFlowEngine:
         """
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
-        # Not a whole block, whatever the shape of those: windows have shorter batches, too.
+        # A shorter block, because windows have shorter batches, too.
         last = block.part(slice(-1, None), slice(1))
         iterations = int(self.model.optimizer.iterations.numpy())
         self.run(before, [block, last], after)
@@ -268,9 +268,9 @@ class TensorFlowEngine:
     ) -> tuple[int, NDArray[np.float64]]:
         """Find the means and variances that batch normalization sees with these weights.
 
-        By forward passes in training mode, as training sees them; nothing makes a step. Each batch
-        counts by its rows (Izmailov et al. 2018, of weights that are means of others, as here). A
-        layer that is called several times in a pass counts its last call.
+        They are measured in forward passes in training mode, without steps. Each batch is weighted
+        by its rows (Izmailov et al. 2018, for averaged weights, as here). If a layer is called
+        several times in a pass, its last call counts.
         """
         import tensorflow as tf
 
@@ -283,7 +283,7 @@ class TensorFlowEngine:
             forward = tf.function(forward, autograph=False)
         rows, sums = 0, np.zeros_like(get_flat_statistics(self.model))
         for layer in layers:
-            # Then the moving statistics are those of the last batch.
+            # With this momentum the moving statistics are those of the last batch.
             layer.momentum = 0.0
         try:
             for block in blocks:
@@ -297,11 +297,11 @@ class TensorFlowEngine:
         return rows, sums
 
     def begin_after(self, steps: int) -> None:
-        """Begin as an attempt that comes after `steps` batches of the ones before.
+        """Begin after `steps` batches of earlier attempts.
 
-        The optimizer begins as new, and so does its count: with moments of zero Adam's steps would
-        be several times too long otherwise. Schedules of the learning rate go on where they were.
-        Where the optimizer's state comes with the weights, its count comes with it.
+        The optimizer starts as new, and so does its count; with moments of zero and an old count,
+        Adam's steps would be several times too long. Schedules of the learning rate continue where
+        they were. If the optimizer's state comes with the weights, its count comes with it.
 
         Parameters
         ----------
@@ -324,7 +324,7 @@ class TensorFlowEngine:
         Raises
         ------
         ConfigurationError
-            If the optimizer follows a schedule, or is several with a rate each.
+            If the optimizer follows a schedule, or consists of several with a rate each.
         """
         optimizer = self._steps.rated
         if not has_own_rate(optimizer):
@@ -353,7 +353,7 @@ class TensorFlowEngine:
             variable.assign(np.array([word & 0x7FFFFFFF, 0]))
 
     def adopt(self, model: Any) -> None:
-        """Take over the state of another model of the same architecture and ``compile``.
+        """Copy the state of another model with the same architecture and ``compile``.
 
         Parameters
         ----------
@@ -368,9 +368,9 @@ class TensorFlowEngine:
         self.schedule_offset.assign(0)
 
     def _left_behind(self) -> list[Any]:
-        """Return the variables that windows and steps leave behind beside the weights.
+        """Return the variables that windows and steps change, except the weights.
 
-        Frozen weights stay as they are; the generators and counters of layers are no floats.
+        Frozen weights do not change. Generators and counters of layers are not floats.
         """
         held = self.model.variables
         counters = [v for v in held if not str(v.dtype).startswith(("float", "bfloat"))]
@@ -461,8 +461,8 @@ class TensorFlowEngine:
             step(index)
             return (index + 1,)
 
-        # Keras' own train_step leaves its results in the metrics. What another returns is only
-        # known from a call, so the last step stays outside of the loop.
+        # Keras' own train_step stores its results in the metrics. What another one returns is known
+        # only from a call, so the last step stays outside of the loop.
         looped = steps - 1 if self._own_train_step else steps
         tf.while_loop(lambda index: index < looped, body, (tf.constant(0),), parallel_iterations=1)
         logs = step(looped) if self._own_train_step else self.model.get_metrics_result()
@@ -472,7 +472,7 @@ class TensorFlowEngine:
         return tf.concat([tf.reshape(value, [-1]) for value in held], 0), logs
 
     def _step(self, flat: Any, gradient: Any) -> Any:
-        """Step by a flat gradient and take statistics over; the body of a compiled function."""
+        """Take a step with a flat gradient, and adopt statistics; body of a compiled function."""
         import tensorflow as tf
 
         self._assign(flat)
@@ -498,7 +498,7 @@ class TensorFlowEngine:
             variable.assign(value)
 
     def _begin(self, first: Any) -> None:
-        """Forget the window before, with its first block."""
+        """Reset what belongs to the previous window, if this is the first block."""
         import tensorflow as tf
 
         def reset() -> Any:
@@ -509,7 +509,7 @@ class TensorFlowEngine:
         tf.cond(first, reset, lambda: tf.constant(False))
 
     def _data(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Return features, labels and, where given, weights of a batch as the model takes them."""
+        """Return features, labels and, if given, weights of a batch as the model takes them."""
         outputs = max(1, len(declared(self.model, "outputs")))
         x, y = arrays[: len(self._inputs)], arrays[len(self._inputs) :]
         return (self._features(x), packed(self.model, "output", y[:outputs]), *y[outputs:])
@@ -520,9 +520,9 @@ class TensorFlowEngine:
 
 
 def _to_tensor(array: NDArray[Any]) -> Any:
-    """Return a tensor; it shares the array's memory where TensorFlow can bear it.
+    """Return a tensor, which shares the array's memory if that is aligned.
 
-    A tensor on memory of lesser alignment aborts the process, so such an array is copied.
+    A tensor on unaligned memory aborts the process, so such an array is copied.
     """
     import tensorflow as tf
 
@@ -546,7 +546,7 @@ def _seed_generators(model: Any) -> list[Any]:
 
 
 def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return scalars as they are, and vectors (F1 by class, say) one number for each entry."""
+    """Return scalars as they are, and vectors (such as F1 by class) as one number per entry."""
     numbers = {}
     for name, value in logs.items():
         array = np.asarray(value)
