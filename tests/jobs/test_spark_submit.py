@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from distkeras_grid.cli.exit_codes import ExitCode
+
 pytestmark = [pytest.mark.cluster, pytest.mark.tensorflow]
 
 CLASSES = ("class0", "class1", "class2")
@@ -33,20 +35,19 @@ def tiles(cluster, project, samples, work):
         (work / "images" / name).mkdir(parents=True)
         for path in sorted((samples / name).glob("*.png"))[:3]:
             shutil.copy(path, work / "images" / name)
-    told = run(
+    run(
         cluster,
         project,
         "tile_images.py",
         *("--input", work / "images", "--output", work / "tiles"),
         *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.7:0.3"),
     )
-    assert "tiles" in told
     return work / "tiles"
 
 
 @pytest.fixture(scope="module")
 def trained(cluster, project, tiles, work):
-    told = run(
+    run(
         cluster,
         project,
         "train.py",
@@ -55,7 +56,6 @@ def trained(cluster, project, tiles, work):
         *("--epochs", 2, "--batch-size", 8, "--set", "num_workers=2", "--seed", 1),
         *("--output", work / "run"),
     )
-    assert "wrote" in told
     return work / "run"
 
 
@@ -110,17 +110,12 @@ def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
 
 
 def test_evaluation(cluster, project, predicted, work):
-    told = run(
-        cluster, project, "evaluate.py", "--data", predicted, "--output", work / "figures.json"
-    )
+    run(cluster, project, "evaluate.py", "--data", predicted, "--output", work / "figures.json")
     figures = json.loads((work / "figures.json").read_text())
-    assert f"accuracy {figures['accuracy']:.4f}" in told
     assert sum(map(sum, figures["confusion"])) == figures["rows"] > 0
 
 
 def test_the_exit_code_comes_through_spark_submit(cluster, project, work):
     """One that is not Spark's own 1; the others are tested in one process."""
     ended = cluster.submit(str(project / "jobs" / "evaluate.py"), "--no-such-flag", cwd=work)
-    assert ended.returncode == 2
-    # Spark merges what the program writes to both of its outputs.
-    assert "usage: distkeras-grid evaluate" in ended.stdout
+    assert ended.returncode == ExitCode.USAGE
