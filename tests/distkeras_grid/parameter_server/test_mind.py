@@ -583,3 +583,16 @@ def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
     assert mind.handle(Lost(newer), 0.0) == []
     assert mind.presence(newest) == (1, 2)
     assert [action.to for action in commit(second, 0)] == [newest, second]
+
+
+def test_a_snapshot_is_the_center_at_the_commit_that_makes_it_due():
+    spec = make_spec(workers=2, trainable_size=SIZE, rows=8, epochs=1, snapshots_per_epoch=2)
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+    sessions = started(mind, rows=4)
+    for number in range(4):
+        sent = WindowCommit(number // 2, number, 1, number // 2, 1, 2, 0.5, {}, 0, 0)
+        vector = np.ones(SIZE, np.float32)
+        mind.handle(Received(sessions[number % 2], sent, vector, 10, size_of(vector)), 0.0)
+    for snapshot, center in ((1, 2), (2, 4)):
+        (told,) = mind.handle(Received(DRIVER, FetchCenter(snapshot, 0)), 0.0)
+        np.testing.assert_array_equal(told.vector, center)
