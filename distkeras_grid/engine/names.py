@@ -1,8 +1,8 @@
 """Names of losses, metrics and optimizers, refused where they are given, not in a worker.
 
-Keras itself says what it knows. Importing it takes seconds, so a table says it where nothing has
-imported Keras yet, as on the command line; a test holds the table against Keras' own registry.
-Another version of Keras may know more: then nothing is refused by the table.
+Keras itself knows which names exist. Importing it takes seconds, so a table is used if Keras has
+not been imported yet, as on the command line. A test compares the table with Keras' own registry.
+With another version of Keras, which may know more names, the table refuses nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Rows by their places: a `Source` gives mini-batches, wherever the rows lie.
+"""Rows by position: a `Source` returns mini-batches, wherever the rows are stored.
 
-What trains asks a source for rows and does not know where they come from. Two things are kept
-apart: a source knows its rows and no order; a `distkeras_grid.feeding.batches.Policy` knows the
-order and no rows. So an epoch is a matter of the policy alone.
+The training loop asks a source for rows and does not know where they come from. Two things are kept
+apart: a source knows its rows and no order, and a `distkeras_grid.feeding.batches.Policy` knows the
+order and no rows. So an epoch depends only on the policy.
 
-What comes later has its place:
+There are places for extensions:
 
 - Rows that must be made first, as tiles that are cut from their images on the worker: an encoding
   of their column (`distkeras_grid.feeding.encodings`). `data_prep.cut` is one. It works wherever a
@@ -17,7 +17,7 @@ What comes later has its place:
   their labels; minds and loop see windows only. `tests.contracts.test_policies` has one of 20
   lines.
 
-`tests.contracts.test_sources` holds every source to what is said here.
+`tests.contracts.test_sources` tests every source.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back files and memory. A second call changes nothing."""
+        """Release files and memory. A second call has no effect."""
         ...
 
 
@@ -138,7 +138,7 @@ class ArraySource:
         fields: Sequence[Field] | None = None,
         label_names: Sequence[str] | None = None,
     ) -> None:
-        # Of anything else NumPy would copy the whole array for each block.
+        # NumPy would copy any other array as a whole for each block.
         self.features, self.labels = (
             tuple(_ready(array) for array in arrays) for arrays in (features, labels)
         )
@@ -181,12 +181,12 @@ class ArraySource:
             )
 
     def close(self) -> None:
-        """Do nothing: the arrays belong to whoever gave them."""
+        """Do nothing, because the arrays belong to the caller."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Some rows of another source, in an order of their own; nothing is copied.
+    """Some rows of another source, in another order, without a copy.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ class ClassWeighted:
 
 
 def weighted_by(source: Source, class_weight: Mapping[int, float] | None) -> Source:
-    """Return a source whose rows have the weights of their classes; the source itself for None."""
+    """Return a source whose rows have the weights of their classes, or the source for None."""
     return source if class_weight is None else ClassWeighted(source, class_weight)
 
 

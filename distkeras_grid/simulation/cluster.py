@@ -1,4 +1,4 @@
-"""The cluster that a simulated run has: how fast its workers are, and what lies between them."""
+"""The cluster of a simulated run: the speed of its workers, its network and its failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outage:
     at : float
         When it is lost [s since the run began].
     seconds : float, default infinity
-        Until another attempt has its rows and is ready; infinity: it never comes back.
+        Time until another attempt has its rows and is ready. Infinity: it never comes back.
     """
 
     worker: int
@@ -44,36 +44,37 @@ class Cluster:
     workers : int
         Number of workers.
     batch_seconds : float, optional
-        Time of one batch on a worker of speed 1 [s]. None is measured on this machine, where a
-        Keras model is simulated.
+        Time of one batch on a worker of speed 1 [s]. With None it is measured on this machine, for
+        a Keras model.
     speeds : sequence of float, default ()
-        Relative speed of each worker; empty: 1 for all.
+        Relative speed of each worker; if empty, 1 for all.
     times : {"deterministic", "exponential"}, default "deterministic"
-        Whether a window takes its time exactly, or one drawn from the exponential distribution of
-        that mean.
+        Whether a window takes exactly its mean time, or a time drawn from the exponential
+        distribution with that mean.
     straggler_probability : float, default 0
         Share of the windows, drawn at random, that take `straggler_factor` times as long.
     straggler_factor : float, default 10
-        See there.
+        Factor of the time of those windows.
     latency : float, default 0
-        One way between a worker and the server [s].
+        Time of a message from a worker to the server, or back [s].
     bandwidth : float, default infinity
-        Bandwidth of each worker's link, each way [bytes/s].
+        Bandwidth of each worker's link, in each direction [bytes/s].
     server_bandwidth : float, default infinity
-        Bandwidth of the server's link, each way [bytes/s]; messages take it one after the other.
+        Bandwidth of the server's link, in each direction [bytes/s]. It carries one message after
+        the other.
     late : mapping of int to float, optional
-        Seconds until a worker is there, for those that are not there at 0. As on a real cluster,
-        nobody starts before all are there.
+        Seconds until a worker arrives, for workers that are not there at 0. As on a real cluster,
+        no worker starts before all have arrived.
     outages : sequence of Outage, default ()
         Workers that are lost.
     seed : int, default 0
-        Seed of all that is drawn. Each worker draws its own numbers, the same for every trainer
-        is.
+        Seed of all random numbers. Each worker draws its own, and they are the same for every
+        trainer.
 
     Raises
     ------
     ConfigurationError
-        Names the field that is out of its range.
+        If a field is out of its range. The message names it.
 
     Examples
     --------
@@ -95,14 +96,14 @@ class Cluster:
     seed: int = 0
 
     def __new__(cls, *_: Any, **named: Any) -> Self:
-        """Refuse unknown arguments in the words of the trainers."""
+        """Refuse unknown arguments with the same error as the trainers."""
         known = [item.name for item in fields(cls)]
         if unknown := [name for name in named if name not in known]:
             raise UnknownArgumentError.among(cls.__name__, unknown, known)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        # Lists come in from users; a frozen value holds tuples.
+        # Users give lists, but a frozen value needs tuples.
         object.__setattr__(self, "speeds", tuple(self.speeds))
         object.__setattr__(self, "outages", tuple(self.outages))
         self._check_numbers()
@@ -129,7 +130,7 @@ class Cluster:
         return steps * self.batch_seconds / speed
 
     def to_json(self) -> dict[str, Any]:
-        """Return the cluster as plain JSON values, but for infinity."""
+        """Return the cluster as plain JSON values, except infinity."""
         late = {str(worker): seconds for worker, seconds in self.late.items()}
         return {**asdict(self), "speeds": list(self.speeds), "late": late}
 

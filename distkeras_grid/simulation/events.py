@@ -1,4 +1,4 @@
-"""What will happen, in the order of time."""
+"""Future events in the order of time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Event(NamedTuple):
     Parameters
     ----------
     at : float
-        When [s since the run began].
+        When it happens [s since the run began].
     order : int
-        Counts all events; of several at one time the one that was foreseen first comes first.
+        Counts all events. Of several at the same time, the one that was added first comes first.
     kind : str
-        What.
+        Kind of the event.
     worker, attempt : int
-        To whom; an event of an attempt that is lost concerns nobody.
+        The worker, and its attempt. An event of a lost attempt is ignored.
     """
 
     at: float
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 class EventQueue:
-    """Events to come.
+    """Future events.
 
     Examples
     --------
@@ -51,14 +51,14 @@ class EventQueue:
         return bool(self._heap)
 
     def add(self, at: float, kind: str, worker: int, attempt: int) -> None:
-        """Foresee an event; one that is infinitely far away never happens."""
+        """Add an event; one at infinity never happens."""
         if at == math.inf:
             return
         heapq.heappush(self._heap, Event(at, self._count, kind, worker, attempt))
         self._count += 1
 
     def pop(self) -> Event:
-        """Take the next event out."""
+        """Remove and return the next event."""
         return heapq.heappop(self._heap)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Link:
     worker_bandwidth : float
         Bandwidth of the worker's link at the other end [bytes/s].
     latency : float
-        On the way [s].
+        Time of a message on the way [s].
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Link:
         self._latency = latency
 
     def pass_through(self, size: int, now: float) -> float:
-        """Return when a message of `size` bytes that is sent `now` has arrived whole."""
+        """Return when a message of `size` bytes that is sent `now` has arrived completely."""
         begin = now + self._latency
         self.free_at = max(begin, self.free_at) + size / self._bandwidth
         return max(self.free_at, begin + size / self._worker_bandwidth)

@@ -1,4 +1,4 @@
-"""Simulated workers that take turns on one engine of a real model."""
+"""Simulated workers that share one engine of a real model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _SharedEngine:
-    """The engine of all learners, and whose state is in it."""
+    """The engine of all learners, and the learner whose state is in it."""
 
     def __init__(self, engine: ModelEngine) -> None:
         self.engine = engine
@@ -25,7 +25,7 @@ class _SharedEngine:
         self.initial = engine.held()
 
     def give_to(self, learner: KerasLearner) -> None:
-        """Put a learner's state into the engine, and that of the one before back to it."""
+        """Put a learner's state into the engine, and return the former state to its learner."""
         before = self.engine.swap(learner.held)
         if self.owner is not None and self.owner is not learner:
             self.owner.held = before
@@ -35,8 +35,8 @@ class _SharedEngine:
 class KerasLearner:
     """One worker's model; `keras_learners` builds all of a run.
 
-    All share one engine, compiled once, and hand it on; the optimizer state and the random
-    generators of those that do not train are kept beside it.
+    All learners share one engine, which is compiled once. While a learner does not train, its
+    optimizer state and its random generators are kept outside.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class KerasLearner:
         self._seed = seed
 
     def weights(self) -> Vector:
-        """Return a copy of the weights that the model was given."""
+        """Return a copy of the model's initial weights."""
         return self._shared.engine.weights()
 
     def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
@@ -78,7 +78,7 @@ class KerasLearner:
         self._engine().take_over(state)
 
     def begin_after(self, steps: int) -> None:
-        """Begin with a new optimizer, whose schedule goes on after `steps` batches."""
+        """Begin with a new optimizer, whose schedule continues after `steps` batches."""
         self.held = self._shared.initial
         self._shared.give_to(self)
         engine = self._shared.engine
@@ -107,12 +107,12 @@ class KerasLearner:
 
 
 class KerasStepper:
-    """A model's own optimizer, which steps by the mean gradients of the rounds.
+    """A model's own optimizer, which takes the steps of the rounds.
 
     Parameters
     ----------
     engine : ModelEngine
-        That of the learners; its windows make no steps.
+        Engine of the learners, whose windows make no steps.
     """
 
     def __init__(self, engine: ModelEngine) -> None:
@@ -121,7 +121,7 @@ class KerasStepper:
 
     def step(self, gradient: Vector, weights: Vector) -> None:
         """Move `weights`; see `distkeras_grid.simulation.learners.Stepper`."""
-        # The learners take turns on the engine, and each brings an optimizer that steps nowhere.
+        # The learners share the engine, and each has an optimizer that takes no steps.
         self._engine.take_over(self._own)
         self._engine.apply(gradient, weights)
         self._own = self._engine.step_state()
@@ -131,7 +131,7 @@ class KerasStepper:
         return {str(number): array for number, array in enumerate(self._own)}
 
     def restore(self, state: State) -> None:
-        """Go on from those slots."""
+        """Continue from those slots."""
         self._own = [state[str(number)] for number in range(len(state))]
 
 
@@ -140,13 +140,13 @@ def keras_learners(
 ) -> list[KerasLearner]:
     """Return one learner for each worker, all on one engine.
 
-    Memory: that of the engine, and for each worker its optimizer's variables beside the vectors
+    The memory is that of the engine and, for each worker, its optimizer's variables and the vectors
     of `distkeras_grid.simulation.worker.SimulatedWorker`.
 
     Parameters
     ----------
     engine : ModelEngine
-        In the state in which every worker begins.
+        Engine in the state in which each worker starts.
     workers : int
         Number of workers.
     seed : int, optional
@@ -156,7 +156,7 @@ def keras_learners(
     Returns
     -------
     list of KerasLearner
-        As `distkeras_grid.simulation.run.Simulation` takes them.
+        Learners for `distkeras_grid.simulation.run.Simulation`.
     """
     shared = _SharedEngine(engine)
     seeds = [None if seed is None else (seed, number) for number in range(workers)]

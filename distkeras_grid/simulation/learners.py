@@ -19,14 +19,14 @@ Learner = Engine
 
 
 class Stepper(Protocol):
-    """The optimizer that all workers have, where each makes the same steps by the same gradients.
+    """The optimizer of all workers, if each makes the same steps with the same gradients.
 
-    In a simulation it stands once for all of them. What real workers tell each other of their
-    slots, at a start and every 16 rounds, takes no simulated time.
+    In a simulation there is one for all of them. Real workers send their optimizer state at a start
+    and every 16 rounds; this takes no simulated time.
     """
 
     def step(self, gradient: Vector, weights: Vector) -> None:
-        """Move `weights` by the mean gradient of a round; statistics are replaced by those of it.
+        """Move `weights` by the mean gradient of a round, and replace the statistics.
 
         Parameters
         ----------
@@ -49,13 +49,13 @@ class Stepper(Protocol):
 class QuadraticLearner:
     """Descends ``f(x) = mean_j (x - a_j)^T H (x - a_j) / 2``: each row of the data is an ``a_j``.
 
-    A worker all of whose rows are one ``a_i`` has the loss ``(x - a_i)^T H (x - a_i) / 2``. With
-    dyadic numbers all is exact.
+    If all rows of a worker are the same ``a_i``, its loss is ``(x - a_i)^T H (x - a_i) / 2``. With
+    dyadic numbers all results are exact.
 
     Parameters
     ----------
     start : ndarray
-        Initial weights, shape ``(size,)``, ``float32`` or ``float64``; all is computed in its type.
+        Initial weights, shape ``(size,)``, ``float32`` or ``float64``, the type of all results.
     curvature : ndarray or float
         Diagonal of ``H``.
     learning_rate : float
@@ -74,7 +74,7 @@ class QuadraticLearner:
     Raises
     ------
     ConfigurationError
-        If momentum is given where the window's gradients are summed.
+        If momentum is given and the window's gradients are summed.
 
     Examples
     --------

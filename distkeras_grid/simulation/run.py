@@ -1,7 +1,7 @@
-"""A training run in simulated time: the server's own mind under a queue of events.
+"""A training run in simulated time: the server's own mind, driven by a queue of events.
 
-Each window is computed for real, when its commit is sent: how many bytes that has may depend on
-what was trained. Only the clock is simulated.
+Each window is really computed, when its commit is sent, because the size of a compressed commit
+depends on the result. Only the clock is simulated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from distkeras_grid.simulation.learners import Learner, Stepper
     from distkeras_grid.weights import Vector
 
-#: Gives the metrics of a center on data of its own, with ``val_`` before each name.
+#: Returns the metrics of a center on validation data, each with the prefix ``val_``.
 Evaluation = Callable[["Vector"], Mapping[str, float]]
 
 
@@ -71,11 +71,11 @@ class Simulation:
     seats : sequence of Source
         The rows of each worker.
     evaluate : callable, optional
-        Gives the validation of the center at each epoch's end; takes no simulated time.
+        Validates the center at the end of each epoch, in no simulated time.
     params : mapping, optional
         Added to ``history.params``, which has the run under ``spec``.
     stepper : Stepper, optional
-        The workers' optimizer, for a rule by which they make the steps of the rounds.
+        The workers' optimizer, for a rule with which workers make the steps of the rounds.
 
     Attributes
     ----------
@@ -86,13 +86,13 @@ class Simulation:
     lost : int
         Attempts that were lost.
     needed : int
-        Workers that a synchronous round waits for, and the end.
+        Number of workers that a synchronous round, and the end of the run, wait for.
 
     Raises
     ------
     ConfigurationError
         If there is not one learner and one seat for each worker, if their rows and weights are not
-        those of the run, or if there is a stepper too few or too many.
+        those of the run, or if a stepper is missing or not needed.
 
     Examples
     --------
@@ -152,12 +152,12 @@ class Simulation:
         for number in range(cluster.workers):
             self._queue.add(cluster.late.get(number, 0.0), "join", number, 0)
         for number, outage in enumerate(cluster.outages):
-            # The event names the outage: which attempt it meets is not known yet.
+            # The event names the outage, because the attempt that is lost is not known yet.
             self._queue.add(outage.at, "lose", outage.worker, number)
 
     @property
     def center(self) -> Vector:
-        """A copy of the center as it is now."""
+        """A copy of the current center."""
         return self._mind.center.vector.copy()
 
     @property
@@ -185,13 +185,13 @@ class Simulation:
         RefusedError
             If a synchronous round takes longer than the run allows.
         ClusterError
-            If workers that never come back are waited for.
+            If the run waits for workers that never come back.
         """
         while self.advance():
             pass
 
     def advance(self) -> bool:
-        """Let the next thing happen; return False if the run has ended, and nothing happens."""
+        """Process the next event; return False if the run has ended."""
         if len(self._finished) >= self.needed:
             return False
         if not self._queue:
@@ -207,12 +207,12 @@ class Simulation:
         return True
 
     def save(self, path: str | Path) -> None:
-        """Write the state of the whole run to a local file, from which `load` goes on.
+        """Write the state of the whole run to a local file, from which `load` continues.
 
         Parameters
         ----------
         path : str or pathlib.Path
-            Replaced if it exists.
+            The file, which is replaced if it exists.
         """
         write(
             path,
@@ -232,16 +232,16 @@ class Simulation:
         )
 
     def load(self, path: str | Path) -> None:
-        """Go on where `save` was called on a run that was built from the same arguments.
+        """Continue where `save` was called, in a run with the same arguments.
 
         Raises
         ------
         PathNotFoundError
             If there is no such file.
         DataError
-            If it is no saved simulation.
+            If it is not a saved simulation.
         ConfigurationError
-            If it is that of another run.
+            If it belongs to another run.
         """
         tree = read(path)
         if tree["identity"] != self._identity_text():
@@ -271,7 +271,7 @@ class Simulation:
         elif event.kind == "overdue":
             self._check_round()
         elif worker.session is not None and worker.session.attempt == event.attempt:
-            # All else concerns nobody once the attempt is lost.
+            # All other events are ignored after the attempt has been lost.
             act = {"computed": self._send, "arrival": self._arrive, "finish": self._finish}
             act.get(event.kind, self._begin)(worker, worker.session)
 
@@ -299,7 +299,7 @@ class Simulation:
     def _hear(
         self, session: Session, message: Message, vector: Vector | None = None, bytes_up: int = 0
     ) -> None:
-        """Let the server receive a message, and do what it answers."""
+        """Pass a message to the server, and carry out its actions."""
         before = self._mind.deadline
         size = size_of(vector) if vector is not None and isinstance(message, WindowCommit) else None
         event = Received(session, message, vector, bytes_up, size)
@@ -335,7 +335,7 @@ class Simulation:
         self._queue.add(at, kind, session.seat, session.attempt)
 
     def _do(self, actions: Sequence[Action]) -> None:
-        """Give answers to their workers, who go on once these have reached them."""
+        """Deliver answers to workers, which continue when these have arrived."""
         if self._steps is not None:
             self._steps.make(actions, self._mind, self.now)
         for action in actions:
@@ -367,12 +367,12 @@ class Simulation:
         return self._down.pass_through(sent.size, self.now)
 
     def _fetch(self, size: int, steps: int) -> float:
-        """Return when a worker has so many steps, asked for one after the other."""
+        """Return when a worker has this number of steps, requested one after the other."""
         asking = 2 * self._cluster.latency
         return self._down.pass_through(size, self.now + asking) + (steps - 1) * asking
 
     def _record(self) -> None:
-        """Take the server's news into the history."""
+        """Add the server's new events to the history."""
         for event in self._mind.books.events.after(self._seen, sys.maxsize):
             self._seen += 1
             if isinstance(event, EpochEnded):
@@ -380,11 +380,11 @@ class Simulation:
                 self.history.add_epoch(event, validation=found)
             else:
                 self.history.add(event)
-        # What was seen is forgotten now, and not saved.
+        # Events that have been recorded are dropped now, and not saved.
         self._mind.books.events.after(self._seen, 0)
 
     def _identity(self) -> dict[str, Any]:
-        """Return what two runs must share for one to go on where the other was saved."""
+        """Return what a run must share with a saved one to continue it."""
         return {"spec": self._spec.to_json(), "cluster": self._cluster.to_json()}
 
     def _identity_text(self) -> str:
@@ -394,7 +394,7 @@ class Simulation:
 def _check_parts(
     cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], seats: Sequence[Source]
 ) -> None:
-    """Refuse parts that are not those of one run."""
+    """Refuse parts that do not belong to the same run."""
     if not len(learners) == len(seats) == cluster.workers == spec.workers:
         raise ConfigurationError(
             f"The cluster has {cluster.workers} workers. Received: {len(learners)} "

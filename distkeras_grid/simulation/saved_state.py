@@ -1,4 +1,4 @@
-"""The state of a simulated run in one file: NumPy arrays, and JSON that says where they belong."""
+"""The state of a simulated run in one file: NumPy arrays, and JSON with their places."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write(path: str | Path, tree: Mapping[str, Any]) -> None:
     Parameters
     ----------
     path : str or pathlib.Path
-        Replaced if it exists.
+        The file, which is replaced if it exists.
     tree : mapping
-        With texts as keys.
+        The tree; its keys are strings.
     """
     arrays: list[NDArray[Any]] = []
     text = json.dumps(_without_arrays(tree, arrays))
@@ -43,7 +43,7 @@ def read(path: str | Path) -> dict[str, Any]:
     PathNotFoundError
         If there is no such file.
     DataError
-        If it is no such file.
+        If it was not written by `write`.
     """
     try:
         with Path(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""The steps that all workers make by the mean gradients of the rounds, made once for all."""
+"""The steps that all workers make with the mean gradients of the rounds, computed only once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class RoundSteps:
-    """Makes the step of each round, and tells the server at once where it leads to.
+    """Makes the step of each round, and gives the server the result at once.
 
-    Real workers make the same step, each with its own optimizer, and one of them tells the server
-    every 16 rounds; what that costs takes no simulated time.
+    Real workers all make the same step, each with its own optimizer, and one of them sends the
+    result to the server every 16 rounds. This takes no simulated time.
 
     Parameters
     ----------
     stepper : Stepper
         The workers' optimizer.
     wire : SimulatedWire
-        By which the gradients travel.
+        Form in which gradients are sent.
     """
 
     def __init__(self, stepper: Stepper, wire: SimulatedWire) -> None:
@@ -36,7 +36,7 @@ class RoundSteps:
         self._sizes: list[int] = []
 
     def make(self, actions: Sequence[Action], mind: ServerMind, now: float) -> None:
-        """Make the step of the round that these answers close, if they close one."""
+        """Make the step of the round that these answers complete, if they complete one."""
         version = mind.books.version
         closing = next(
             (a for a in actions if isinstance(a, Send) and isinstance(a.message, Exchanged)), None
@@ -59,6 +59,6 @@ class RoundSteps:
         return {"stepper": self._stepper.state(), "sizes": list(self._sizes)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `to_state` returned."""
+        """Continue from what `to_state` returned."""
         self._stepper.restore(state["stepper"])
         self._sizes = list(state["sizes"])

@@ -1,4 +1,4 @@
-"""Vectors of exchanges on their way in simulated time: what arrives of them, and their bytes."""
+"""Vectors of exchanges in simulated time: what arrives, and how many bytes are sent."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class SimulatedWire:
-    """What the connections of a run know of their vectors, without a connection.
+    """Compression of a run's vectors, without a connection.
 
     Parameters
     ----------
     compression : "bfloat16" or DeepGradientCompression, optional
-        How exchanges are compressed.
+        Compression of the exchanges.
     size : int
         Scalars in a vector.
     rule : Rule
-        Says what the server replies.
+        Rule of the run, which decides what the server replies.
 
     Examples
     --------
@@ -42,11 +42,11 @@ class SimulatedWire:
         self._bfloat16 = Bfloat16(size) if compression == "bfloat16" else None
         self._sparse = compression is not None and self._bfloat16 is None
         self._tells_changes = self._sparse and rule.traits.reply_has_vector
-        # What seats know of the center, where replies tell only what has changed.
+        # The center that each seat knows, if replies have only changes.
         self._known: dict[str, Vector] = {}
 
     def send(self, vector: Vector) -> int:
-        """Make of a vector what arrives of it; return the bytes by which it travels."""
+        """Replace a vector by what arrives of it; return the number of bytes sent."""
         if self._bfloat16 is not None:
             self._bfloat16.pack(vector)
             self._bfloat16.unpack(vector)
@@ -54,13 +54,13 @@ class SimulatedWire:
         return sparse_bytes(vector) if self._sparse else 4 * vector.size
 
     def greet(self, seat: int, center: Vector) -> Vector:
-        """Return the center that a seat starts from; it travels whole."""
+        """Return the center that a seat starts from; it is sent as a whole."""
         if self._tells_changes:
             self._known[str(seat)] = center.copy()
         return center
 
     def receive(self, seat: int, vector: Vector, size: int) -> Vector:
-        """Return what a seat makes of a reply that travelled by so many bytes."""
+        """Return a seat's center after a reply that was sent in this number of bytes."""
         if self._tells_changes and size:
             from_changes(vector, self._known[str(seat)])
         elif self._bfloat16 is not None and size:
@@ -68,9 +68,9 @@ class SimulatedWire:
         return vector
 
     def to_tree(self) -> dict[str, Any]:
-        """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""
+        """Return everything that changes, for `distkeras_grid.simulation.saved_state.write`."""
         return dict(self._known)
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `to_tree` returned."""
+        """Continue from what `to_tree` returned."""
         self._known = dict(tree)

@@ -1,4 +1,4 @@
-"""A worker in simulated time: it trains windows, as the real one does, and is slow or lost."""
+"""A worker in simulated time. It trains windows as a real one does, and can be slow or lost."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class SimulatedWorker:
     Parameters
     ----------
     number : int
-        The seat.
+        Number of the seat.
     cluster : Cluster
-        How fast it is.
+        The cluster, with the worker's speed.
     spec : RunSpec
         The run.
     learner : Learner
-        What it trains with.
+        Engine of the worker.
     rows : Source
-        What it trains on.
+        Rows of the seat.
 
     Attributes
     ----------
     session : Session or None
-        Its claim on the seat; None while it is not there, is lost or has finished.
+        Its claim on the seat, None if it has not arrived, is lost or has finished.
     attempt : int
-        Counts its lives, from 0.
+        Counts its attempts, from 0.
     computed : float
         Simulated time for which it has computed [s].
     steps : int
@@ -73,7 +73,7 @@ class SimulatedWorker:
         self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
         self._mind = self._new_mind()
-        # What the mind wants next, once a message has arrived; and the commit on its way.
+        # The mind's next action, after a message has arrived, and the commit in transit.
         self._wanted: minds.Action | None = None
         self._sent: tuple[Arrival, Vector] | None = None
         self.steps = 0
@@ -90,32 +90,32 @@ class SimulatedWorker:
         return self._mind.before
 
     def join(self, session: Session) -> None:
-        """Be there, as another attempt."""
+        """Arrive as a new attempt."""
         self.session, self.attempt = session, session.attempt
         self._mind = self._new_mind()
 
     def lose(self) -> None:
-        """Be gone, with all that was not sent."""
+        """Lose the attempt, with everything that was not sent."""
         self.session = self._wanted = self._sent = None
 
     def start(self, message: Start, center: Vector) -> None:
-        """Begin at the window that the server wants, from the center."""
+        """Start from the center, with the window that the server expects."""
         self._tell(minds.Started(message, center))
 
     def take(self, message: Exchanged, reply: Vector) -> None:
-        """Take the rule's reply to a commit over."""
+        """Adopt the rule's reply to a commit."""
         np.copyto(self._mind.before, reply)
         self._tell(minds.Replied(message))
 
     def begin(self, now: float) -> float | None:
-        """Begin a window; return how long it will take, or None if there is none left."""
+        """Begin a window; return its time, None if there is no window left."""
         if not isinstance(self._wanted, minds.Compute):
             return None
         self.started, self.seconds = now, self._draw_seconds(self._wanted.window)
         return self.seconds
 
     def send(self, session: Session, wire: SimulatedWire) -> int:
-        """Compute the window that was begun, and send its commit; return the vector's bytes.
+        """Compute the current window, and send its commit; return the vector's bytes.
 
         Raises
         ------
@@ -131,14 +131,14 @@ class SimulatedWorker:
         wanted = self._tell(minds.Computed(*told, self.started, self.seconds))
         if not isinstance(wanted, minds.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
-        # The mind's own place is free for the next commit, whatever becomes of this one.
+        # A copy, so that the mind can use its memory for the next commit.
         commit, payload = wanted.commit, wanted.payload.copy()
         size = wire.send(payload)
         self._sent = Arrival(session, commit, encoded_size(commit, size)), payload
         return size
 
     def deliver(self) -> tuple[Arrival, Vector]:
-        """Return the commit that was sent and its vector, which are on their way no longer."""
+        """Return the commit in transit and its vector, which have now arrived."""
         if self._sent is None:
             raise GridError(f"Worker {self._number} has sent nothing.")
         sent, self._sent = self._sent, None
@@ -146,7 +146,7 @@ class SimulatedWorker:
         return sent
 
     def refuse(self, error: RefusedError) -> None:
-        """Hear that the server refuses the commit; raises what this means."""
+        """Process the server's refusal of the commit, which raises an error."""
         self._tell(minds.Refused(error))
 
     def to_tree(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class SimulatedWorker:
             self._learner.layout,
             policy_of(self._spec.schedule, len(self.rows), self._number),
             self._number,
-            # A stepper makes them for all.
+            # A stepper makes them for all workers.
             makes_steps=False,
             dtype=self._dtype,
         )
@@ -194,7 +194,7 @@ class SimulatedWorker:
     def _draw_seconds(self, window: Window) -> float:
         cluster = self._cluster
         seconds = cluster.window_seconds(self._number, window.steps)
-        # Both are drawn always, so that one choice does not shift the numbers of the other.
+        # Both are always drawn, so that one option does not change the numbers of the other.
         factor, lot = self._random.exponential(), self._random.random()
         if cluster.times == "exponential":
             seconds *= factor

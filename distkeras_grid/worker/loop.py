@@ -1,7 +1,7 @@
-"""A worker's loop: it does what the worker's mind asks, with an engine, rows and a client.
+"""A worker's loop: it carries out what the worker's mind asks, with an engine, rows and a client.
 
-Who owns what: the mind says what comes next, a source gives the rows, the engine computes, the
-client talks to the server.
+The mind decides what comes next, a source provides the rows, the engine computes, and the client
+talks to the server.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def train(
     start: Start,
     source: Source,
 ) -> int:
-    """Train and exchange windows until there are none left or the server says stop, and say so.
+    """Train and exchange windows until none is left or the server says stop, and report the end.
 
     Parameters
     ----------
     mind : WorkerMind
-        Says what comes next.
+        Decides what comes next.
     engine : Engine
         Computes windows and makes steps.
     client : WorkerClient
-        Connected, and told to start: its vector is the center.
+        Connected and started: its vector is the center.
     start : Start
-        What the server said.
+        The server's answer.
     source : Source
         The rows of this seat.
 
@@ -71,7 +71,7 @@ def train(
 
 
 def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> minds.Computed:
-    """Let an engine train a window; return what it brought."""
+    """Let an engine train a window; return the result."""
     started, clock = time.time(), time.perf_counter()
     result = engine.run(action.before, blocks, action.after)
     seconds = time.perf_counter() - clock
@@ -81,7 +81,7 @@ def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> m
 
 
 def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Event:
-    """Ask the server, as the mind wants; return what it said."""
+    """Make the request that the mind wants; return the server's answer as an event."""
     try:
         match action:
             case minds.Exchange(commit, payload, reply):

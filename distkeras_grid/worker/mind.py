@@ -1,11 +1,11 @@
-"""What a worker does next: compute a window, exchange it, make the steps of the round, or end.
+"""The worker's mind: decides when to compute, to exchange, to make steps of a round, and to end.
 
-The mind decides and does the rule's arithmetic. It has no engine, no connection, no clock and no
-lock: who drives it tells what has happened (`handle`) and does what it asks. A real worker drives
+The mind decides and does the rule's arithmetic. It has no engine, connection, clock or lock. Its
+driver passes events to `handle` and carries out the actions that it returns. A real worker drives
 it with an engine and a client (`distkeras_grid.worker.loop`), a simulated one from an event queue.
 
-The last action that `handle` returns asks for something; its outcome is the next event. Those
-before it are orders for the engine and have no outcome. After `Finish` no event follows.
+The last action that `handle` returns is a request, and its result is the next event. The actions
+before it are orders for the engine and have no result. After `Finish` no event follows.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The server lets the worker go on from a center; it may come again after `Rejoin`.
+    """The server lets the worker start from a center; this can happen again after `Rejoin`.
 
     Parameters
     ----------
     start : Start
-        What the server said.
+        The server's answer.
     center : ndarray
         The weights that came with it, shape ``(layout.size,)``; they are copied.
     """
@@ -50,7 +50,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The engine has trained a window; what it brought is in ``Compute.after``.
+    """The engine has trained a window; the resulting weights are in ``Compute.after``.
 
     Parameters
     ----------
@@ -88,12 +88,12 @@ class StepFetched:
 
 @dataclass(frozen=True, slots=True)
 class StateFetched:
-    """Another worker's optimizer state has come, as `FetchState` asked.
+    """Another worker's optimizer state has arrived, as `FetchState` asked.
 
     Parameters
     ----------
     state : ndarray
-        Shape ``(nbytes,)``, ``uint8``; what it holds is said by the engine's ``step_section``.
+        Shape ``(nbytes,)``, ``uint8``; the engine's ``step_section`` is its layout.
     """
 
     state: NDArray[np.uint8] = field(repr=False)
@@ -106,7 +106,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server has refused what was asked, and nothing has changed."""
+    """The server has refused the request, and nothing has changed."""
 
     error: RefusedError
 
@@ -118,28 +118,28 @@ Event: TypeAlias = Started | Computed | Replied | StepFetched | StateFetched | H
 
 @dataclass(frozen=True, slots=True)
 class SetLearningRate:
-    """The engine shall go on with this learning rate."""
+    """Order: continue with this learning rate."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class BeginAfter:
-    """The engine shall begin as an attempt that comes after so many batches."""
+    """Order: begin after this number of batches of earlier attempts."""
 
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """The engine shall take over this optimizer state, of which `StateFetched` has told."""
+    """Order: continue with this optimizer state, which came with `StateFetched`."""
 
     state: NDArray[np.uint8] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """The engine shall step from `weights` by a gradient; `weights` gets the result."""
+    """Order: take a step from `weights` with a gradient; `weights` receives the result."""
 
     gradient: Vector = field(repr=False)
     weights: Vector = field(repr=False)
@@ -147,7 +147,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """The engine shall train a window: asks for `Computed`."""
+    """Request: train a window. Its result is `Computed`."""
 
     window: Window
     before: Vector = field(repr=False)
@@ -156,7 +156,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The server shall get a commit: asks for `Replied` or `Refused`."""
+    """Request: send a commit. Its result is `Replied` or `Refused`."""
 
     commit: WindowCommit
     payload: Vector = field(repr=False)
@@ -165,7 +165,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class FetchStep:
-    """The server shall tell the step after a version: asks for `StepFetched` or `Refused`."""
+    """Request: fetch the step after a version. Its result is `StepFetched` or `Refused`."""
 
     version: int
     out: Vector = field(repr=False)
@@ -173,12 +173,12 @@ class FetchStep:
 
 @dataclass(frozen=True, slots=True)
 class FetchState:
-    """The server shall tell the optimizer state: asks for `StateFetched` or `Refused`."""
+    """Request: fetch the optimizer state. Its result is `StateFetched` or `Refused`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The server shall get the weights of a version, and the engine's optimizer state."""
+    """Request: send the weights of a version and the engine's optimizer state to the server."""
 
     version: int
     weights: Vector = field(repr=False)
@@ -186,12 +186,12 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """The seat shall be taken anew, as a late worker does: asks for `Started`."""
+    """Request: take the seat again, as a late worker does. Its result is `Started`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The server shall hear that there are no windows left."""
+    """Tell the server that there are no windows left."""
 
 
 Action: TypeAlias = (
@@ -225,7 +225,7 @@ _PLAIN = (
 
 
 class WorkerMind:
-    """The order of one worker's work.
+    """Decides what one worker does.
 
     Parameters
     ----------
@@ -236,15 +236,16 @@ class WorkerMind:
     layout : WeightLayout
         Layout of the vectors.
     windows : callable
-        Yields the seat's windows from the one of a sequence number on.
+        Yields the seat's windows, starting with a sequence number.
     steps_before : callable, optional
-        Says how many batches of the seat lie before the window of a sequence number; default 0.
+        Returns how many batches of the seat come before the window of a sequence number; by
+        default 0.
     accumulator : callable, optional
-        Makes what holds back of each commit what is not sent yet; anew for each attempt.
+        Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
     slots_travel : bool, default False
         Whether the optimizer's state comes with the center.
     makes_steps : bool, optional
-        Whether the worker makes the steps of the rounds; default what the rule says.
+        Whether the worker makes the steps of the rounds; by default the rule decides.
     dtype : dtype, default float32
         Type of the vectors.
 
@@ -254,9 +255,9 @@ class WorkerMind:
         What is waited for: "starting", "state", "steps", "computing", "exchanging", "handing over",
         "rejoining" or "done".
     before, after, payload : ndarray
-        Where the window starts, what it brought, what is sent; shape ``(layout.size,)``.
+        Weights before and after the window, and what is sent; shape ``(layout.size,)``.
     version : int
-        Version of the center that `before` holds.
+        Version of the center in `before`.
     samples : int
         Samples of the windows that this attempt has sent.
     """
@@ -286,28 +287,28 @@ class WorkerMind:
         )
         self.phase = "starting"
         self.version = self.samples = 0
-        # The newest version whose weights the server has, and the one that the others are at.
+        # The newest version whose weights the server has, and the version of the other workers.
         self.told = self.newest = 0
         self.stop = False
-        # Of the next window.
+        # Sequence number of the next window.
         self.sequence = 0
-        # While the seat is taken anew: the version that the server must be beyond.
+        # While the seat is taken again: the server's version must be greater than this.
         self.rejoins_for: int | None = None
         # Whether the server has asked for weights and state.
         self.hands_over = False
 
     def handle(self, event: Event) -> list[Action]:
-        """Take note of an event, and return what is to be done.
+        """Process an event, and return what is to be done.
 
         Parameters
         ----------
         event : Event
-            The outcome of what the last action asked for.
+            The result of the last action.
 
         Returns
         -------
         list of Action
-            To be done in their order. All but the last are orders for the engine.
+            What to do, in this order. All but the last are orders for the engine.
 
         Raises
         ------
@@ -315,9 +316,9 @@ class WorkerMind:
             If the loss of a window, or a weight after it, is NaN or infinite; nothing of the
             window reaches the center.
         RefusedError
-            If the server refuses what it must not refuse.
+            If the server refuses something that it must not refuse.
         GridError
-            If the event is no outcome of what was asked.
+            If the event is not a result of the last request.
         """
         expected, react = _REACTIONS[type(event)]
         if self.phase not in expected:
@@ -346,7 +347,7 @@ class WorkerMind:
         if not self._makes_steps:
             orders.append(BeginAfter(self._batches_done(start)))
             return orders + self._next_window()
-        # What was asked before is asked again, if it is still wanted.
+        # An earlier request is repeated if it is still needed.
         self.hands_over = False
         if start.has_state:
             self.phase = "state"
@@ -357,8 +358,8 @@ class WorkerMind:
     def _batches_done(self, start: Start) -> int:
         """Return the batches behind the optimizer's schedule, or behind the state that it gets."""
         sequence = start.next_sequence
-        # A state that comes with the center is as old as its rounds, of which a late worker may
-        # have none.
+        # A state that comes with the center has the age of its rounds. A late worker may have
+        # trained none of them.
         return self._steps_before(max(sequence, start.version) if self._slots_travel else sequence)
 
     def _plan_from(self, sequence: int) -> None:
@@ -411,7 +412,7 @@ class WorkerMind:
         )
         self.samples += event.samples
         self.phase = "exchanging"
-        # The reply lands where the next window starts: for most rules it is that already.
+        # The reply is received where the next window starts. For most rules it is just that.
         return [Exchange(commit, self.payload, self.before)]
 
     def _take_reply(self, event: Replied) -> list[Action]:
@@ -441,7 +442,7 @@ class WorkerMind:
     def _catch_up(self) -> list[Action]:
         if self.version < self.newest:
             self.phase = "steps"
-            # What the last window brought is sent, so its place is free.
+            # The result of the last window has been sent, so its memory is free.
             return [FetchStep(self.version, self.after)]
         return self._hand_over() if self.hands_over else self._next_window()
 
@@ -469,9 +470,9 @@ class WorkerMind:
 
     def _refused(self, event: Refused) -> list[Action]:
         if self.phase == "steps":
-            # For one that was lost for a while no steps are kept: it goes on as a late worker.
+            # No steps are kept for a worker that was lost for a while; it rejoins as a late one.
             return self._rejoin(beyond=self.version)
-        # The server looks at every commit, so the worker looks only at what was refused.
+        # The server checks each commit, so the worker checks only what was refused.
         if self.phase == "exchanging" and not is_finite(self.payload):
             raise NonFiniteLossError(str(event.error)) from event.error
         raise event.error
@@ -479,7 +480,7 @@ class WorkerMind:
     # -- saved and restored ---------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
-        """Return all that changes, as plain values and copies of arrays."""
+        """Return everything that changes, as plain values and copies of arrays."""
         held = self._accumulator
         return {
             **{name: getattr(self, name) for name in _PLAIN},
@@ -493,7 +494,7 @@ class WorkerMind:
         }
 
     def from_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `to_state` returned of a mind that was built alike."""
+        """Continue from what `to_state` of a mind with the same arguments returned."""
         for name in _PLAIN:
             setattr(self, name, state[name])
         for name in ("before", "after", "payload"):
@@ -507,9 +508,9 @@ class WorkerMind:
         self._window = next(self._windows) if state["begun"] else None
 
     def pending(self) -> Action | None:
-        """Return the window that is to be computed, after `from_state`; None for any other phase.
+        """Return the window to compute after `from_state`, None in any other phase.
 
-        All else that a mind may wait for is on its way, and who restores it knows of that.
+        Other results that a mind may wait for are in transit, which the caller knows.
         """
         if self._window is None:
             return None

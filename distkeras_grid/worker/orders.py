@@ -1,4 +1,4 @@
-"""What a worker's mind orders an engine to do, done."""
+"""Carries out the orders of a worker's mind for its engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def obey(order: minds.Action, engine: Engine) -> None:
     Raises
     ------
     GridError
-        If the action is no order.
+        If the action is not an order.
     """
     match order:
         case minds.SetLearningRate(value):
@@ -35,19 +35,19 @@ def obey(order: minds.Action, engine: Engine) -> None:
 
 
 def shared_state(engine: Engine, version: int) -> NDArray[np.uint8]:
-    """Return an engine's optimizer state as the bytes that are handed over.
+    """Return an engine's optimizer state as the bytes that are sent to other workers.
 
     Parameters
     ----------
     engine : Engine
-        Whose state it is.
+        The engine.
     version : int
-        Step that it has made, for the error.
+        Version after its last step, for the error.
 
     Raises
     ------
     NonFiniteLossError
-        If a number of it is NaN or infinite.
+        If a number of the state is NaN or infinite.
     """
     section = engine.step_section
     state = section.pack(engine.step_state())

@@ -1,7 +1,7 @@
-"""A task that measures batch normalization's statistics on a seat's rows, when training is over.
+"""A task that measures batch normalization's statistics on a seat's rows after the training.
 
-The moving statistics of workers are averages over weights that have changed since, and over
-workers whose weights differ. One forward pass over all rows gives those of the final weights.
+The workers' moving statistics are averages over weights that have changed since, and over workers
+with different weights. A forward pass over all rows gives the statistics of the final weights.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STATISTICS_SCHEMA = "rows long, sums binary"
 def measure_statistics(
     plan: WorkerPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Measure the statistics of one seat's rows; what Spark runs on an executor.
+    """Measure the statistics of one seat's rows; Spark runs this on an executor.
 
     Parameters
     ----------
     plan : WorkerPlan
-        That of the training, with the trained model.
+        Plan of the training, with the trained model.
     batches : iterator of pyarrow.RecordBatch
         The seat's rows, in any order.
 

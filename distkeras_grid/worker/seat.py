@@ -1,4 +1,4 @@
-"""The mind of a seat's worker, from the run: the same for a Spark task and for the simulation."""
+"""Builds the mind of a seat's worker, for a Spark task and for the simulation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seat_mind(
     seat : int
         Number of the worker.
     makes_steps : bool, optional
-        Whether the worker makes the steps of the rounds; default what the rule says.
+        Whether the worker makes the steps of the rounds; by default the rule decides.
     dtype : dtype, default float32
         Type of the vectors.
     """

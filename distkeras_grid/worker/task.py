@@ -1,4 +1,4 @@
-"""The one function shipped to Spark: what a worker does, from its first row to its last commit."""
+"""The function that Spark runs for a worker, from its first row to its last commit."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ SUMMARY_SCHEMA = (
     "import_seconds double, read_seconds double, compile_seconds double"
 )
 
-# A server that is there answers at once; a blocked port shall be told before the run's own
-# start_timeout ends, Spark's four attempts included.
+# A running server answers at once. A blocked port must be reported before the run's start_timeout
+# ends, after all four attempts of Spark.
 CONNECT_SECONDS = 30.0
 
-# What another attempt may not meet: a broken connection, a newer attempt on the seat, a round that
-# another worker has failed (of which the server tells the driver).
+# Errors that another attempt may not meet: a broken connection, a newer attempt on the seat, a
+# round that another worker has failed (which the server reports to the driver).
 MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError, RoundTimeoutError)
 
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker must know: the run, and what of it is no JSON. Travels in the task's closure.
+    """What a worker must know: the run, and the parts of it that are not JSON.
+
+    It is sent in the task's closure.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ class WorkerPlan:
     spec : RunSpec
         The run.
     key : bytes
-        From which the key of each seat follows, `workers_key`.
+        The `workers_key`, from which the key of each seat is derived.
     address : ServerAddress
         Where the parameter server listens.
     model : bytes
@@ -123,7 +125,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     )
     clock = time.perf_counter()
     with client, Spool(plan.features, spec.data.labels) as spool:
-        # Rows that do not arrive are Spark's to bring again: such an error ends this attempt only.
+        # If rows do not arrive, Spark must send them again; such an error ends only this attempt.
         for batch in batches:
             with _reported(client):
                 spool.append(batch)
@@ -141,10 +143,10 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 @contextmanager
 def _reported(client: WorkerClient) -> Iterator[None]:
-    """Tell the run of an error that would come again, which ends it at once.
+    """Report an error that would occur again, so that the run ends at once.
 
-    Spark alone would train in vain until its last attempt. Of an error that may heal the run
-    hears nothing; if no attempt gets on, Spark names the cause.
+    Otherwise Spark would train in vain until its last attempt. An error that another attempt may
+    not meet is not reported; if all attempts fail, Spark names the cause.
     """
     try:
         yield
@@ -183,7 +185,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[
 
 
 def _check_state(engine: ModelEngine, spec: RunSpec) -> None:
-    """Refuse an optimizer whose state is laid out otherwise than the run says."""
+    """Refuse an optimizer whose state has another layout than the run."""
     found, told = engine.step_section, spec.layout.state_section
     if not found.is_like(told):
         raise ConfigurationError(
@@ -224,14 +226,14 @@ def build_engine(plan: WorkerPlan, seat: int) -> ModelEngine:
         optimizer_state=spec.algorithm.optimizer_state,
     )
     if spec.workers > 1:
-        # Workers that drop the same units would lose the benefit of averaging; a single worker
-        # keeps the model's own generators, and with them the numbers of fit.
+        # If workers dropped the same units, averaging would be of no use. A single worker keeps
+        # the model's own generators, and with them the numbers of fit.
         engine.set_seed((spec.schedule.seed, seat))
     return engine
 
 
 def _warm_up(engine: ModelEngine, source: Source, policy: Policy) -> float:
-    """Compile before the run's clock starts; return how long a window will take [s]."""
+    """Compile before the run's clock starts; return the expected time of a window [s]."""
     first = next(policy.windows(), None)
     if first is None:
         return 0.0
