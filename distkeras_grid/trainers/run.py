@@ -244,6 +244,8 @@ class Run:
         deadline = time.monotonic() + FINISH_SECONDS
         while not self._launch.wait(POLL_SECONDS) and time.monotonic() < deadline:
             self._news()
+        # They tell the server before their job ends.
+        self._news()
         return True
 
 

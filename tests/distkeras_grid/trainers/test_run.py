@@ -124,6 +124,17 @@ def test_after_an_early_stop_all_that_is_told_ends_with_its_epoch(news):
     assert [record.status for record in history.workers] == ["finished"]
 
 
+def test_how_workers_ended_is_told_though_their_job_was_faster():
+    """They are seen off by the job's end, which may come before the next look at the server."""
+
+    class Fast(Launch):
+        done = True
+
+    server = Server(*EPOCHS[:1], [WorkerRecord(0, 7, "finished")], [])
+    history = executed(server, Fast(server), stop_at=1)
+    assert [record.status for record in history.workers] == ["finished"]
+
+
 def test_workers_that_do_not_stop_are_cancelled(monkeypatch):
     monkeypatch.setattr(run, "FINISH_SECONDS", 0.0)
     server = Server(*EPOCHS, *[[]] * 1000)
