@@ -159,7 +159,7 @@ def test_the_data_are_opened_once(data, model, tmp_path, monkeypatch):
     ("flags", "code", "told"),
     [
         (["--features", "feature"], 3, "Did you mean 'features'?"),
-        (["--features", "label"], 3, "takes (2,)"),
+        (["--features", "label"], 3, "(2,)"),
         (["--prediction", "label"], 3, "have a column 'label' already"),
         (["--split", "validation"], 3, "has no split 'validation'"),
         (["--model", "/no/such/run"], 4, "/no/such/run/model.keras"),

@@ -65,7 +65,6 @@ def test_objects_and_schedules_travel_and_stay_the_users():
         assert model.optimizer.get_config() == optimizer.get_config()
         assert model.loss.get_config() == loss.get_config()
     assert not optimizer.built
-    assert not metric.built
 
 
 def test_an_optimizer_around_another_travels():
