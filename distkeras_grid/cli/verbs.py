@@ -51,6 +51,10 @@ VERBS = {
         "data_prep.ingest.command",
         "store Fashion-MNIST, CIFAR-10 or folders of images as Parquet",
     ),
+    "check-leaks": Verb(
+        "data_prep.leak_check",
+        "prove that nothing stands in two splits, also of data sets of others",
+    ),
     "train": Verb(
         "distkeras_grid.cli.train", "train a Keras model on Spark workers", on_cluster=True
     ),

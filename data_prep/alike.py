@@ -1,0 +1,99 @@
+"""Near-duplicates among the images of a data set: which there are, and which join a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from data_prep.near_duplicates import Likeness, find_near_duplicates
+
+# So many pairs are told in lines; the manifest has all.
+TOLD = 20
+
+
+def alike_among(
+    contents: Mapping[str, str | None],
+    fingerprints: Mapping[str, bytes],
+    new: Collection[str] | None = None,
+) -> list[Likeness]:
+    """Return which images show the same place, one image for each content.
+
+    Parameters
+    ----------
+    contents : mapping of str to str or None
+        Digest of the pixels by path.
+    fingerprints : mapping of str to bytes
+        By digest.
+    new : collection of str, optional
+        Digests; only pairs with one of these are looked for. Default: all.
+
+    Returns
+    -------
+    list of Likeness
+        Between paths.
+    """
+    paths: dict[str, str] = {}
+    for path, content in sorted(contents.items()):
+        if content is not None and fingerprints.get(content):
+            paths.setdefault(content, path)
+    named = {path: fingerprints[content] for content, path in paths.items()}
+    wanted = None if new is None else {path for content, path in paths.items() if content in new}
+    return find_near_duplicates(named, wanted)
+
+
+def joining(pairs: Iterable[Likeness], kept: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the pairs that go together, without those that stood in two splits before."""
+    return [
+        (pair.one, pair.other)
+        for pair in pairs
+        if kept.get(pair.one) == kept.get(pair.other) or {pair.one, pair.other} - set(kept)
+    ]
+
+
+def still_true(
+    former: Iterable[Mapping[str, Any]],
+    before: Mapping[str, str | None],
+    contents: Mapping[str, str | None],
+) -> list[Likeness]:
+    """Return the pairs of former nights whose images are what they were.
+
+    Parameters
+    ----------
+    former : iterable of mapping
+        What `to_json` wrote.
+    before, contents : mapping of str to str or None
+        Digest of the pixels by path, then and now.
+    """
+    return [
+        Likeness(pair["one"], pair["other"], pair["why"])
+        for pair in former
+        if all(
+            contents.get(name) is not None and contents[name] == before.get(name)
+            for name in (pair["one"], pair["other"])
+        )
+    ]
+
+
+def to_json(pairs: Iterable[Likeness]) -> list[dict[str, str]]:
+    """Return pairs as JSON types."""
+    return [{"one": pair.one, "other": pair.other, "why": pair.why} for pair in pairs]
+
+
+def describe(pairs: Collection[Likeness], splits: Mapping[str, str]) -> list[str]:
+    """Return pairs as lines for a person.
+
+    Parameters
+    ----------
+    pairs : collection of Likeness
+    splits : mapping of str to str
+        By path, as far as they are known.
+    """
+    lines = []
+    for pair in list(pairs)[:TOLD]:
+        places = [splits.get(name) for name in (pair.one, pair.other)]
+        apart = None not in places and places[0] != places[1]
+        leak = f"; they stand in {places[0]} and {places[1]}" if apart else ""
+        lines.append(f"  alike: {pair.one} and {pair.other}: {pair.why}{leak}")
+    if len(pairs) > TOLD:
+        lines.append(f"  alike: {len(pairs) - TOLD:,} more pairs, listed in _dataset.json")
+    return lines

@@ -1,0 +1,355 @@
+"""``distkeras-grid check-leaks``: proof that no split knows another, also of data of others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from data_prep.digests import pixel_digest
+from data_prep.images import decode_image
+from data_prep.job import executor_errors, relative_to
+from data_prep.labels import compile_pattern
+from data_prep.leaks import Leak, Picture, find_leaks
+from data_prep.likeness import fingerprint
+from data_prep.likeness_store import load_fingerprints
+from data_prep.manifest import TILED, DataSet, Entry
+from data_prep.near_duplicates import find_near_duplicates
+from data_prep.settings import suffix_glob
+from data_prep.stages import one_image_a_batch
+from data_prep.task_status import task_progress
+from distkeras_grid.cli.console import output, report, tell
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    EmptyDataError,
+    ImageError,
+    LabelError,
+    PathNotFoundError,
+)
+from distkeras_grid.spark.dataframes import MANIFEST, read_parquet
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Say = Callable[[str], object]
+Batches = Iterator["pa.RecordBatch"]
+
+FIRST_FOLDER = "^(?P<split>[^/]+)/"
+SEEN = "uri string, pixel_sha256 string, fingerprint binary, error string"
+# Of many pictures so many are named in one line.
+SHOWN = 5
+
+DESCRIPTION = """\
+Check that nothing stands in two splits: the same pixels in any file format, the same group (such as
+a specimen), or the same place of a specimen, resized, recompressed, cropped or with an overlapping
+field of view. Ends with code 3 and a list if something does.
+
+--data is a data set of tiles, or a folder of images that anybody has divided, with one folder for
+each split, such as train/, val/ and test/.
+"""
+EXAMPLES = """\
+examples:
+  distkeras-grid check-leaks --data hdfs:///tiles
+  distkeras-grid check-leaks --data downloads/rocks --group '/(?P<group>S[0-9]+)_'
+
+"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `check_leaks_of` found.
+
+    Parameters
+    ----------
+    pictures : dict of str to int
+        Pictures by split.
+    leaks : list of Leak
+    unreadable : dict of str to str
+        Why other files were not judged, by path.
+    """
+
+    pictures: dict[str, int]
+    leaks: list[Leak]
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Pictures with their splits, and their fingerprints by name."""
+
+    pictures: list[Picture]
+    fingerprints: dict[str, bytes]
+    unreadable: dict[str, str]
+
+
+def check_leaks_of(
+    data: str,
+    *,
+    spark: SparkSession | None = None,
+    splits: str = FIRST_FOLDER,
+    group: str | None = None,
+    near_duplicates: bool = True,
+    say: Say = lambda _: None,
+) -> Checked:
+    """Look for anything that stands in more than one split.
+
+    Parameters
+    ----------
+    data : str
+        A data set of tiles, or a folder of images; any Hadoop path.
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+    splits : str
+        Of a folder: regular expression for paths below it, whose named group ``split`` is the
+        split. Default: the first folder.
+    group : str, optional
+        Of a folder: regular expression whose named group ``group`` is the group.
+    near_duplicates : bool, default True
+        Whether pictures of the same place are looked for.
+    say : callable, optional
+        Receives the lines that tell what goes on.
+
+    Returns
+    -------
+    Checked
+
+    Raises
+    ------
+    PathNotFoundError, EmptyDataError
+        If there is nothing to check.
+    ConfigurationError
+        If a pattern cannot be used.
+    LabelError
+        If an image of a folder belongs to no split, or all belong to one.
+    DataError
+        If a data set of tiles does not hold what a check needs.
+    """
+    session = spark or build_session("distkeras_grid check-leaks")
+    storage = Storage(session)
+    root = data.rstrip("/")
+    if not storage.exists(root):
+        raise PathNotFoundError(f"There is no {data}. Check the path.")
+    if storage.exists(f"{root}/{MANIFEST}"):
+        if group is not None or splits != FIRST_FOLDER:
+            raise ConfigurationError(
+                f"{data} is a data set of tiles, which knows its splits and groups. Leave out the "
+                "patterns."
+            )
+        seen = _tiles(session, storage, root, near_duplicates)
+    else:
+        seen = _folder(session, storage, root, (splits, group), near_duplicates, say)
+    likenesses = find_near_duplicates(seen.fingerprints) if near_duplicates else []
+    counts: dict[str, int] = {}
+    for picture in seen.pictures:
+        counts[picture.split] = counts.get(picture.split, 0) + 1
+    return Checked(counts, find_leaks(seen.pictures, likenesses), seen.unreadable)
+
+
+def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bool) -> _Seen:
+    """Read what a data set says about its sources, and hold it against its rows."""
+    content: dict[str, Any] = json.loads(storage.read_text(f"{root}/{MANIFEST}"))
+    if "sources" not in content:
+        raise DataError(
+            f"{root} was not written by tile, and does not say which images it is made of. Check "
+            "the folder of images from which it was made."
+        )
+    entries = [entry for entry in DataSet.from_json(content).entries.values() if entry.content]
+    tiled = [entry for entry in entries if entry.status == TILED]
+    splits = {entry.content: str(entry.split) for entry in tiled}
+    # A copy that is not tiled brings its group to the picture that is.
+    known = [entry for entry in entries if entry.content in splits]
+    pictures = [
+        Picture(each.source, splits[each.content], str(each.content), each.group) for each in known
+    ]
+    _hold_against_rows(spark, root, tiled, pictures)
+    fingerprints = {}
+    if near_duplicates:
+        stored = load_fingerprints(storage, root)
+        missing = [each.source for each in tiled if each.content not in stored]
+        if missing:
+            raise DataError(
+                f"{root} has no fingerprint of {len(missing)} images, such as {missing[0]}, so "
+                "near-duplicates cannot be judged. Run tile --update, which makes them, or check "
+                "without them (--near-duplicates off)."
+            )
+        fingerprints = {each.source: stored[str(each.content)] for each in tiled}
+    return _Seen(pictures, fingerprints, {})
+
+
+def _hold_against_rows(
+    spark: SparkSession, root: str, tiled: Sequence[Entry], pictures: list[Picture]
+) -> None:
+    """Add what the rows say: tiles count, and not what is written about them."""
+    rows = read_parquet(spark, root).select("split", "source", "source_sha256").distinct().collect()
+    said = {(each.sha256, each.split): each for each in tiled}
+    contents = {each.sha256: str(each.content) for each in tiled}
+    for row in rows:
+        if (row.source_sha256, row.split) not in said:
+            content = contents.get(row.source_sha256, row.source_sha256)
+            pictures.append(Picture(f"tiles of {row.source}", row.split, content))
+
+
+def _folder(
+    spark: SparkSession,
+    storage: Storage,
+    root: str,
+    patterns: tuple[str, str | None],
+    near_duplicates: bool,
+    say: Say,
+) -> _Seen:
+    """Look at every image of a folder once."""
+    split_of = compile_pattern(patterns[0], "split")
+    group_of = None if patterns[1] is None else compile_pattern(patterns[1], "group")
+    check_executors(spark, TILING_PACKAGES)
+    say(f"looking at the images in {root} ...")
+    images = (
+        spark.read.format("binaryFile")
+        .option("pathGlobFilter", suffix_glob())
+        .option("recursiveFileLookup", "true")
+        .load(root)
+        .select("path", "content")
+    )
+    with (
+        executor_errors(spark, root, "the check of"),
+        one_image_a_batch(spark),
+        task_progress(spark, "looking", say),
+    ):
+        rows = images.mapInArrow(_looker(near_duplicates), SEEN).collect()
+    below = relative_to(storage.resolve(root))
+    pictures, fingerprints, unreadable = [], {}, {}
+    for row in sorted(rows, key=lambda row: row.uri):
+        name = below(row.uri)
+        if row.error is not None:
+            unreadable[name] = row.error
+            continue
+        pictures.append(
+            Picture(name, _named(split_of, "split", name), row.pixel_sha256, _group(group_of, name))
+        )
+        if near_duplicates:
+            fingerprints[name] = bytes(row.fingerprint)
+    if not pictures:
+        raise EmptyDataError(f"No image below {root} can be read. Check the folder.")
+    if len({picture.split for picture in pictures}) == 1:
+        raise LabelError(
+            f"All images below {root} belong to the split {pictures[0].split!r}. Give the folder "
+            "that holds the folders of the splits, or --splits PATTERN."
+        )
+    return _Seen(pictures, fingerprints, unreadable)
+
+
+def _named(pattern: re.Pattern[str], name: str, path: str) -> str:
+    found = pattern.search(path)
+    if found is None or not found.group(name):
+        raise LabelError(
+            f"{path} belongs to no split: {pattern.pattern!r} finds none. Put it into the folder "
+            "of its split, or give --splits PATTERN."
+        )
+    return found.group(name)
+
+
+def _group(pattern: re.Pattern[str] | None, path: str) -> str | None:
+    found = None if pattern is None else pattern.search(path)
+    return found.group("group") if found else None
+
+
+def _looker(near_duplicates: bool) -> Callable[[Batches], Batches]:
+    """Return the look at each image, as it runs in a task."""
+
+    def look(batches: Batches) -> Batches:
+        import cv2
+        import pyarrow as pa
+
+        cv2.setNumThreads(1)
+        kinds = {"fingerprint": pa.binary()}
+        names = [entry.split()[0] for entry in SEEN.split(", ")]
+        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+        for batch in batches:
+            for row in batch.to_pylist():
+                seen = _look(row["path"], row["content"], near_duplicates)
+                yield pa.RecordBatch.from_pylist([seen], schema)
+
+    return look
+
+
+def _look(uri: str, content: bytes, near_duplicates: bool) -> dict[str, Any]:
+    try:
+        pixels = decode_image(content, uri)
+    except ImageError as error:
+        return {"uri": uri, "error": str(error)}
+    likeness = fingerprint(pixels) if near_duplicates else b""
+    return {"uri": uri, "pixel_sha256": pixel_digest(pixels), "fingerprint": likeness}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid check-leaks",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data", required=True, metavar="URI", help="data set of tiles, or folder of images")
+    add(
+        "--splits",
+        default=FIRST_FOLDER,
+        metavar="PATTERN",
+        help="of a folder: regular expression for paths below it, with a group (?P<split>...) "
+        "(the first folder)",
+    )
+    add(
+        "--group",
+        metavar="PATTERN",
+        help="of a folder: regular expression with a group (?P<group>...), such as the specimen",
+    )
+    add(
+        "--near-duplicates",
+        choices=("on", "off"),
+        default="on",
+        help="whether pictures of the same place are looked for (on)",
+    )
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: check(flags))
+
+
+def check(flags: argparse.Namespace) -> ExitCode:
+    """Check as the flags say."""
+    checked = check_leaks_of(
+        flags.data,
+        spark=build_session("distkeras-grid check-leaks", master=flags.master),
+        splits=flags.splits,
+        group=flags.group,
+        near_duplicates=flags.near_duplicates == "on",
+        say=output(),
+    )
+    counts = ", ".join(f"{split} {count:,}" for split, count in sorted(checked.pictures.items()))
+    tell(f"images: {counts}")
+    for leak in checked.leaks:
+        tell(f"  {leak.describe()}")
+    for name, why in sorted(checked.unreadable.items()):
+        tell(f"  not judged: {name}: {why}")
+    tell(f"{len(checked.leaks):,} leaks" if checked.leaks else "no leak")
+    report(
+        data=flags.data,
+        images=checked.pictures,
+        leaks=[leak.to_json() for leak in checked.leaks],
+        not_judged=checked.unreadable,
+    )
+    if checked.leaks:
+        return ExitCode.DATA
+    return ExitCode.PARTIAL if checked.unreadable else ExitCode.OK

@@ -1,0 +1,97 @@
+"""Data sets of others, judged from their folders, by the command as users run it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.images import decode_image
+from data_prep.leak_check import check_leaks_of, main
+from distkeras_grid.errors import (
+    ConfigurationError,
+    EmptyDataError,
+    LabelError,
+    PathNotFoundError,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def published(tmp_path, samples):
+    """A data set in folders, with a clean split of nine micrographs."""
+    folder = tmp_path / "published"
+    splits = ["train"] * 5 + ["val"] * 2 + ["test"] * 2
+    for split, path in zip(splits, sorted(samples.glob("*/*.png"))[::7], strict=True):
+        (folder / split / "a").mkdir(parents=True, exist_ok=True)
+        pixels = decode_image(path.read_bytes(), path.name)[:, :, 0]
+        Image.fromarray(pixels).save(folder / split / "a" / path.name)
+    return folder
+
+
+def picture(folder, split, number=0):
+    path = sorted((folder / split / "a").glob("*.png"))[number]
+    return path, np.asarray(Image.open(path))
+
+
+def test_a_clean_split_is_proven_and_each_kind_of_leak_is_named(spark, published, capsys):
+    assert main(["--data", str(published)]) == 0
+    assert "no leak" in capsys.readouterr().out
+
+    path, pixels = picture(published, "train")
+    Image.fromarray(pixels).save(published / "test" / "a" / "same.tif")
+    crop, pixels = picture(published, "val")
+    Image.fromarray(pixels[:250, :330]).save(published / "test" / "a" / "crop.jpg", quality=80)
+    (published / "test" / "a" / "cut.png").write_bytes(b"no image")
+    found = check_leaks_of(str(published), spark=spark)
+    assert [(leak.kind, {each.name for each in leak.pictures}) for leak in found.leaks] == [
+        ("pixels", {"test/a/same.tif", f"train/a/{path.name}"}),
+        ("likeness", {"test/a/crop.jpg", f"val/a/{crop.name}"}),
+    ]
+    assert found.pictures == {"train": 5, "val": 2, "test": 4}
+    assert set(found.unreadable) == {"test/a/cut.png"}
+    without = check_leaks_of(str(published), spark=spark, near_duplicates=False)
+    assert [leak.kind for leak in without.leaks] == ["pixels"]
+
+    assert main(["--data", str(published)]) == 3
+    told = capsys.readouterr().out
+    assert "crop.jpg (test)" in told
+    assert "2 leaks" in told
+
+
+def test_files_that_cannot_be_judged_are_no_proof(spark, published):
+    (published / "test" / "a" / "cut.png").write_bytes(b"no image")
+    assert main(["--data", str(published)]) == 7
+
+
+def test_groups_and_splits_from_the_path(spark, published):
+    first, second = (picture(published, split)[0] for split in ("train", "test"))
+    first.rename(first.with_name("S1_x.png"))
+    second.rename(second.with_name("S1_y.png"))
+    group = "/(?P<group>S[0-9]+)_"
+    found = check_leaks_of(str(published), spark=spark, group=group, near_duplicates=False)
+    assert [(leak.kind, leak.why) for leak in found.leaks] == [("group", "the group is S1")]
+    below = check_leaks_of(
+        str(published.parent), spark=spark, splits="published/(?P<split>[^/]+)/", group=group
+    )
+    assert [leak.kind for leak in below.leaks] == ["group"]
+
+
+def test_what_cannot_be_judged_at_all(spark, published, tmp_path):
+    with pytest.raises(PathNotFoundError):
+        check_leaks_of(str(tmp_path / "lost"), spark=spark)
+    with pytest.raises(LabelError):
+        check_leaks_of(str(published / "train"), spark=spark, near_duplicates=False)
+    with pytest.raises(LabelError):
+        check_leaks_of(str(published), spark=spark, splits="(?P<split>train)")
+    with pytest.raises(ConfigurationError):
+        check_leaks_of(str(published), spark=spark, group="S[0-9]")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EmptyDataError):
+        check_leaks_of(str(tmp_path / "empty"), spark=spark)
+    (tmp_path / "ingested").mkdir()
+    (tmp_path / "ingested" / "_dataset.json").write_text(json.dumps({"rows": 1}))
+    assert main(["--data", str(tmp_path / "ingested")]) == 3
