@@ -6,11 +6,13 @@ time is not read again; one that was touched is read, and its digest decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from data_prep.alike import joining
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.near_duplicates import Likeness
 from data_prep.schema import white_of
 from data_prep.split import Source, assign_splits, newly_torn, same_as
 from data_prep.stages import Inspected
@@ -111,6 +113,7 @@ def compare(
     classes: tuple[str, ...],
     *,
     prune: bool,
+    judged: Container[str] | None = None,
 ) -> Comparison:
     """Tell which images must be looked at.
 
@@ -128,6 +131,8 @@ def compare(
         Names of the classes; empty where there is none yet.
     prune : bool
         Whether tiles of removed images go.
+    judged : container of str, optional
+        Digests of pixels that have a fingerprint; images without are looked at again. Default: all.
     """
     found = dict(problems)
     for path, annotation in said.items():
@@ -140,7 +145,9 @@ def compare(
         path for path, entry in entries.items() if entry.status == TILED and path not in listed
     }
     usable = [path for path in listed if path not in found]
-    unchanged = {path for path in usable if _is_tiled_as(entries.get(path), listed[path], said)}
+    unchanged = {
+        path for path in usable if _is_tiled_as(entries.get(path), listed[path], said, judged)
+    }
     standing = unchanged if prune else unchanged | removed
     contents = {entries[path].content for path in standing}
     unchanged |= {
@@ -150,7 +157,12 @@ def compare(
     return Comparison(tuple(sorted(unchanged)), tuple(candidates), tuple(sorted(removed)), found)
 
 
-def _is_tiled_as(entry: Entry | None, listed: Listed, said: Mapping[str, Annotation]) -> bool:
+def _is_tiled_as(
+    entry: Entry | None,
+    listed: Listed,
+    said: Mapping[str, Annotation],
+    judged: Container[str] | None,
+) -> bool:
     return (
         entry is not None
         and entry.status == TILED
@@ -158,6 +170,7 @@ def _is_tiled_as(entry: Entry | None, listed: Listed, said: Mapping[str, Annotat
         and entry.label == said[entry.source].label
         # Without it a copy in another format would not be found.
         and entry.pixel_sha256 is not None
+        and (judged is None or entry.pixel_sha256 in judged)
     )
 
 
@@ -331,6 +344,7 @@ def splits_of(
     found: Mapping[str, Inspected],
     fractions: Mapping[str, float],
     seed: int,
+    pairs: Sequence[Likeness] = (),
 ) -> dict[str, str]:
     """Assign the images to tile to splits; whatever had one keeps it, by path and by content.
 
@@ -347,6 +361,8 @@ def splits_of(
         See `decide`.
     fractions, seed
         See `data_prep.split.assign_splits`.
+    pairs : sequence of Likeness
+        Images that go together because they show the same place.
 
     Raises
     ------
@@ -355,15 +371,18 @@ def splits_of(
     """
     kept = _kept(changes, entries, found)
     sources = _sources(changes, said, found)
-    for path, reason in newly_torn(sources, kept).items():
+    links = joining(pairs, kept)
+    for path, reason in newly_torn(sources, kept, links).items():
         _give_up(changes, path, entries.get(path), reason)
     sources = _sources(changes, said, found)
+    present = {source.path for source in sources}
+    links = [pair for pair in links if present.issuperset(pair)]
     if any(said[path].split for path in changes.work):
         chosen = {path: kept.get(path) or said[path].split for path in changes.work}
         sources = [
             replace(each, split=chosen.get(each.path) or kept.get(each.path)) for each in sources
         ]
-    assigned = assign_splits(sources, fractions, seed, kept)
+    assigned = assign_splits(sources, fractions, seed, kept, links)
     return {path: assigned[path] for path in changes.work}
 
 
@@ -424,6 +443,12 @@ def _sources(
             )
         )
     return sources
+
+
+def contents_of(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str | None]:
+    """Return the digests of the pixels of all images that are known now, by path."""
+    contents = {path: entry.pixel_sha256 for path, entry in changes.entries.items()}
+    return contents | {path: found[path].pixel_sha256 or None for path in changes.work}
 
 
 def _give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:

@@ -210,6 +210,13 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         help="accept a split without tiles of some class, which is refused otherwise",
     )
     add(
+        "--near-duplicates",
+        choices=CHOICES["near_duplicates"],
+        default="join",
+        help="images that show the same place, resized, recompressed, cropped or with overlapping "
+        "fields of view: keep them in one split, only list them, or do not look for them (join)",
+    )
+    add(
         "--group",
         metavar="PATTERN",
         help="regular expression for paths below the input; images with the same (?P<group>...), "

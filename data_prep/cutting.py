@@ -38,6 +38,8 @@ class Cutting:
         What tiles keep off.
     root : str
         The input folder, as Spark names it.
+    fingerprints : bool
+        Whether what tells pictures of the same place is computed, too.
     """
 
     spec: TileSpec
@@ -50,6 +52,7 @@ class Cutting:
     source_pixel_size: float | None = None
     zones: ZoneRules = field(default_factory=ZoneRules)
     root: str = ""
+    fingerprints: bool = False
 
     def path_of(self, uri: str) -> str:
         """Return the path of an image below the input folder."""

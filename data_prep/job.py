@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from data_prep.alike import alike_among, describe, joining, to_json
 from data_prep.cutting import Cutting
 from data_prep.labels import annotate, class_names
+from data_prep.likeness_store import FOLDER, save_fingerprints
 from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
 from data_prep.plan import Plan, plan_units
 from data_prep.publication import JOURNAL
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    others=("_SUCCESS", "split=*", "shard=*", JOURNAL, "_new-*.*", "_old-*.*"),
+    others=("_SUCCESS", "split=*", "shard=*", JOURNAL, "_new-*.*", "_old-*.*", FOLDER),
 )
 # Of many unreadable images so many are named in one error.
 SHOWN_ERRORS = 5
@@ -98,6 +100,8 @@ def tile_images(
     plan.check_space(free, settings.output)
     with output.writing() as temporary:
         cut_tiles(session, images, plan, field, settings, temporary, say)
+        if settings.near_duplicates != "off":
+            save_fingerprints(storage, temporary, plan.fingerprints)
         manifest = _manifest(settings, plan, field)
         storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
     say(f"wrote {plan.tiles:,} tiles to {settings.output}")
@@ -170,9 +174,14 @@ def make_plan(
         )
         for path, each in good.items()
     ]
-    splits = assign_splits(sources, settings.fractions, settings.seed)
+    fingerprints = {each.content: each.fingerprint for each in good.values()}
+    pairs = alike_among({source.path: source.content for source in sources}, fingerprints)
+    links = joining(pairs, {}) if settings.near_duplicates == "join" else []
+    splits = assign_splits(sources, settings.fractions, settings.seed, links=links)
+    for line in describe(pairs, splits):
+        say(line)
     if not (settings.allow_empty or any(source.split for source in sources)):
-        check_cells(sources, splits, settings.fractions)
+        check_cells(sources, splits, settings.fractions, links)
     left_out |= copies(sources)
     planned = tuple(
         planned_source(
@@ -190,7 +199,8 @@ def make_plan(
     bits = max(each.bits for each in good.values())
     field = image_field(settings.spec, channels, dtype, settings.encoding, classes, bits)
     angles = len(list(settings.spec.angles))
-    return Plan(planned, classes, angles, field.nbytes, left_out), field
+    plan = Plan(planned, classes, angles, field.nbytes, left_out, tuple(pairs), fingerprints)
+    return plan, field
 
 
 def look_at(
@@ -268,6 +278,7 @@ def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
         source_pixel_size=source_pixel_size,
         zones=ZoneRules(zones, settings.bottom_strip),
         root=storage.resolve(settings.input),
+        fingerprints=settings.near_duplicates != "off",
     )
 
 
@@ -339,4 +350,5 @@ def tiling_versions() -> dict[str, str | None]:
 def _manifest(settings: TilingSettings, plan: Plan, field: Field) -> dict[str, Any]:
     entries = [tiled_entry(each) for each in plan.sources]
     entries += [Entry(path, LEFT_OUT, reason=why) for path, why in plan.left_out.items()]
-    return build_manifest(settings, field, entries, tiling_versions())
+    manifest = build_manifest(settings, field, entries, tiling_versions())
+    return {**manifest, "near_duplicates": to_json(plan.near_duplicates)}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from data_prep.near_duplicates import Likeness
 from distkeras_grid.errors import NoSpaceError
 
 T = TypeVar("T")
@@ -86,6 +87,10 @@ class Plan:
         Bytes of one tile before compression.
     left_out : dict of str to str
         Why other images are not tiled, by path.
+    near_duplicates : tuple of Likeness
+        Images that show the same place.
+    fingerprints : dict of str to bytes
+        What was found out to tell that, by digest of the pixels.
     """
 
     sources: tuple[PlannedSource, ...]
@@ -93,6 +98,8 @@ class Plan:
     angles: int
     raw_tile_bytes: int
     left_out: dict[str, str] = field(default_factory=dict)
+    near_duplicates: tuple[Likeness, ...] = ()
+    fingerprints: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def tiles(self) -> int:

@@ -18,6 +18,7 @@ CHOICES = {
     "encoding": ("raw", "jpeg"),
     "on_error": ("fail", "skip"),
     "channels": ("auto", "1", "3"),
+    "near_duplicates": ("join", "report", "off"),
 }
 
 
@@ -50,6 +51,9 @@ class TilingSettings:
         Seed of the split.
     allow_empty : bool, default False
         Accept that a split has no tile of some class.
+    near_duplicates : {"join", "report", "off"}, default "join"
+        Whether images that show the same place are kept in one split, only listed, or not looked
+        for.
     encoding : {"raw", "jpeg"}, default "raw"
         Raw pixels, which Parquet compresses by zstd without loss, or JPEG.
     quality : int, default 90
@@ -100,6 +104,7 @@ class TilingSettings:
     split: str = "0.8:0.1:0.1"
     seed: int = 0
     allow_empty: bool = False
+    near_duplicates: str = "join"
     encoding: str = "raw"
     quality: int = 90
     channels: str = "auto"

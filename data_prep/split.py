@@ -214,15 +214,37 @@ def newly_torn(
     pairs = list(links)
     old = [source for source in sources if source.path in kept]
     paths = {source.path for source in old}
-    for unit in units_of(old, [pair for pair in pairs if paths.issuperset(pair)]):
+    for unit in units_of(old, _within(pairs, paths)):
         _kept_split(unit, kept)
     reasons: dict[str, str] = {}
     for unit in units_of(sources, pairs):
-        try:
-            _kept_split(unit, kept)
-        except SplitLeakError as error:
-            reasons |= {source.path: str(error) for source in unit if source.path not in kept}
+        if len({kept[source.path] for source in unit if source.path in kept}) > 1:
+            reasons |= _torn_by(unit, kept, pairs)
     return reasons
+
+
+def _torn_by(
+    unit: Sequence[Source], kept: Mapping[str, str], pairs: Sequence[tuple[str, str]]
+) -> dict[str, str]:
+    """Return which new sources tear a unit, taking one after the other."""
+    taken = [source for source in unit if source.path in kept]
+    reasons: dict[str, str] = {}
+    for source in sorted(unit, key=lambda source: source.path):
+        if source.path in kept:
+            continue
+        both = [*taken, source]
+        try:
+            for part in units_of(both, _within(pairs, {each.path for each in both})):
+                _kept_split(part, kept)
+        except SplitLeakError as error:
+            reasons[source.path] = str(error)
+        else:
+            taken = both
+    return reasons
+
+
+def _within(pairs: Iterable[tuple[str, str]], paths: set[str]) -> list[tuple[str, str]]:
+    return [pair for pair in pairs if paths.issuperset(pair)]
 
 
 def _kept_split(
@@ -241,8 +263,8 @@ def _kept_split(
             for split, source in sorted(splits.items())
         )
         raise SplitLeakError(
-            f"{told} belong together, by their group or by their pixels, but stand in different "
-            f"splits. {advice}"
+            f"{told} belong together, by their group, their pixels or what they show, but stand "
+            f"in different splits. {advice}"
         )
     return next(iter(splits), None)
 

@@ -20,6 +20,7 @@ from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec
 from data_prep.images import as_channels
 from data_prep.layout import Layout, lay_out
+from data_prep.likeness import fingerprint
 from data_prep.marks import find_marks
 from data_prep.picture import Picture, Pixels
 from data_prep.plan import Unit
@@ -48,7 +49,8 @@ INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
-    "pixel_size double, zones string, marks string"
+    "pixel_size double, zones string, marks string, "
+    "fingerprint binary"
 )
 UNITS = (
     "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
@@ -81,6 +83,7 @@ class Inspected:
     pixel_size: float | None = None
     zones: str | None = None
     marks: str | None = None
+    fingerprint: bytes = b""
 
     @property
     def content(self) -> str:
@@ -145,6 +148,7 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
         marks=_marks(ready.picture.pixels, bits, cutting.zones.of(path, width, height)),
+        fingerprint=fingerprint(ready.picture.pixels) if cutting.fingerprints else b"",
         **vars(layout),
     )
 
@@ -341,6 +345,11 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
 def _inspected_schema() -> pa.Schema:
     import pyarrow as pa
 
-    kinds = {"string": pa.string(), "int": pa.int32(), "double": pa.float64()}
+    kinds = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "double": pa.float64(),
+        "binary": pa.binary(),
+    }
     pairs = (entry.split() for entry in INSPECTED.split(", "))
     return pa.schema([(name, kinds[kind]) for name, kind in pairs])

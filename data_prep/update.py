@@ -12,7 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from data_prep.changes import Changes, Listed, compare, decide, splits_of, with_zones
+from data_prep.alike import alike_among, describe, still_true, to_json
+from data_prep.changes import (
+    Changes,
+    Listed,
+    compare,
+    contents_of,
+    decide,
+    splits_of,
+    with_zones,
+)
 from data_prep.job import (
     TILES,
     Say,
@@ -27,6 +36,7 @@ from data_prep.job import (
     tiling_versions,
 )
 from data_prep.labels import Annotation, annotate_each, class_names
+from data_prep.likeness_store import load_fingerprints, save_fingerprints
 from data_prep.manifest import (
     TILED,
     DataSet,
@@ -35,6 +45,7 @@ from data_prep.manifest import (
     planned_source,
     tiled_entry,
 )
+from data_prep.near_duplicates import Likeness
 from data_prep.plan import Plan, PlannedSource, counted
 from data_prep.publication import Change, commit, hidden_name, read_manifest, recover
 from data_prep.schema import image_field
@@ -141,6 +152,8 @@ class _Night:
         self._storage = Storage(spark)
         self._root = settings.output.rstrip("/")
         self._last = -1  # number of the last shard
+        self._pairs: list[Likeness] = []
+        self._fresh: dict[str, bytes] = {}  # fingerprints that are not stored yet
 
     def run(self) -> Update:
         settings, storage = self._settings, self._storage
@@ -160,7 +173,13 @@ class _Night:
         )
         classes = before.image.classes if before else ()
         prune = settings.prune
-        comparison = compare(known, listed, said, unlabelled, classes, prune=prune)
+        looks = settings.near_duplicates != "off"
+        fingerprints = load_fingerprints(storage, self._root) if looks else {}
+        comparison = compare(
+            *(known, listed, said, unlabelled, classes),
+            prune=prune,
+            judged=fingerprints if looks else None,
+        )
         uris = [listed[path].uri for path in comparison.candidates]
         found = self._look(uris, everything=before is None)
         # On the first night the folder is read once more, and some may be gone or have come.
@@ -169,7 +188,11 @@ class _Night:
         found = {path: found[path] for path in candidates}
         image = before.image if before else self._new_image(found, said, comparison.problems)
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
-        splits = splits_of(*(changes, known, said, found, settings.fractions, settings.seed))
+        self._find_alike(before, changes, found, fingerprints)
+        joined = self._pairs if settings.near_duplicates == "join" else []
+        splits = splits_of(
+            *(changes, known, said, found, settings.fractions, settings.seed, joined)
+        )
         planned = self._plan(changes, said, found, splits)
         _check_leaks(changes, planned)
         self._check_cells(before, changes, planned)
@@ -276,6 +299,28 @@ class _Night:
             for path in sorted(changes.work, key=lambda path: (path not in replaced, path))
         ]
 
+    def _find_alike(
+        self,
+        before: DataSet | None,
+        changes: Changes,
+        found: dict[str, Inspected],
+        fingerprints: dict[str, bytes],
+    ) -> None:
+        """Find which images show the same place as one that is new; remember the former pairs."""
+        self._fresh = {
+            seen.pixel_sha256: seen.fingerprint
+            for seen in found.values()
+            if seen.fingerprint and seen.pixel_sha256 not in fingerprints
+        }
+        contents = contents_of(changes, found)
+        new = alike_among(contents, {**fingerprints, **self._fresh}, self._fresh)
+        former = before.content.get("near_duplicates", ()) if before else ()
+        then = {path: each.pixel_sha256 for path, each in before.entries.items()} if before else {}
+        self._pairs = list(dict.fromkeys([*still_true(former, then, contents), *new]))
+        splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
+        for line in describe(new, splits):
+            self._say(line)
+
     def _check_cells(
         self, before: DataSet | None, changes: Changes, planned: Sequence[PlannedSource]
     ) -> None:
@@ -339,6 +384,8 @@ class _Night:
             if change or basis is None or manifest["sources"] != basis["sources"]:
                 commit(self._storage, self._root, change, manifest, basis)
                 basis = manifest
+        # Found again if they are lost: an update that is killed before this looks once more.
+        save_fingerprints(self._storage, self._root, self._fresh)
         return basis or {}
 
     def _drop(
@@ -397,6 +444,7 @@ class _Night:
             "shards": [f"shard={number}" for number in shards],
             "last_shard": self._last,
             "last_update": update,
+            "near_duplicates": to_json(self._pairs),
         }
 
 

@@ -10,6 +10,7 @@ import pytest
 from data_prep.changes import Listed, compare, decide, splits_of, with_zones
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.near_duplicates import Likeness
 from data_prep.stages import Inspected
 from data_prep.zones import Zone, ZoneRules
 from distkeras_grid.errors import SplitLeakError
@@ -62,9 +63,10 @@ class Night:
         )
         return self.changes
 
-    def splits(self, fractions=None):
+    def splits(self, fractions=None, pairs=()):
         fractions = fractions or {"train": 1.0}
-        return splits_of(self.changes, self.entries, self.said, self.found, fractions, 0)
+        pairs = [Likeness(one, other, "w") for one, other in pairs]
+        return splits_of(self.changes, self.entries, self.said, self.found, fractions, 0, pairs)
 
 
 def test_only_new_and_touched_images_are_looked_at():
@@ -297,3 +299,22 @@ def test_an_image_whose_zones_have_changed_is_tiled_again():
     assert changes.work == ["a/0"]
     assert [entry.source for entry in changes.dropped] == ["a/0"]
     assert night.splits() == {"a/0": "train"}
+
+
+def test_what_is_alike_goes_together_but_tears_nothing_that_stood_apart_before():
+    old = [tiled("a/0"), tiled("a/1", split="test")]
+    night = Night(old, ["a/0", "a/1", "a/2", "a/3"])
+    night.decide(seen("a/2"), seen("a/3"))
+    pairs = [("a/0", "a/1"), ("a/1", "a/2"), ("a/0", "a/3"), ("a/1", "a/3")]
+    # The last one overlaps both: it can stand nowhere.
+    assert night.splits({"train": 0.9, "test": 0.1}, pairs) == {"a/2": "test"}
+    assert set(night.changes.problems) == {"a/3"}
+
+
+def test_images_without_a_fingerprint_are_looked_at_again():
+    entries = {"a/0": tiled("a/0"), "a/1": tiled("a/1")}
+    listed = {path: Listed(path, 10, 1) for path in entries}
+    said = {path: Annotation("a") for path in entries}
+    judged = {entries["a/0"].pixel_sha256}
+    found = compare(entries, listed, said, {}, ("a",), prune=False, judged=judged)
+    assert (found.unchanged, found.candidates) == (("a/0",), ("a/1",))

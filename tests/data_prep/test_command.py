@@ -30,7 +30,7 @@ def test_every_flag_arrives(called):
         "--include-original --interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 "
         "--group (?P<group>a) "
         "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite "
-        "--page 2 --channel DAPI --z max --allow-empty --bits 12 "
+        "--page 2 --channel DAPI --z max --allow-empty --near-duplicates report --bits 12 "
         "--pixel-size 0.5um --source-pixel-size 200nm --zones z.csv --bottom-strip 60"
     )
     assert main(flags.split()) == 0
@@ -51,6 +51,7 @@ def test_every_flag_arrives(called):
         "group": "(?P<group>a)",
         "split": "0.7:0.3",
         "seed": 4,
+        "near_duplicates": "report",
         "allow_empty": True,
         "encoding": "jpeg",
         "quality": 80,

@@ -17,6 +17,8 @@ import pytest
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, job, tile_images, update_tiles
+from data_prep.images import decode_image
+from data_prep.leak_check import check_leaks_of
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, OutputExistsError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
@@ -109,7 +111,7 @@ def test_two_nights(spark, settings, folder, tmp_path, cut):
     assert any("left out: b/cut.png" in line for line in said)
     # Of the first shard there is a copy without the changed image.
     assert visible(settings) == ["shard=1", "shard=2"]
-    assert hidden(settings) == ["_dataset.json"]
+    assert hidden(settings) == ["_dataset.json", "_likeness"]
 
     # What a fresh tiling of the same images gives, and the removed one; splits are kept.
     fresh = replace(settings, output=str(tmp_path / "fresh"), update=False, on_error="skip")
@@ -218,6 +220,36 @@ def test_what_does_not_fit_the_data_set_is_refused(spark, settings, folder, tmp_
         update_tiles(replace(settings, output=str(tmp_path / "mine")), spark=spark)
 
 
+def test_fields_of_view_that_overlap_stay_in_one_split_over_nights(
+    spark, settings, folder, samples
+):
+    paths = sorted(samples.glob("*/*.png"))[:12:2]
+    for path in folder.rglob("*.png"):
+        path.unlink()
+    for i, path in enumerate(paths):
+        (folder / "ab"[i % 2] / f"{i}.png").write_bytes(path.read_bytes())
+    first = update_tiles(settings, spark=spark)
+    assert first.manifest["near_duplicates"] == []
+    before = splits_of(spark, settings.output)
+
+    for i, path in enumerate(paths):
+        pixels = decode_image(path.read_bytes(), path.name)[:250, 100:, 0]
+        Image.fromarray(pixels).save(folder / "ab"[i % 2] / f"{i} crop.jpg", quality=90)
+    second = update_tiles(settings, spark=spark)
+    found = {(pair["one"], pair["other"]) for pair in second.manifest["near_duplicates"]}
+    after = splits_of(spark, settings.output)
+    crops = {f"{'ab'[i % 2]}/{i} crop.jpg": f"{'ab'[i % 2]}/{i}.png" for i in range(len(paths))}
+    assert found == set(crops.items())
+    assert {crop: after[crop] for crop in crops} == {c: before[s] for c, s in crops.items()}
+    proof = check_leaks_of(settings.output, spark=spark)
+    assert proof.leaks == []
+    assert sum(proof.pictures.values()) == 12
+
+    # The list is remembered.
+    third = update_tiles(settings, spark=spark)
+    assert third.manifest["near_duplicates"] == second.manifest["near_duplicates"]
+
+
 NIGHT = """
 import sys
 from data_prep import TileSpec, TilingSettings, update, update_tiles
@@ -294,4 +326,4 @@ def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, c
     assert rows_of(spark, settings.output) == rows_of(spark, fresh.output)
     now = splits_of(spark, settings.output)
     assert {path: now[path] for path in splits} == splits
-    assert hidden(settings) == ["_dataset.json"]
+    assert hidden(settings) == ["_dataset.json", "_likeness"]
