@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
+from distkeras_grid.spark.folds import FOLDER, Folds, splits_in
 from distkeras_grid.spark.storage import Storage, translated
 
 if TYPE_CHECKING:
@@ -146,7 +147,9 @@ def _shards(spark: SparkSession, path: str) -> list[str]:
     return [f"{path}/{name}" for name in manifest.get("shards", ())]
 
 
-def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> list[DataFrame]:
+def read_tiles(
+    path: str, *, splits: tuple[str, ...] = ("train", "test"), fold: str | None = None
+) -> list[DataFrame]:
     """Return the splits of a tile data set, one DataFrame each.
 
     Parameters
@@ -155,6 +158,9 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
         Output of the tiling job; any Hadoop path.
     splits : tuple of str
         Names of the splits, default ``("train", "test")``.
+    fold : str, optional
+        Name of a fold, such as ``"fold_0"``: ``validation`` is what it holds out, ``train`` the
+        rest, and ``test`` stays ``test``. The column `split` says so, too.
 
     Returns
     -------
@@ -166,7 +172,9 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
     PathNotFoundError
         If the path has no data set.
     SchemaError
-        If a split does not exist.
+        If a split or a fold does not exist.
+    DataError
+        If images came after the folds were made.
     """
     from pyspark.sql import functions as F
 
@@ -178,14 +186,58 @@ def read_tiles(path: str, *, splits: tuple[str, ...] = ("train", "test")) -> lis
             f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received: "
             f"columns {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
         )
+    if fold is not None:
+        return _read_fold(frame, path.rstrip("/"), splits, fold)
     present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
+    _check_present(splits, present, path)
+    return [frame.where(F.col(SPLIT_COLUMN) == name) for name in splits]
+
+
+def _check_present(splits: tuple[str, ...], present: Collection[str], what: str) -> None:
     missing = [name for name in splits if name not in present]
     if missing:
         raise SchemaError(
-            f"{path!r} has no split {missing[0]!r}. Its splits: {', '.join(sorted(present))}. "
+            f"{what!r} has no split {missing[0]!r}. Its splits: {', '.join(sorted(present))}. "
             f"Name them: read_tiles(path, splits={tuple(sorted(present))!r})."
         )
-    return [frame.where(F.col(SPLIT_COLUMN) == name) for name in splits]
+
+
+def _read_fold(
+    frame: DataFrame, path: str, splits: tuple[str, ...], column: str
+) -> list[DataFrame]:
+    """Return the splits of one fold; no tile is stored again for it."""
+    from pyspark.sql import functions as F
+
+    spark = frame.sparkSession
+    storage = Storage(spark)
+    folds = _folds_with(storage, path, column)
+    manifest = json.loads(storage.read_text(f"{path}/{MANIFEST}"))
+    stored = {
+        each["source"]: each["split"] for each in manifest["sources"] if each["status"] == "tiled"
+    }
+    now = splits_in(folds, column, stored)
+    _check_present(splits, set(now.values()), f"{path}, {column}")
+    frames = []
+    for name in splits:
+        rows = [(source,) for source, split in now.items() if split == name]
+        sources = F.broadcast(spark.createDataFrame(rows, "source string"))
+        kept = frame.drop(SPLIT_COLUMN).join(sources, "source", "left_semi")
+        frames.append(kept.withColumn(SPLIT_COLUMN, F.lit(name)))
+    return frames
+
+
+def _folds_with(storage: Storage, path: str, column: str) -> Folds:
+    folder = f"{path}/{FOLDER}"
+    known: list[str] = []
+    for name in storage.list_names(folder) if storage.exists(folder) else ():
+        folds = Folds.from_json(json.loads(storage.read_text(f"{folder}/{name}")))
+        if column in folds.columns:
+            return folds
+        known += folds.columns
+    raise SchemaError(
+        f"{path!r} has no fold {column!r}. Its folds: {', '.join(known) or 'none'}. Make folds by "
+        "distkeras-grid folds."
+    )
 
 
 def resolve_columns(

@@ -216,8 +216,8 @@ def test_a_new_image_that_joins_two_splits_is_left_out_and_named():
     changes = night.decide(seen("a/copy", "T", pixels="pixels of sha of a/0"), seen("a/new"))
     assert changes.work == ["a/new"]
     # The copy brings a picture of train into the group h, which is tested on.
-    assert night.splits() == {}
-    assert set(changes.problems) == {"a/copy", "a/new"}
+    assert night.splits() == {"a/new": "test"}
+    assert set(changes.problems) == {"a/copy"}
     assert night.changes.entries["a/copy"].group is None
 
 

@@ -1,0 +1,155 @@
+"""``distkeras-grid folds``: folds of a data set of tiles, for cross-validation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from data_prep.folds import assign_folds
+from data_prep.manifest import TILED, DataSet
+from data_prep.split import Source
+from distkeras_grid.cli.console import report, tell
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.errors import PathNotFoundError
+from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.folds import FOLDER, Folds
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DESCRIPTION = """\
+Divide the images of a data set of tiles into folds. No tile is read or written: a file in the
+folder _folds of the data set says which fold holds out which image. Images that stay together in a
+split stay together in a fold, classes are divided evenly, and the split test takes no part.
+
+Run again after tile --update, the command gives folds to the new images and changes no other.
+"""
+EXAMPLES = """\
+examples:
+  five folds, and a training on the first:
+    distkeras-grid folds --data tiles --by 5
+    distkeras-grid train --data tiles --fold fold_0 --split train \\
+        --validation-split validation --features image --model my_models:net --output runs/fold_0
+  one fold for each specimen (tile --group):
+    distkeras-grid folds --data tiles --by group --name specimen
+
+"""
+
+
+def make_folds(
+    data: str,
+    by: str,
+    *,
+    name: str = "fold",
+    seed: int = 0,
+    overwrite: bool = False,
+    allow_empty: bool = False,
+    spark: SparkSession | None = None,
+) -> Folds:
+    """Divide the images of a data set of tiles into folds, or those that have none yet.
+
+    Parameters
+    ----------
+    data : str
+        The data set; any Hadoop path.
+    by : str
+        A number of folds, or ``"group"`` for one fold for each group.
+    name : str, default "fold"
+        Begins the names of the folds.
+    seed : int, default 0
+    overwrite : bool, default False
+        Divide anew all images that have folds of this name.
+    allow_empty : bool, default False
+        Accept that a fold has no tile of some class.
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+
+    Returns
+    -------
+    Folds
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no data set of tiles.
+    ConfigurationError, LabelError, EmptySplitError
+        See `data_prep.folds.assign_folds`.
+    """
+    storage = Storage(spark or build_session("distkeras_grid folds"))
+    root = data.rstrip("/")
+    if not storage.exists(f"{root}/{MANIFEST}"):
+        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
+    content = json.loads(storage.read_text(f"{root}/{MANIFEST}"))
+    sources = [
+        Source(
+            *(entry.source, str(entry.sha256), str(entry.label), entry.group, entry.split),
+            *(entry.pixel_sha256, entry.tiles),
+        )
+        for entry in DataSet.from_json(content).entries.values()
+        if entry.status == TILED
+    ]
+    joined = content["settings"].get("near_duplicates") == "join"
+    pairs = content.get("near_duplicates", ()) if joined else ()
+    uri = f"{root}/{FOLDER}/{name}.json"
+    former = None
+    if storage.exists(uri) and not overwrite:
+        former = Folds.from_json(json.loads(storage.read_text(uri)))
+    folds = assign_folds(
+        *(sources, by, seed, name),
+        former=former,
+        links=[(pair["one"], pair["other"]) for pair in pairs],
+        allow_empty=allow_empty,
+    )
+    storage.write_text(uri, json.dumps(folds.to_json(), indent=1) + "\n", overwrite=True)
+    return folds
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="distkeras-grid folds",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data", required=True, metavar="URI", help="data set of tiles")
+    add("--by", required=True, metavar="K", help="number of folds, or group: one for each group")
+    add("--name", default="fold", help="begins the names of the folds (fold)")
+    add("--seed", type=int, default=0, help="of the division (0)")
+    add("--overwrite", action="store_true", help="divide anew the images that have folds")
+    add(
+        "--allow-empty",
+        action="store_true",
+        help="accept that a fold has no tile of some class; refused otherwise",
+    )
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: run(flags))
+
+
+def run(flags: argparse.Namespace) -> ExitCode:
+    """Make folds as the flags say."""
+    folds = make_folds(
+        *(flags.data, flags.by),
+        name=flags.name,
+        seed=flags.seed,
+        overwrite=flags.overwrite,
+        allow_empty=flags.allow_empty,
+        spark=build_session("distkeras-grid folds", master=flags.master),
+    )
+    images = Counter(folds.held_out.values())
+    for column in folds.columns:
+        tell(f"  {column}: holds out {images[column]:,} images")
+    report(data=flags.data, folds=list(folds.columns), images=len(folds.held_out))
+    return ExitCode.OK

@@ -1,0 +1,173 @@
+"""Folds for cross-validation, as names of columns that say which rows are held out; no I/O.
+
+Images that stay together in a split stay together in a fold. The split ``test`` takes no part: it
+is for the model that is chosen in the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from data_prep import quotas
+from data_prep.split import Source, units_of
+from distkeras_grid.errors import ConfigurationError, EmptySplitError, LabelError
+from distkeras_grid.spark.folds import TEST, Folds
+
+BY_GROUP = "group"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+
+
+def parse_folds(by: str) -> int | None:
+    """Return the number of folds; None for one for each group.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is neither.
+    """
+    if by == BY_GROUP:
+        return None
+    if not by.isdecimal() or not 2 <= int(by) <= 1000:
+        raise ConfigurationError(
+            f"folds must be a number from 2 to 1000, or {BY_GROUP!r}. Received: {by!r}."
+        )
+    return int(by)
+
+
+def assign_folds(
+    sources: Sequence[Source],
+    by: str,
+    seed: int = 0,
+    name: str = "fold",
+    *,
+    former: Folds | None = None,
+    links: Iterable[tuple[str, str]] = (),
+    allow_empty: bool = False,
+) -> Folds:
+    """Divide images into folds.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        All images, with their splits.
+    by : str
+        ``"5"``: five folds of about as many tiles of each class. ``"group"``: each fold holds out
+        one group, such as a specimen.
+    seed : int, default 0
+    name : str, default "fold"
+        Begins the names of the folds.
+    former : Folds, optional
+        Images that were held out by a fold before stay there.
+    links : iterable of (str, str), optional
+        Paths of images that show the same.
+    allow_empty : bool, default False
+        Accept that a fold of a number of folds has no tile of some class.
+
+    Returns
+    -------
+    Folds
+
+    Raises
+    ------
+    ConfigurationError
+        If `by` or `name` cannot be used, or the former folds were made in another way.
+    LabelError
+        If an image has no group, and each group is to be a fold.
+    EmptySplitError
+        If a fold has no tile of a class.
+
+    Examples
+    --------
+    >>> images = [Source(f"{i}", f"{i}", "a", group="gh"[i % 2]) for i in range(4)]
+    >>> assign_folds(images, "group").held_out
+    {'0': 'fold_g', '1': 'fold_h', '2': 'fold_g', '3': 'fold_h'}
+    """
+    count = parse_folds(by)
+    if not NAME.fullmatch(name):
+        raise ConfigurationError(f"A name of folds must be letters and digits. Received: {name!r}.")
+    if former is not None and (former.by, former.seed) != (by, seed):
+        raise ConfigurationError(
+            f"The folds {name} were made by {former.by} with the seed {former.seed}. Received: "
+            f"{by} and {seed}. Give the same, another --name, or --overwrite."
+        )
+    taking_part = [source for source in sources if source.split != TEST]
+    paths = {source.path for source in taking_part}
+    pairs = [pair for pair in links if paths.issuperset(pair)]
+    units = units_of(taking_part, pairs)
+    if count is None:
+        return _by_group(units, name, seed)
+    columns = tuple(f"{name}_{i}" for i in range(count))
+    before = {} if former is None else former.held_out
+    if former is not None and former.columns != columns:
+        raise ConfigurationError(f"The folds {name} are {', '.join(former.columns)}.")
+    weighed = [
+        quotas.Unit(_rank(unit, seed), _weights(unit), _former_fold(unit, before)) for unit in units
+    ]
+    assigned = quotas.fill(weighed, dict.fromkeys(columns, 1 / count))
+    if not allow_empty:
+        _check_cells(weighed, assigned, columns)
+    held_out = {
+        source.path: fold for unit, fold in zip(units, assigned, strict=True) for source in unit
+    }
+    return Folds(by, seed, columns, held_out)
+
+
+def _by_group(units: Sequence[Sequence[Source]], name: str, seed: int) -> Folds:
+    held_out: dict[str, str] = {}
+    for unit in units:
+        groups = sorted({source.group for source in unit if source.group is not None})
+        if not groups:
+            raise LabelError(
+                f"{unit[0].path} has no group, so no fold holds it out. Give groups when tiling "
+                "(--group PATTERN, or a column group), or ask for a number of folds."
+            )
+        # Groups that share a picture are held out together.
+        held_out |= {source.path: f"{name}_{'+'.join(groups)}" for source in unit}
+    columns = tuple(sorted(set(held_out.values())))
+    if len(columns) < 2:
+        raise LabelError(f"All images are of one group. Received: {', '.join(columns) or 'none'}.")
+    return Folds(BY_GROUP, seed, columns, held_out)
+
+
+def _weights(unit: Sequence[Source]) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for source in unit:
+        weights[source.label] = weights.get(source.label, 0) + source.weight
+    return weights
+
+
+def _former_fold(unit: Sequence[Source], before: Mapping[str, str]) -> str | None:
+    folds = {before[source.path]: source.path for source in unit if source.path in before}
+    if len(folds) > 1:
+        told = " and ".join(f"{path} ({fold})" for fold, path in sorted(folds.items()))
+        raise LabelError(
+            f"{told} belong together now, but stand in different folds. Make the folds anew "
+            "(--overwrite), or under another --name."
+        )
+    return next(iter(folds), None)
+
+
+def _check_cells(
+    units: Sequence[quotas.Unit], assigned: Sequence[str], columns: Sequence[str]
+) -> None:
+    held = {name: 0 for unit in units for name in unit.classes}
+    filled = set()
+    for unit, fold in zip(units, assigned, strict=True):
+        for name in unit.classes:
+            held[name] += 1
+            filled.add((name, fold))
+    cells = [
+        (label, column, held[label])
+        for label in sorted(held)
+        for column in columns
+        if (label, column) not in filled
+    ]
+    if cells:
+        raise EmptySplitError.of(cells, f"{len(columns)} folds")
+
+
+def _rank(unit: Sequence[Source], seed: int) -> str:
+    smallest = min(source.content for source in unit)
+    return hashlib.sha256(f"folds\0{seed}\0{smallest}".encode()).hexdigest()

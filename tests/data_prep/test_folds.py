@@ -1,0 +1,107 @@
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from data_prep.folds import Folds, assign_folds, parse_folds, splits_in
+from data_prep.split import Source
+from distkeras_grid.errors import ConfigurationError, DataError, EmptySplitError, LabelError
+
+
+def images(count=30, specimens=10):
+    return [
+        Source(f"{i:02}.png", f"sha {i}", "ab"[i % 2], f"S{i % specimens}", "train", weight=i + 1)
+        for i in range(count)
+    ]
+
+
+def test_each_image_is_held_out_once_with_its_specimen_and_its_class():
+    sources = images()
+    folds = assign_folds(sources, "5")
+    assert folds.columns == tuple(f"fold_{i}" for i in range(5))
+    assert set(folds.held_out) == {source.path for source in sources}
+    by_group = {}
+    for source in sources:
+        assert (
+            by_group.setdefault(source.group, folds.held_out[source.path])
+            == (folds.held_out[source.path])
+        )
+    tiles = Counter()
+    for source in sources:
+        tiles[source.label, folds.held_out[source.path]] += source.weight
+    assert len(tiles) == 10
+    for label in "ab":
+        total = sum(source.weight for source in sources if source.label == label)
+        assert all(abs(tiles[label, fold] - total / 5) < total / 10 for fold in folds.columns)
+
+
+def test_every_fold_has_three_splits_and_test_is_never_touched():
+    sources = [
+        replace(each, split="test" if each.group == "S9" else each.split) for each in images()
+    ]
+    folds = assign_folds(sources, "3")
+    splits = {source.path: source.split for source in sources}
+    held_out = Counter()
+    for column in folds.columns:
+        now = splits_in(folds, column, splits)
+        assert {path for path in now if now[path] == "test"} == {
+            path for path in splits if splits[path] == "test"
+        }
+        held_out.update(path for path in now if now[path] == "validation")
+    assert set(held_out.values()) == {1}
+    assert set(held_out) == set(folds.held_out)
+
+
+def test_leave_one_specimen_out():
+    folds = assign_folds(images(), "group", name="specimen")
+    assert folds.columns == tuple(f"specimen_S{i}" for i in range(10))
+    with pytest.raises(LabelError):
+        assign_folds([*images(), Source("x", "x", "a")], "group")
+    with pytest.raises(LabelError):
+        assign_folds(images(specimens=1), "group")
+    linked = assign_folds(images(), "group", links=[("00.png", "01.png")])
+    assert "fold_S0+S1" in linked.columns
+
+
+def test_links_stay_together():
+    pairs = [("00.png", "13.png"), ("02.png", "25.png")]
+    folds = assign_folds(images(), "4", links=pairs, seed=3)
+    assert all(folds.held_out[one] == folds.held_out[other] for one, other in pairs)
+
+
+def test_images_that_come_later_change_no_fold():
+    first = assign_folds(images(30), "3")
+    with pytest.raises(DataError):
+        splits_in(first, "fold_0", {"new.png": "train"})
+    later = assign_folds(images(60), "3", former=first)
+    assert {path: later.held_out[path] for path in first.held_out} == first.held_out
+    assert len(later.held_out) == 60
+    for values in ({"by": "4"}, {"seed": 1}):
+        with pytest.raises(ConfigurationError):
+            assign_folds(images(), **{"by": "3", **values}, former=first)
+    with pytest.raises(LabelError):
+        assign_folds(
+            images(), "3", former=first, links=[("00.png", f"{i:02}.png") for i in range(9)]
+        )
+
+
+def test_a_fold_without_a_class_is_refused():
+    sources = [Source(f"{i}", f"{i}", "a" if i else "b", None, "train") for i in range(9)]
+    with pytest.raises(EmptySplitError) as raised:
+        assign_folds(sources, "2")
+    assert raised.value.cells == (("b", "fold_1", 1),)
+    assert assign_folds(sources, "2", allow_empty=True).columns == ("fold_0", "fold_1")
+
+
+def test_folds_survive_their_file_and_damaged_ones_are_refused():
+    folds = assign_folds(images(), "3")
+    assert Folds.from_json(folds.to_json()) == folds
+    for damaged in (None, [], {}, {**folds.to_json(), "columns": ["x"]}):
+        with pytest.raises(DataError):
+            Folds.from_json(damaged)
+
+
+@pytest.mark.parametrize("by", ["", "1", "x", "-3", "2000", "Group"])
+def test_numbers_of_folds_that_cannot_be_meant(by):
+    with pytest.raises(ConfigurationError):
+        parse_folds(by)
