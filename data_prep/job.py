@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from data_prep.alike import alike_among, describe, joining, to_json
 from data_prep.cutting import Cutting
 from data_prep.labels import annotate, class_names
-from data_prep.likeness_store import FOLDER, save_fingerprints
+from data_prep.likeness_store import FOLDER as LIKENESS
+from data_prep.likeness_store import save_fingerprints
 from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
 from data_prep.plan import Plan, plan_units
 from data_prep.publication import JOURNAL
@@ -31,6 +32,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.folds import FOLDER as FOLDS
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    others=("_SUCCESS", "split=*", "shard=*", JOURNAL, "_new-*.*", "_old-*.*", FOLDER),
+    others=("_SUCCESS", "split=*", "shard=*", JOURNAL, "_new-*.*", "_old-*.*", LIKENESS, FOLDS),
 )
 # Of many unreadable images so many are named in one error.
 SHOWN_ERRORS = 5

@@ -83,6 +83,12 @@ def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
     )
     add("--split", help="train on this split of a tile data set (default: all rows)")
     add(
+        "--fold",
+        metavar="NAME",
+        help="take --split and --validation-split as this fold divides the data, such as fold_0; "
+        "see distkeras-grid folds (none)",
+    )
+    add(
         "--where",
         metavar="CONDITION",
         help="train only on rows that meet this condition in SQL, such as 'bg_fraction < 0.5'",
@@ -283,7 +289,13 @@ def read_data(
 
     # Together, for a look at the splits costs a job.
     splits = tuple(name for name in (flags.split, flags.validation_split) if name is not None)
-    frames = dict(zip(splits, read_tiles(flags.data, splits=splits) if splits else (), strict=True))
+    if flags.fold is not None and flags.split is None:
+        raise ConfigurationError(
+            f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
+            "Give --split train --validation-split validation, too."
+        )
+    read = read_tiles(flags.data, splits=splits, fold=flags.fold) if splits else ()
+    frames = dict(zip(splits, read, strict=True))
     data = read_parquet(spark, flags.data) if flags.split is None else frames[flags.split]
     if flags.where is not None:
         try:

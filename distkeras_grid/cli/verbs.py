@@ -51,10 +51,6 @@ VERBS = {
         "data_prep.ingest.command",
         "store Fashion-MNIST, CIFAR-10 or folders of images as Parquet",
     ),
-    "check-leaks": Verb(
-        "data_prep.leak_check",
-        "prove that nothing stands in two splits, also of data sets of others",
-    ),
     "train": Verb(
         "distkeras_grid.cli.train", "train a Keras model on Spark workers", on_cluster=True
     ),
@@ -68,6 +64,14 @@ VERBS = {
     ),
     "evaluate": Verb(
         "distkeras_grid.cli.evaluate", "compare predictions with labels", on_cluster=True
+    ),
+    "check-leaks": Verb(
+        "data_prep.leak_check",
+        "prove that nothing stands in two splits, also of data sets of others",
+    ),
+    "folds": Verb(
+        "data_prep.fold_command",
+        "divide a data set of tiles into folds for cross-validation",
     ),
     "submit": Verb(
         "distkeras_grid.cli.submit",

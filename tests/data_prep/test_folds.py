@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.folds import Folds, assign_folds, parse_folds, splits_in
+from data_prep.folds import assign_folds, parse_folds
 from data_prep.split import Source
 from distkeras_grid.errors import ConfigurationError, DataError, EmptySplitError, LabelError
+from distkeras_grid.spark.folds import Folds, splits_in
 
 
 def images(count=30, specimens=10):

@@ -1,0 +1,100 @@
+"""Folds of a data set of tiles, made by the command and read by name."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.fold_command import main, make_folds
+from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import read_tiles
+
+pytestmark = pytest.mark.spark
+
+ALL = ("train", "validation", "test")
+
+
+def draw(path, seed):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (48, 64), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Two specimens for each of two classes, with two images each, and one that is tested on."""
+    for i in range(5):
+        for j in range(2):
+            for label in "ab":
+                draw(tmp_path / "raw" / label / f"S{i}_{j}.png", 100 * ord(label) + 10 * i + j)
+    return TilingSettings(
+        *(str(tmp_path / "raw"), str(tmp_path / "tiles"), TileSpec(32, overlap=0, angles=[0])),
+        split="0.8:0.2",
+        group="(?P<group>[ab]/S[0-9])",
+        update=True,
+    )
+
+
+def sources(frame):
+    return {row.source for row in frame.select("source").distinct().collect()}
+
+
+def test_each_fold_is_read_by_name(spark, settings, capsys):
+    update_tiles(settings, spark=spark)
+    before = {path: path.stat().st_mtime_ns for path in Path(settings.output).rglob("*.parquet")}
+    assert main(["--data", settings.output, "--by", "2"]) == 0
+    assert "fold_1: holds out 8 images" in capsys.readouterr().out
+    (tested,) = read_tiles(settings.output, splits=("test",))
+    held_out = Counter()
+    for fold in ("fold_0", "fold_1"):
+        frames = read_tiles(settings.output, splits=ALL, fold=fold)
+        train, validation, test = map(sources, frames)
+        assert not train & validation
+        assert {path[:4] for path in train}.isdisjoint(path[:4] for path in validation)
+        assert test == sources(tested)
+        assert {path[0] for path in validation} == {"a", "b"}
+        held_out.update(validation)
+        for name, frame in zip(ALL, frames, strict=True):
+            assert {row.split for row in frame.select("split").distinct().collect()} == {name}
+            assert Field.from_metadata("image", frame.schema["image"].metadata).shape[0] == 32
+    assert set(held_out.values()) == {1}
+    assert len(held_out) == 16
+    after = {path: path.stat().st_mtime_ns for path in Path(settings.output).rglob("*.parquet")}
+    assert after == before
+
+
+def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
+    update_tiles(settings, spark=spark)
+    first = make_folds(settings.output, "group", name="specimen", spark=spark)
+    assert len(first.columns) == 8
+    draw(Path(settings.input) / "a" / "S9_0.png", 1)
+    draw(Path(settings.input) / "b" / "S9_0.png", 2)
+    update_tiles(settings, spark=spark)
+    with pytest.raises(DataError):
+        read_tiles(settings.output, splits=("train",), fold=first.columns[0])
+    later = make_folds(settings.output, "group", name="specimen", spark=spark)
+    assert first.held_out.items() <= later.held_out.items()
+    train, validation = read_tiles(settings.output, splits=ALL[:2], fold=first.columns[0])
+    assert sources(validation) == {p for p, f in first.held_out.items() if f == first.columns[0]}
+    assert sources(train).isdisjoint(sources(validation))
+
+
+def test_what_is_not_there_is_named(spark, settings, tmp_path):
+    update_tiles(settings, spark=spark)
+    with pytest.raises(SchemaError):
+        read_tiles(settings.output, splits=("train",), fold="fold_0")
+    with pytest.raises(PathNotFoundError):
+        make_folds(str(tmp_path / "raw"), "3", spark=spark)
+    make_folds(settings.output, "2", spark=spark)
+    with pytest.raises(SchemaError):
+        read_tiles(settings.output, splits=("train",), fold="fold_2")
+    (Path(settings.output) / "_folds" / "fold.json").write_text(json.dumps({"columns": 3}))
+    with pytest.raises(DataError):
+        read_tiles(settings.output, splits=("train",), fold="fold_0")
