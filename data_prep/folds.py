@@ -128,7 +128,7 @@ def _by_group(units: Sequence[Sequence[Source]], name: str, seed: int) -> Folds:
     columns = tuple(sorted(set(held_out.values())))
     if len(columns) < 2:
         raise LabelError(f"All images are of one group. Received: {', '.join(columns) or 'none'}.")
-    return Folds(BY_GROUP, seed, columns, held_out)
+    return Folds(BY_GROUP, seed, columns, dict(sorted(held_out.items())))
 
 
 def _weights(unit: Sequence[Source]) -> dict[str, int]:
