@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import cv2
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
 from data_prep import TileSpec
 from data_prep.cutting import Cutting
+from data_prep.digests import pixel_digest
+from data_prep.images import decode_image
 from data_prep.picture import Choice
 from data_prep.plan import PlannedSource, Unit
 from data_prep.schema import image_field
-from data_prep.stages import cut_image, inspect_image, tile_frame
+from data_prep.stages import Inspected, cut_image, inspect_image, inspector, tile_frame
 from data_prep.zones import ZoneRules
 from distkeras_grid.feeding.schema import Field
 
@@ -40,6 +43,20 @@ def test_significant_bits_are_measured_and_checked():
     assert inspect_image("a.png", png(deep), replace(cutting, bits=14)).bits == 14
     assert inspect_image("a.png", png(deep), replace(cutting, bits=10)).error
     assert inspect_image("a.png", png((deep >> 4).astype(np.uint8)), cutting).bits == 8
+
+
+def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
+    content = sorted(samples.glob("*/*.png"))[0].read_bytes()
+    cutting = Cutting(SPEC, "raw", 90, None, Choice())
+    batch = pa.RecordBatch.from_pydict({"path": ["a.png"], "content": [content]})
+    for wanted in (True, False):
+        looks = inspector(replace(cutting, fingerprints=wanted))(iter([batch]))
+        (row,) = (row for each in looks for row in each.to_pylist())
+        found = Inspected(**row)
+        assert found.pixel_sha256 == pixel_digest(decode_image(content, "a.png"))
+        assert bool(found.fingerprint) is wanted
+    bad = inspect_image("a.png", b"no image", replace(cutting, fingerprints=True))
+    assert (bad.fingerprint, bad.pixel_sha256) == (b"", "")
 
 
 def cut(content, cutting, found, source="a.png"):
