@@ -113,10 +113,10 @@ def _same_field(one: Fingerprint, other: Fingerprint) -> str | None:
     spans = [_span(here[inside], one), _span(there[inside], other)]
     if max(spans) < LEAST_SPAN:
         return None
-    turn = float(np.degrees(np.arctan2(motion[1, 0], motion[0, 0])))
+    turn = round(float(np.degrees(np.arctan2(motion[1, 0], motion[0, 0]))))
     # In source pixels, as the user sees them.
     scale *= one.reduction / other.reduction
-    return f"{inside.sum()} features agree (scale {scale:.2f}, turned by {turn:.0f} degrees)"
+    return f"{inside.sum()} features agree (scale {scale:.2f}, turned by {turn} degrees)"
 
 
 def _span(points: NDArray[np.float32], picture: Fingerprint) -> float:
