@@ -188,7 +188,7 @@ class _Planes:
         number = int(np.ravel_multi_index(indices, lengths)) if lengths else 0
         series = self.stack.series
         if len(series) != math.prod(lengths):
-            pixels = series.asarray().reshape(-1, *self.stack.first.shape)[number]
+            pixels = series.asarray(maxworkers=1).reshape(-1, *self.stack.first.shape)[number]
         else:
             page = series[number]
             if page is None:
@@ -213,7 +213,8 @@ class _Planes:
             with Image.open(BytesIO(self._content), formats=("TIFF",)) as image:
                 image.seek(page.index)
                 return np.asarray(image.convert("RGB"))
-        return np.asarray(page.asarray())
+        # A Spark task has one core.
+        return np.asarray(page.asarray(maxworkers=1))
 
     def _check_whole(self, page: tifffile.TiffPage | tifffile.TiffFrame) -> None:
         """Refuse a page with missing pieces, which would be filled with zeros."""
