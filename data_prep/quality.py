@@ -73,10 +73,9 @@ class FrameQuality:
         # Where cells begin and end in a tile, and where differences begin that stay inside it.
         self._cells = np.rint(np.linspace(0, tile, cells + 1)).astype(np.int64)
         self._columns, self._rows = (self._lines(each) for each in positions)
-        # By rows, kind of sum, channel and columns.
-        self._sums = np.zeros(
-            (self._rows.size - 1, WHITE + 1, channels, self._columns.size - 1), dtype=np.float64
-        )
+        self._channels = channels
+        # By piece of rows, as long as a tile needs it: kind of sum, channel, piece of columns.
+        self._sums: dict[int, Sums] = {}
 
     def _lines(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         inside = np.append(self._cells, 1)
@@ -98,14 +97,14 @@ class FrameQuality:
         lines = self._rows[(self._rows > top) & (self._rows < bottom)]
         edges = [top, *lines.tolist(), bottom]
         pieces = np.searchsorted(self._rows, edges[:-1], side="right") - 1
-        inside = (pieces >= 0) & (pieces < len(self._sums))
         summed = self._summed(rows, above, [edge - top for edge in edges])
-        # Several calls can add to one piece, but one call adds to each only once.
-        self._sums[pieces[inside]] += summed[inside]
+        for piece, sums in zip(pieces.tolist(), summed, strict=True):
+            before = self._sums.get(piece)
+            self._sums[piece] = sums if before is None else before + sums
 
     def _summed(self, rows: Pixels, above: Pixels | None, edges: list[int]) -> Sums:
         """Return sums over pieces of rows and columns, array [pieces, sums, channels, columns]."""
-        channels = self._sums.shape[2]
+        channels = self._channels
         flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
         across, down = np.zeros_like(flat), np.zeros_like(flat)
         across[:, channels:] = cv2.absdiff(flat[:, channels:], flat[:, :-channels])
@@ -131,44 +130,45 @@ class FrameQuality:
     def of_row(self, top: int) -> list[Quality]:
         """Return the quality of the tiles that begin at row `top`, from the left.
 
-        All their rows must have been added.
+        All their rows must have been added; `top` never decreases from call to call.
         """
         x = self._positions[0][self._positions[1] == top]
         side = self._tile
-        values = side * side * self._sums.shape[2]
-        cells = self._in_cells(x, top)
+        values = side * side * self._channels
+        lines = np.searchsorted(self._rows, top + self._cells)
+        for piece in [piece for piece in self._sums if piece < lines[0]]:
+            del self._sums[piece]
+        block = np.stack([self._sums[piece] for piece in range(lines[0], lines[-1])])
+        cells = self._in_cells(x, block[:, : SQUARE + 1], lines - lines[0])
         pixels = np.diff(self._cells)
         counts = pixels[:, np.newaxis, np.newaxis, np.newaxis] * pixels
         means = cells[:, VALUE] / counts
         variances = cells[:, SQUARE] / counts - means * means
         flat = (variances < (FLAT * self._white) ** 2).all(axis=1).mean(axis=(0, 2))
         value, square = cells.sum(axis=(0, 2, 4)) / values
-        white = self._between(x, x + side, top, top + side)[WHITE] / values
+        white = self._between(x, x + side, block)[WHITE] / values
         std = np.sqrt(np.maximum(0.0, square - value * value))
-        across = self._between(x + 1, x + side, top, top + side)[ACROSS]
-        down = self._between(x, x + side, top + 1, top + side)[DOWN]
-        pairs = max(1, 2 * side * (side - 1) * self._sums.shape[2])
+        across = self._between(x + 1, x + side, block)[ACROSS]
+        # The first piece is the first row, whose differences are to the row above the tile.
+        down = self._between(x, x + side, block[1:])[DOWN]
+        pairs = max(1, 2 * side * (side - 1) * self._channels)
         focus = (across + down) / pairs / self._white
         each = (column.tolist() for column in (flat, value, std, focus, white))
         return [Quality(*measures) for measures in zip(*each, strict=True)]
 
-    def _in_cells(self, x: NDArray[np.int64], top: int) -> Sums:
-        """Return the first two sums in each cell, array [cells, sums, channels, tiles, cells]."""
-        rows = np.searchsorted(self._rows, top + self._cells)
+    def _in_cells(self, x: NDArray[np.int64], block: Sums, lines: NDArray[np.int64]) -> Sums:
+        """Return the sums in each cell, array [cells down, sums, channels, tiles, cells across]."""
         columns = np.searchsorted(self._columns, x[:, np.newaxis] + self._cells)
-        moments = self._sums[rows[0] : rows[-1], : SQUARE + 1]
-        by_row = np.add.reduceat(moments, rows[:-1] - rows[0], axis=0)
+        by_row = np.add.reduceat(block, lines[:-1], axis=0)
         cells: Sums = np.diff(_running(by_row)[..., columns], axis=-1)
         return cells
 
-    def _between(
-        self, left: NDArray[np.int64], right: NDArray[np.int64], top: int, bottom: int
-    ) -> Sums:
-        """Return the sums in rectangles of the same rows, array [sums, tiles]."""
-        first, last = np.searchsorted(self._rows, (top, bottom))
-        running = _running(self._sums[first:last].sum(axis=0).sum(axis=1))
+    def _between(self, left: NDArray[np.int64], right: NDArray[np.int64], block: Sums) -> Sums:
+        """Return the sums of a block between columns, array [sums, tiles]."""
+        running = _running(block.sum(axis=0).sum(axis=1))
         starts, stops = np.searchsorted(self._columns, left), np.searchsorted(self._columns, right)
-        return running[:, stops] - running[:, starts]
+        found: Sums = running[:, stops] - running[:, starts]
+        return found
 
 
 def _running(values: Sums) -> Sums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import cv2
@@ -100,3 +101,18 @@ def test_focus_falls_with_blur_and_does_not_turn_with_the_image():
     assert sharp == sorted(sharp, reverse=True)
     turned = quality_of(np.ascontiguousarray(np.rot90(pixels)), 255).focus
     assert turned == pytest.approx(quality_of(pixels, 255).focus)
+
+
+def test_measuring_a_large_image_takes_little_memory():
+    """Shifted rows begin anywhere, so that their lines divide every column."""
+    pixels = np.zeros((1500, 2000), np.uint8)
+    spec = TileSpec(64, 20, [30], edge="shift")
+    cv2.setNumThreads(1)
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in iter_tiles(pixels, spec, white=255))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count > 200
+    assert peak < 10e6
