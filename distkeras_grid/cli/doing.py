@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from distkeras_grid.progress import Reporter, Status
@@ -38,8 +39,8 @@ class Doing:
         return Status([self.phase, *([self.told] if self.told else []), f"{seconds:.0f} s"])
 
 
-def doing(phase: str) -> Reporter[Doing]:
-    """Return a reporter that names a step while its ``with`` block runs.
+def doing(phase: str, *, shown: bool = True) -> AbstractContextManager[object]:
+    """Return a context that names a step while its block runs.
 
     It writes to standard error, and nothing if the step ends within 4 s.
 
@@ -47,5 +48,9 @@ def doing(phase: str) -> Reporter[Doing]:
     ----------
     phase : str
         What is being done.
+    shown : bool, default True
+        Whether anything is written.
     """
+    if not shown:
+        return nullcontext()
     return Reporter(Doing(phase), at_once=False, tells_end=False)

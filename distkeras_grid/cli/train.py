@@ -217,16 +217,17 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
 
     arguments = trainer_arguments(flags)
     check_before_spark(flags, arguments)
-    with doing("starting Spark"):
+    shown = arguments.get("progress") is not False
+    with doing("starting Spark", shown=shown):
         spark = build_session("distkeras-grid train", master=flags.master)
     storage = Storage(spark)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
-    with doing("looking at the data"):
+    with doing("looking at the data", shown=shown):
         data, validation = read_data(spark, flags)
         chosen = arguments.get("features_col", "features")
         (features,) = resolve_features(data, chosen) if isinstance(chosen, str) else (None,)
-    with doing("loading Keras and the model"):
+    with doing("loading Keras and the model", shown=shown):
         model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)

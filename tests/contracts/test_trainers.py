@@ -333,7 +333,7 @@ def test_a_force_that_drives_rounds_apart_is_refused(model):
     assert trainer.build_rule(2, "SGD").parameters() == {"alpha": 0.5}
     with pytest.raises(ConfigurationError, match=r"below 0\.4 for rounds of 4 "):
         trainer.build_rule(WORKERS, "SGD")
-    with pytest.raises(ConfigurationError, match=r"rounds of 1 worker\(s\).* alpha = 1 on"):
+    with pytest.raises(ConfigurationError, match=r"below 1 for rounds of 1 worker\(s\)"):
         build("EASGD", model, alpha=1)
     with pytest.raises(ConfigurationError, match=r"for rounds of 3 worker\(s\)"):
         build("EASGD", model, alpha=0.5, num_workers=3)

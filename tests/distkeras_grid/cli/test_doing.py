@@ -8,9 +8,9 @@ from distkeras_grid import progress
 from distkeras_grid.cli.doing import doing
 
 
-def said_in(seconds, monkeypatch, capsys):
+def said_in(seconds, monkeypatch, capsys, *, shown=True):
     monkeypatch.setattr(progress.Lines, "interval", 0.3)
-    with doing("starting Spark"):
+    with doing("starting Spark", shown=shown):
         time.sleep(seconds)
     return capsys.readouterr().err.splitlines()
 
@@ -23,3 +23,7 @@ def test_a_long_step_is_named(monkeypatch, capsys):
 
 def test_a_short_step_is_silent(monkeypatch, capsys):
     assert said_in(0.0, monkeypatch, capsys) == []
+
+
+def test_a_step_without_progress_is_silent(monkeypatch, capsys):
+    assert said_in(2.0, monkeypatch, capsys, shown=False) == []
