@@ -51,7 +51,7 @@ SUITES = {
     "parameter_server/frames.py": ("parameter_server/test_connection.py",),
     "parameter_server/allowance.py": ("parameter_server/test_allowance.py",),
     "worker/mind.py": ("worker/test_mind.py",),
-    "trainers/watch.py": ("trainers/test_watch.py",),
+    "parameter_server/watch.py": ("parameter_server/test_watch.py",),
 }
 
 LEFT_OUT = (ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Expr)

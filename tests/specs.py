@@ -48,9 +48,10 @@ def make_spec(rule: Any = "downpour", **changes: Any) -> RunSpec:
 def simulated_spec(rule: Rule, learners: Any, seats: Any, **changes: Any) -> RunSpec:
     """Return the run of these learners and rows: batches of one row, none mixed, no limits."""
     terms = {"shuffle": False, "round_timeout": None, **changes}
+    state = learners[0].step_section if rule.traits.steps_on_workers else None
     return make_spec(
         rule,
-        layout=LayoutSpec.of(learners[0].layout),
+        layout=LayoutSpec.of(learners[0].layout, state),
         rows=sum(map(len, seats)),
         workers=len(seats),
         **terms,

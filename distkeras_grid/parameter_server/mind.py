@@ -243,6 +243,8 @@ class ServerMind:
         self._replay: Replay | None = None
         if self._rule.traits.steps_on_workers:
             self._replay = Replay(spec.layout.state_section.nbytes)
+        # Seats that were asked for weights and state, and have not told them.
+        self._asked: set[int] = set()
         self._gate: list[_Waiting] = []
         self._round: dict[int, _Waiting] = {}
         self._round_opened: float | None = None
@@ -338,6 +340,7 @@ class ServerMind:
             start = self.books.start(entry.session)
             if self._replay is not None:
                 self._replay.leave(seat)
+                self._asked.discard(seat)
                 version, has_state = self._replay.begin(seat)
                 start = replace(start, version=version, has_state=has_state)
             actions.append(Send(entry.session, start, vector, 4 * self._spec.size))
@@ -429,6 +432,8 @@ class ServerMind:
         for entry, reply, size in zip(entries, replies, sizes, strict=True):
             # It is enough if one of them sends the state.
             wanted = not actions and self._asks_for_state()
+            if wanted:
+                self._asked.add(entry.session.seat)
             answer = replace(self._dated(reply), state_wanted=wanted)
             actions.append(Send(entry.session, answer, self._sent(entry), size))
         return actions
@@ -518,25 +523,32 @@ class ServerMind:
         session, version = event.sender, _said(event, HandOver).version
         self.books.check(session)
         replay = self._replaying()
-        self._check_told(event, version)
+        self._check_told(event, version, replay)
         if event.state is not None:
             weights = replay.receive_state(session.seat, version, event.state)
         else:
             weights = replay.receive_weights(session.seat, version, _vector(event))
         if weights is not None:
+            self._asked.discard(session.seat)
             self.center.replace(weights)
             self._snapshots.arrive(version, self.center.vector)
             replay.forget(self.books.version)
         return [Send(session, Done())]
 
-    def _check_told(self, event: Received, version: int) -> None:
-        """Refuse weights or state that a worker cannot have."""
+    def _check_told(self, event: Received, version: int, replay: Replay) -> None:
+        """Refuse weights or state that a worker cannot have, or was not asked for."""
         seat = event.sender.seat
         if version > self.books.version or not event.finite:
             raise RefusedError(
                 f"Worker {seat} hands over weights and optimizer state that must be finite and of "
                 f"version {self.books.version} at most. Received: version {version}, "
                 f"{'finite' if event.finite else 'not finite'}."
+            )
+        # What the server has already may be told again: the answer may have been lost.
+        if version > replay.version and seat not in self._asked and not self.books.is_through(seat):
+            raise RefusedError(
+                f"Worker {seat} is not asked for weights and optimizer state, and has windows left."
+                f" Received: those of version {version}."
             )
 
     def _replaying(self) -> Replay:
@@ -587,6 +599,7 @@ class ServerMind:
             "round": [_saved(entry) for entry in self._round.values()],
             "round_opened": self._round_opened,
             "known": self._telling.to_state(),
+            "asked": sorted(self._asked),
         }
 
     @classmethod
@@ -601,6 +614,7 @@ class ServerMind:
         if state["replay"] is not None:
             size = spec.layout.state_section.nbytes
             mind._replay = Replay.from_state(state["replay"], size)
+        mind._asked = set(state["asked"])
         mind._gate = [_restored(entry) for entry in state["gate"]]
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}

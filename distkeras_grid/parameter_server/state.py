@@ -364,6 +364,12 @@ class ServerState:
             )
         return True
 
+    def is_through(self, number: int) -> bool:
+        """Whether a worker has no windows left: all its samples have come, or the run stops."""
+        seat = self._seats[number]
+        due = (seat.rows or 0) * self._spec.epochs
+        return self.stop or seat.samples_folded + seat.samples_dropped >= due
+
     def info(self, arrival: Arrival) -> CommitInfo:
         """Return what the rule may know about an admitted commit.
 

@@ -64,7 +64,7 @@ class Cluster:
         the other.
     late : mapping of int to float, optional
         Seconds until a worker arrives, for workers that are not there at 0. As on a real cluster,
-        no worker starts before all have arrived.
+        no worker starts before all have arrived, and the trainer's ``start_timeout`` ends the wait.
     outages : sequence of Outage, default ()
         Workers that are lost.
     seed : int, default 0

@@ -106,35 +106,6 @@ class KerasLearner:
         return self._shared.engine
 
 
-class KerasStepper:
-    """A model's own optimizer, which takes the steps of the rounds.
-
-    Parameters
-    ----------
-    engine : ModelEngine
-        Engine of the learners, whose windows make no steps.
-    """
-
-    def __init__(self, engine: ModelEngine) -> None:
-        self._engine = engine
-        self._own = engine.step_state()
-
-    def step(self, gradient: Vector, weights: Vector) -> None:
-        """Move `weights`; see `distkeras_grid.simulation.learners.Stepper`."""
-        # The learners share the engine, and each has an optimizer that takes no steps.
-        self._engine.take_over(self._own)
-        self._engine.apply(gradient, weights)
-        self._own = self._engine.step_state()
-
-    def state(self) -> State:
-        """Return the slots."""
-        return {str(number): array for number, array in enumerate(self._own)}
-
-    def restore(self, state: State) -> None:
-        """Continue from those slots."""
-        self._own = [state[str(number)] for number in range(len(state))]
-
-
 def keras_learners(
     engine: ModelEngine, workers: int, seed: int | None = None
 ) -> list[KerasLearner]:

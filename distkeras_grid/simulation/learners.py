@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,34 +16,6 @@ from distkeras_grid.weights import StateSection, Variable, Vector, WeightLayout
 
 #: What a simulated worker trains with.
 Learner = Engine
-
-
-class Stepper(Protocol):
-    """The optimizer of all workers, if each makes the same steps with the same gradients.
-
-    In a simulation there is one for all of them. Real workers send their optimizer state at a start
-    and every 16 rounds; this takes no simulated time.
-    """
-
-    def step(self, gradient: Vector, weights: Vector) -> None:
-        """Move `weights` by the mean gradient of a round, and replace the statistics.
-
-        Parameters
-        ----------
-        gradient : ndarray
-            ``[mean gradient | statistics]``, shape ``(layout.size,)``.
-        weights : ndarray
-            Same shape; changes in place.
-        """
-        ...
-
-    def state(self) -> State:
-        """Return a copy of its slots."""
-        ...
-
-    def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
-        ...
 
 
 class QuadraticLearner:
@@ -64,7 +36,7 @@ class QuadraticLearner:
         ``mu`` of ``v <- mu v - eta g``, ``x <- x + v``, as Keras' SGD; with steps that look ahead,
         Nesterov's.
     local_steps : LocalSteps, default LocalSteps.OPTIMIZER
-        What a window does. Without steps it may be the run's `Stepper`.
+        What a window does.
 
     Attributes
     ----------
@@ -127,7 +99,7 @@ class QuadraticLearner:
         return WindowResult(steps, samples, losses / samples, {})
 
     def step(self, gradient: Vector, weights: Vector) -> None:
-        """Move `weights` by a gradient; see `Stepper`."""
+        """Move `weights` by a gradient, in place."""
         np.multiply(self._velocity, self._momentum, out=self._velocity)
         np.subtract(self._velocity, self._rate * gradient, out=self._velocity)
         np.add(weights, self._velocity, out=weights)

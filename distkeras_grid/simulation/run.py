@@ -1,31 +1,51 @@
-"""A training run in simulated time: the server's own mind, driven by a queue of events.
+"""A training run in simulated time: the minds of a real run under a queue of events.
 
-Each window is really computed, when its commit is sent, because the size of a compressed commit
-depends on the result. Only the clock is simulated.
+The server's mind (`distkeras_grid.parameter_server.mind`), each worker's
+(`distkeras_grid.worker.mind`) and the driver's (`distkeras_grid.parameter_server.watch`) decide
+here what they decide in a real run. Each window is computed for real, when its commit is sent: how
+many bytes that has may depend on what was trained. Only the clock is simulated.
+
+A mind is told of an answer when the server sends it; what it wants then happens when the answer
+has arrived. Where workers make the steps of the rounds, each makes its own, so an optimizer works
+as often as there are workers.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.errors import ClusterError, ConfigurationError, RefusedError
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    ParameterServerError,
+    RefusedError,
+)
 from distkeras_grid.history import History
+from distkeras_grid.parameter_server import watch as watches
 from distkeras_grid.parameter_server.messages import (
+    EVENTS_PER_UPDATE,
     Exchanged,
+    FetchCenter,
+    FetchState,
+    FetchStep,
     Finish,
+    HandOver,
     Message,
+    Poll,
     Ready,
     Start,
-    WindowCommit,
+    State,
+    Step,
+    Update,
 )
 from distkeras_grid.parameter_server.mind import (
+    DRIVER,
     Action,
     Dismiss,
     Join,
@@ -35,24 +55,30 @@ from distkeras_grid.parameter_server.mind import (
     Send,
     ServerMind,
     Tick,
+    received,
 )
 from distkeras_grid.parameter_server.state import Session
-from distkeras_grid.records import EpochEnded
-from distkeras_grid.rules import compression_of, rule_of
-from distkeras_grid.rules.magnitudes import size_of
+from distkeras_grid.parameter_server.watch import RunWatch
+from distkeras_grid.records import EpochEnded, WorkerRecord
+from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
 from distkeras_grid.simulation.saved_state import read, write
-from distkeras_grid.simulation.steps import RoundSteps
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
 from distkeras_grid.spec import LayoutSpec, RunSpec
+from distkeras_grid.weights import StateSection
+from distkeras_grid.worker import mind as minds
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from distkeras_grid.feeding.source import Source
-    from distkeras_grid.simulation.learners import Learner, Stepper
+    from distkeras_grid.simulation.learners import Learner
     from distkeras_grid.weights import Vector
 
+#: So often the driver looks at the server, as in a real run [s].
+LOOK_SECONDS = 0.1
 #: Returns the metrics of a center on validation data, each with the prefix ``val_``.
 Evaluation = Callable[["Vector"], Mapping[str, float]]
 
@@ -74,8 +100,6 @@ class Simulation:
         Validates the center at the end of each epoch, in no simulated time.
     params : mapping, optional
         Added to ``history.params``, which has the run under ``spec``.
-    stepper : Stepper, optional
-        The workers' optimizer, for a rule with which workers make the steps of the rounds.
 
     Attributes
     ----------
@@ -85,14 +109,12 @@ class Simulation:
         Windows, epochs and workers; all its times are simulated, ``params["time"]`` says so.
     lost : int
         Attempts that were lost.
-    needed : int
-        Number of workers that a synchronous round, and the end of the run, wait for.
 
     Raises
     ------
     ConfigurationError
-        If there is not one learner and one seat for each worker, if their rows and weights are not
-        those of the run, or if a stepper is missing or not needed.
+        If there is not one learner and one seat for each worker, or if their rows, weights or
+        optimizer state are not those of the run.
 
     Examples
     --------
@@ -123,20 +145,15 @@ class Simulation:
         seats: Sequence[Source],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
-        stepper: Stepper | None = None,
     ) -> None:
         _check_parts(cluster, spec, learners, seats)
-        rule = rule_of(spec.rule)
-        if rule.traits.steps_on_workers != (stepper is not None):
-            raise ConfigurationError(
-                f"The rule {rule.name!r} takes "
-                f"{'no' if stepper else 'a'} stepper. Received: {stepper!r}."
-            )
         self._cluster, self._spec, self._evaluate = cluster, spec, evaluate
-        self.needed = spec.quorum_of(cluster.workers)
-        self._wire = SimulatedWire(compression_of(spec.exchange.compression), spec.size, rule)
-        self._mind = ServerMind(spec, learners[0].weights())
-        self._steps = RoundSteps(stepper, self._wire) if stepper else None
+        # Who looks at the center at each epoch's end is given it as it was then.
+        self._served = spec.change(snapshots_per_epoch=1) if evaluate else spec
+        self._synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
+        self._wire = SimulatedWire(spec.compression, spec.size)
+        self._mind = ServerMind(self._served, learners[0].weights())
+        self._watch = RunWatch(spec, synchronous=self._synchronous)
         self._workers = [
             SimulatedWorker(number, cluster, spec, learner, rows)
             for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
@@ -146,7 +163,8 @@ class Simulation:
         )
         self._queue = EventQueue()
         self._seen = self.lost = 0
-        self._finished: set[int] = set()
+        self._ended = False
+        self._looks_at = math.inf
         self.now = 0.0
         self.history = History({"time": "simulated", **self._identity(), **(params or {})})
         for number in range(cluster.workers):
@@ -159,6 +177,11 @@ class Simulation:
     def center(self) -> Vector:
         """A copy of the current center."""
         return self._mind.center.vector.copy()
+
+    @property
+    def needed(self) -> int:
+        """Workers that a synchronous round waits for, and the end."""
+        return self._watch.needed
 
     @property
     def version(self) -> int:
@@ -182,28 +205,30 @@ class Simulation:
         ------
         NonFiniteLossError
             If a loss or a weight becomes NaN or infinite.
-        RefusedError
+        RoundTimeoutError
             If a synchronous round takes longer than the run allows.
-        ClusterError
-            If the run waits for workers that never come back.
+        StartTimeoutError
+            If workers that are not there are waited for longer than the run allows.
+        WorkerFailedError
+            If a worker stays silent, however often it is started again.
         """
         while self.advance():
             pass
 
     def advance(self) -> bool:
-        """Process the next event; return False if the run has ended."""
-        if len(self._finished) >= self.needed:
+        """Let the next thing happen; return False if the run has ended, and nothing happens."""
+        if self._ended:
             return False
         if not self._queue:
-            gone = sorted({*range(len(self._workers))} - self._finished)
             raise ClusterError(
-                f"Worker {', '.join(map(str, gone))} is lost for ever and the run waits for it: "
-                "let it come back (Outage.seconds), or ask for fewer with quorum."
+                "Nothing is left to happen in simulated time, and the run has not ended: "
+                f"{self._news().seats}."
             )
         event = self._queue.pop()
         self.now = event.at
         self._happen(event)
-        self._record()
+        if event.kind == "look" or self._mind.books.events.events:
+            self._look()
         return True
 
     def save(self, path: str | Path) -> None:
@@ -219,13 +244,13 @@ class Simulation:
             {
                 "identity": self._identity_text(),
                 "server": self._mind.to_state(),
-                "wire": self._wire.to_tree(),
-                "steps": None if self._steps is None else self._steps.to_state(),
+                "watch": self._watch.to_state(),
                 "workers": [worker.to_tree() for worker in self._workers],
                 "links": [self._up.free_at, self._down.free_at],
                 "queue": self._queue.to_json(),
                 "counts": [self._seen, self.lost],
-                "finished": sorted(self._finished),
+                "ended": self._ended,
+                "looks_at": None if self._looks_at == math.inf else self._looks_at,
                 "now": self.now,
                 "history": self.history.to_jsonl_text(),
             },
@@ -249,17 +274,15 @@ class Simulation:
                 f"{str(path)!r} holds another run: {tree['identity']}. "
                 f"This one is {self._identity_text()}."
             )
-        self._mind = ServerMind.from_state(self._spec, tree["server"])
-        self._wire.restore(tree["wire"])
-        if self._steps is not None:
-            self._steps.restore(tree["steps"])
+        self._mind = ServerMind.from_state(self._served, tree["server"])
+        self._watch = RunWatch.from_state(self._spec, tree["watch"], synchronous=self._synchronous)
         for worker, saved in zip(self._workers, tree["workers"], strict=True):
             worker.restore(saved)
         self._up.free_at, self._down.free_at = tree["links"]
         self._queue = EventQueue(**tree["queue"])
         self._seen, self.lost = tree["counts"]
-        self._finished = set(tree["finished"])
-        self.now = tree["now"]
+        self._ended, self.now = tree["ended"], tree["now"]
+        self._looks_at = math.inf if tree["looks_at"] is None else tree["looks_at"]
         self.history = History.from_jsonl_text(tree["history"])
 
     def _happen(self, event: Event) -> None:
@@ -269,50 +292,83 @@ class Simulation:
         elif event.kind == "lose":
             self._lose(event, worker)
         elif event.kind == "overdue":
-            self._check_round()
+            self._do(self._mind.handle(Tick(), self.now))
+        elif event.kind == "look":
+            self._looks_at = math.inf
         elif worker.session is not None and worker.session.attempt == event.attempt:
-            # All other events are ignored after the attempt has been lost.
-            act = {"computed": self._send, "arrival": self._arrive, "finish": self._finish}
-            act.get(event.kind, self._begin)(worker, worker.session)
+            # All else concerns nobody once the attempt is lost.
+            act = {
+                "reply": self._go_on,
+                "computed": self._send,
+                "arrival": self._arrive,
+                "ask": self._ask,
+                "rejoin": self._rejoin,
+                "finish": self._finish,
+            }
+            act[event.kind](worker, worker.session)
 
     def _join(self, event: Event, worker: SimulatedWorker) -> None:
         first, *rest = self._mind.handle(Join(event.worker, event.attempt), self.now)
         if isinstance(first, Seat):
             worker.join(first.session)
             self._do(rest)
-            ready = Ready(len(worker.rows), 0.0)
-            self._hear(first.session, ready, np.empty_like(worker.before))
+            self._get_ready(worker, first.session)
+
+    def _rejoin(self, worker: SimulatedWorker, session: Session) -> None:
+        """Take a seat anew, by the same attempt."""
+        first, *rest = self._mind.handle(Join(session.seat, session.attempt), self.now)
+        if isinstance(first, Seat):
+            worker.session = first.session
+            self._do(rest)
+            self._get_ready(worker, first.session)
+
+    def _get_ready(self, worker: SimulatedWorker, session: Session) -> None:
+        rows = len(worker.rows)
+        steps = self._spec.steps_per_window() if rows else 0
+        ready = Ready(rows, self._cluster.window_seconds(session.seat, steps))
+        self._hear(session, ready, np.empty_like(worker.before))
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
-        session = worker.session
-        if session is None:
-            return
-        back = self.now + self._cluster.outages[event.attempt].seconds
-        self._queue.add(back, "join", event.worker, session.attempt + 1)
+        if worker.session is not None:
+            self._end(worker, worker.session, self._cluster.outages[event.attempt].seconds)
+
+    def _end(self, worker: SimulatedWorker, session: Session, seconds: float) -> None:
+        """Let an attempt be lost, and another one come after so many seconds."""
+        self._queue.add(self.now + seconds, "join", session.seat, session.attempt + 1)
         worker.lose()
         self.lost += 1
         self._do(self._mind.handle(Lost(session), self.now))
 
-    def _check_round(self) -> None:
-        self._do(self._mind.handle(Tick(), self.now))
-
     def _hear(
-        self, session: Session, message: Message, vector: Vector | None = None, bytes_up: int = 0
+        self,
+        session: Session,
+        message: Message,
+        vector: Vector | None = None,
+        bytes_up: int = 0,
+        state: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Pass a message to the server, and carry out its actions."""
-        before = self._mind.deadline
-        size = size_of(vector) if vector is not None and isinstance(message, WindowCommit) else None
-        event = Received(session, message, vector, bytes_up, size)
+        """Let the server receive a message, and do what it answers."""
+        before, section = self._mind.deadline, self._spec.layout.state_section
+        event = received(section, session, message, vector, bytes_up, state)
         self._do(self._mind.handle(event, self.now))
         if self._mind.deadline not in (before, math.inf):
             self._later(self._mind.deadline, "overdue", session)
 
-    def _begin(self, worker: SimulatedWorker, session: Session) -> None:
-        seconds = worker.begin(self.now)
-        if seconds is None:
-            self._later(self.now + self._cluster.latency, "finish", session)
-        else:
-            self._later(self.now + seconds, "computed", session)
+    def _go_on(self, worker: SimulatedWorker, session: Session) -> None:
+        """Let a worker begin what its mind wants, now that it has its answer."""
+        match worker.wanted:
+            case minds.Compute(window):
+                self._later(self.now + worker.begin(window, self.now), "computed", session)
+            case minds.FetchStep() | minds.FetchState():
+                self._later(self._up.pass_through(0, self.now), "ask", session)
+            case minds.HandOver():
+                layout = self._spec.layout
+                size = 4 * layout.size + layout.state_section.nbytes
+                self._later(self._up.pass_through(size, self.now), "ask", session)
+            case minds.Rejoin():
+                self._later(self.now + self._cluster.latency, "rejoin", session)
+            case _:
+                self._later(self.now + self._cluster.latency, "finish", session)
 
     def _send(self, worker: SimulatedWorker, session: Session) -> None:
         worker.computed += worker.seconds
@@ -326,62 +382,115 @@ class Simulation:
         except RefusedError as refusal:
             worker.refuse(refusal)
 
+    def _ask(self, worker: SimulatedWorker, session: Session) -> None:
+        """Let the server hear what a worker asks for or hands over."""
+        try:
+            match worker.wanted:
+                case minds.FetchStep(version):
+                    self._hear(session, FetchStep(version))
+                case minds.FetchState():
+                    self._hear(session, FetchState())
+                case minds.HandOver(version, weights):
+                    self._hear(session, HandOver(version), weights)
+                    state = worker.shared_state(version)
+                    if state.size:
+                        self._hear(session, HandOver(version), state=state)
+                    worker.has_told()
+                    self._later(self._down.pass_through(0, self.now), "reply", session)
+        except RefusedError as refusal:
+            worker.refuse(refusal)
+            self._later(self._down.pass_through(0, self.now), "reply", session)
+
     def _finish(self, worker: SimulatedWorker, session: Session) -> None:
         worker.session = None
-        self._finished.add(session.seat)
         self._hear(session, Finish())
 
     def _later(self, at: float, kind: str, session: Session) -> None:
         self._queue.add(at, kind, session.seat, session.attempt)
 
     def _do(self, actions: Sequence[Action]) -> None:
-        """Deliver answers to workers, which continue when these have arrived."""
-        if self._steps is not None:
-            self._steps.make(actions, self._mind, self.now)
+        """Give answers to their workers, who go on once these have reached them."""
         for action in actions:
             worker = self._workers[action.to.seat] if isinstance(action, Send | Dismiss) else None
             if worker is None or worker.session is None or isinstance(action, Seat):
                 continue
             if isinstance(action, Dismiss):
                 raise action.error
-            if isinstance(action.message, Start) and action.vector is not None:
-                center = self._wire.greet(worker.session.seat, action.vector)
-                worker.start(action.message, center)
-                at = self._down.pass_through(action.size, self.now)
-            elif isinstance(action.message, Exchanged):
-                at = self._reply(worker, action.message, action)
-            else:
-                continue
-            self._later(at, "reply", action.to)
+            if self._give(worker, action):
+                self._later(self._down.pass_through(action.size, self.now), "reply", action.to)
 
-    def _reply(self, worker: SimulatedWorker, message: Exchanged, sent: Send) -> float:
-        """Give a worker its reply; return when it has arrived."""
-        before = worker.version
-        if self._steps is not None:
-            worker.take(message, self._mind.center.vector)
-            return self._fetch(
-                self._steps.bytes_of(before, message.version), message.version - before
-            )
-        reply = worker.before if sent.vector is None else sent.vector
-        worker.take(message, self._wire.receive(sent.to.seat, reply, sent.size))
-        return self._down.pass_through(sent.size, self.now)
+    def _give(self, worker: SimulatedWorker, sent: Send) -> bool:
+        """Tell a worker's mind an answer; return whether there was something to tell."""
+        match sent.message:
+            case Start() as message if sent.vector is not None:
+                worker.start(message, sent.vector)
+            case Exchanged() as message:
+                worker.take(message, sent.vector, self._wire)
+            case Step() as message if sent.vector is not None:
+                worker.take_step(message, sent.vector, self._wire)
+            case State() if sent.state is not None:
+                worker.take_state(sent.state)
+            case _:
+                return False
+        return True
 
-    def _fetch(self, size: int, steps: int) -> float:
-        """Return when a worker has this number of steps, requested one after the other."""
-        asking = 2 * self._cluster.latency
-        return self._down.pass_through(size, self.now + asking) + (steps - 1) * asking
+    # The driver
 
-    def _record(self) -> None:
-        """Add the server's new events to the history."""
-        for event in self._mind.books.events.after(self._seen, sys.maxsize):
-            self._seen += 1
-            if isinstance(event, EpochEnded):
-                found = self._evaluate(self.center) if self._evaluate else None
-                self.history.add_epoch(event, validation=found)
-            else:
+    def _look(self) -> None:
+        """Take the server's news into the history, and do what the driver's mind says."""
+        update = self._news()
+        looked = watches.Looked(
+            update.seats, update.version, update.samples_folded, self.history.samples
+        )
+        self._tell(looked)
+        at = self._watch.deadline + LOOK_SECONDS
+        if not self._ended and at < self._looks_at:
+            self._looks_at = at
+            self._queue.add(at, "look", 0, 0)
+
+    def _news(self) -> Update:
+        """Take in all events so far; return the state of the run with the last of them."""
+        while True:
+            update = self._driver_asks(Poll(self._seen)).message
+            if not isinstance(update, Update):
+                raise ParameterServerError(f"An update is due. Received: {update!r}.")
+            for event in update.events:
+                self._seen += 1
+                if isinstance(event, EpochEnded):
+                    self.history.add_epoch(event, validation=self._validated(event.epoch))
+                    continue
                 self.history.add(event)
-        # Events that have been recorded are dropped now, and not saved.
-        self._mind.books.events.after(self._seen, 0)
+                if isinstance(event, WorkerRecord) and event.window_seconds:
+                    self._tell(watches.WindowMeasured(event.worker, event.window_seconds))
+            if len(update.events) < EVENTS_PER_UPDATE:
+                # What was seen is forgotten now, and not saved.
+                self._mind.books.events.after(self._seen, 0)
+                return update
+
+    def _validated(self, epoch: int) -> Mapping[str, float] | None:
+        if self._evaluate is None:
+            return None
+        snapshot = epoch * self._served.snapshots_per_epoch
+        center = self._driver_asks(FetchCenter(snapshot, 0)).vector
+        return None if center is None else self._evaluate(center.copy())
+
+    def _driver_asks(self, message: Message) -> Send:
+        first, *rest = self._mind.handle(Received(DRIVER, message), self.now)
+        self._do(rest)
+        if not isinstance(first, Send):
+            raise ParameterServerError(f"The driver is due an answer. Received: {first!r}.")
+        return first
+
+    def _tell(self, event: watches.WatchEvent) -> None:
+        for action in self._watch.handle(event, self.now):
+            if isinstance(action, watches.Finish):
+                self._ended = True
+            elif isinstance(action, watches.Fail):
+                raise action.error
+            elif isinstance(action, watches.Restart):
+                worker = self._workers[action.worker]
+                if worker.session is not None and worker.session.attempt == action.attempt:
+                    self._end(worker, worker.session, 0.0)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a run must share with a saved one to continue it."""
@@ -400,9 +509,14 @@ def _check_parts(
             f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
             f"learners, {len(seats)} seats and a run of {spec.workers} workers."
         )
-    rows, layout = sum(map(len, seats)), LayoutSpec.of(learners[0].layout)
-    if (rows, layout) != (spec.rows, spec.layout):
+    rule, layout = rule_of(spec.rule), LayoutSpec.of(learners[0].layout)
+    if sum(map(len, seats)) != spec.rows or layout.sections != spec.layout.sections:
         raise ConfigurationError(
-            f"The run has {spec.rows} rows and {spec.layout}. Received: seats of {rows} rows in "
-            f"all and learners of {layout}."
+            f"The run has {spec.rows} rows and {spec.layout}. Received: seats of "
+            f"{sum(map(len, seats))} rows in all and learners of {layout}."
+        )
+    state = learners[0].step_section if rule.traits.steps_on_workers else StateSection()
+    if not state.is_like(spec.layout.state_section):
+        raise ConfigurationError(
+            f"The run's workers share {spec.layout.state_section}. Received: learners with {state}."
         )

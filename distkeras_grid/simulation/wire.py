@@ -1,76 +1,43 @@
-"""Vectors of exchanges in simulated time: what arrives, and how many bytes are sent."""
+"""Vectors of exchanges on their way in simulated time: through the codec, without a connection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from distkeras_grid.parameter_server.compression import (
-    Bfloat16,
-    Compression,
-    from_changes,
-    sparse_bytes,
-)
+from distkeras_grid.parameter_server.compression import WireName, build_wire
 
 if TYPE_CHECKING:
-    from distkeras_grid.rules import Rule
     from distkeras_grid.weights import Vector
 
 
 class SimulatedWire:
-    """Compression of a run's vectors, without a connection.
+    """Carries vectors in the form in which they travel.
 
     Parameters
     ----------
-    compression : "bfloat16" or DeepGradientCompression, optional
-        Compression of the exchanges.
+    compression : str, optional
+        How exchanges are compressed.
     size : int
         Scalars in a vector.
-    rule : Rule
-        Rule of the run, which decides what the server replies.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from distkeras_grid.rules import DeepGradientCompression, DownpourRule
-    >>> wire = SimulatedWire(DeepGradientCompression(), 9, DownpourRule())
-    >>> wire.send(np.array([0, 0, 5, 0, 0, 0, 0, 0, 0], np.float32))
+    >>> vector = np.array([0, 0, 1.001, 0, 0, 0], np.float32)
+    >>> SimulatedWire("dgc", 6).carry(vector)
     8
+    >>> SimulatedWire("bfloat16", 6).carry(vector), float(vector[2])
+    (12, 1.0)
     """
 
-    def __init__(self, compression: Compression | None, size: int, rule: Rule) -> None:
-        self._bfloat16 = Bfloat16(size) if compression == "bfloat16" else None
-        self._sparse = compression is not None and self._bfloat16 is None
-        self._tells_changes = self._sparse and rule.traits.reply_has_vector
-        # The center that each seat knows, if replies have only changes.
-        self._known: dict[str, Vector] = {}
+    def __init__(self, compression: WireName | None, size: int) -> None:
+        self._wire = build_wire(compression, size) if compression else None
 
-    def send(self, vector: Vector) -> int:
-        """Replace a vector by what arrives of it; return the number of bytes sent."""
-        if self._bfloat16 is not None:
-            self._bfloat16.pack(vector)
-            self._bfloat16.unpack(vector)
-            return 2 * vector.size
-        return sparse_bytes(vector) if self._sparse else 4 * vector.size
-
-    def greet(self, seat: int, center: Vector) -> Vector:
-        """Return the center that a seat starts from; it is sent as a whole."""
-        if self._tells_changes:
-            self._known[str(seat)] = center.copy()
-        return center
-
-    def receive(self, seat: int, vector: Vector, size: int) -> Vector:
-        """Return a seat's center after a reply that was sent in this number of bytes."""
-        if self._tells_changes and size:
-            from_changes(vector, self._known[str(seat)])
-        elif self._bfloat16 is not None and size:
-            self.send(vector)
-        return vector
-
-    def to_tree(self) -> dict[str, Any]:
-        """Return everything that changes, for `distkeras_grid.simulation.saved_state.write`."""
-        return dict(self._known)
-
-    def restore(self, tree: Mapping[str, Any]) -> None:
-        """Continue from what `to_tree` returned."""
-        self._known = dict(tree)
+    def carry(self, vector: Vector) -> int:
+        """Make of a vector what arrives of it; return the bytes by which it travels."""
+        if self._wire is None:
+            return 4 * vector.size
+        sent = self._wire.pack(vector).tobytes()
+        self._wire.place(len(sent), vector)[:] = sent
+        self._wire.unpack(vector)
+        return len(sent)

@@ -11,18 +11,21 @@ import numpy as np
 
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
+from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.frames import encoded_size
-from distkeras_grid.parameter_server.messages import Exchanged, Start, WindowCommit
+from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, Session
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import obey
+from distkeras_grid.worker.orders import obey, shared_state
 from distkeras_grid.worker.seat import seat_mind
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.simulation.learners import Learner
@@ -59,6 +62,8 @@ class SimulatedWorker:
         Simulated time for which it has computed [s].
     steps : int
         Batches of the commits that have reached the server.
+    wanted : Action or None
+        What its mind wants next, once the last message has arrived.
     """
 
     def __init__(
@@ -73,8 +78,9 @@ class SimulatedWorker:
         self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
         self._mind = self._new_mind()
-        # The mind's next action, after a message has arrived, and the commit in transit.
-        self._wanted: minds.Action | None = None
+        self.wanted: minds.Action | None = None
+        # What it knows of the center, where replies tell changes; and the commit on its way.
+        self._known = np.empty(0, self._dtype)
         self._sent: tuple[Arrival, Vector] | None = None
         self.steps = 0
         self.started = self.seconds = 0.0
@@ -93,25 +99,50 @@ class SimulatedWorker:
         """Arrive as a new attempt."""
         self.session, self.attempt = session, session.attempt
         self._mind = self._new_mind()
+        if self._rule.traits.steps_on_workers:
+            # Another process has an optimizer of its own; of other rules the mind sees to that.
+            self._learner.begin_after(0)
 
     def lose(self) -> None:
-        """Lose the attempt, with everything that was not sent."""
-        self.session = self._wanted = self._sent = None
+        """Be gone, with all that was not sent."""
+        self.session = self.wanted = self._sent = None
 
     def start(self, message: Start, center: Vector) -> None:
-        """Start from the center, with the window that the server expects."""
+        """Begin at the window that the server wants, from the center."""
+        self._known = center.copy()
         self._tell(minds.Started(message, center))
 
-    def take(self, message: Exchanged, reply: Vector) -> None:
-        """Adopt the rule's reply to a commit."""
-        np.copyto(self._mind.before, reply)
+    def take(self, message: Exchanged, reply: Vector | None, wire: SimulatedWire) -> None:
+        """Take the rule's reply to a commit over, if the rule has one."""
+        if reply is not None:
+            wire.carry(reply)
+            Hearing(self._spec.compression, self._known).hear(reply)
+            np.copyto(self._mind.before, reply)
         self._tell(minds.Replied(message))
 
-    def begin(self, now: float) -> float | None:
-        """Begin a window; return its time, None if there is no window left."""
-        if not isinstance(self._wanted, minds.Compute):
-            return None
-        self.started, self.seconds = now, self._draw_seconds(self._wanted.window)
+    def take_step(self, message: Step, gradient: Vector, wire: SimulatedWire) -> None:
+        """Make the step of a round that was asked for."""
+        if not isinstance(self.wanted, minds.FetchStep):
+            raise GridError(f"Worker {self._number} has asked for no step.")
+        np.copyto(self.wanted.out, gradient)
+        wire.carry(self.wanted.out)
+        self._tell(minds.StepFetched(message))
+
+    def take_state(self, state: NDArray[np.uint8]) -> None:
+        """Take over the optimizer's state that was asked for."""
+        self._tell(minds.StateFetched(state))
+
+    def shared_state(self, version: int) -> NDArray[np.uint8]:
+        """Return the optimizer's state that is handed over."""
+        return shared_state(self._learner, version)
+
+    def has_told(self) -> None:
+        """Hear that the server has what was handed over."""
+        self._tell(minds.HandedOver())
+
+    def begin(self, window: Window, now: float) -> float:
+        """Begin a window; return how long it will take."""
+        self.started, self.seconds = now, self._draw_seconds(window)
         return self.seconds
 
     def send(self, session: Session, wire: SimulatedWire) -> int:
@@ -122,9 +153,9 @@ class SimulatedWorker:
         NonFiniteLossError
             If its loss is NaN or infinite.
         """
-        if not isinstance(self._wanted, minds.Compute):
+        if not isinstance(self.wanted, minds.Compute):
             raise GridError(f"Worker {self._number} has begun no window.")
-        action = self._wanted
+        action = self.wanted
         blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
         told = result.steps, result.samples, result.loss, result.metrics
@@ -133,7 +164,7 @@ class SimulatedWorker:
             raise GridError(f"Worker {self._number} has a window and does not send it.")
         # A copy, so that the mind can use its memory for the next commit.
         commit, payload = wanted.commit, wanted.payload.copy()
-        size = wire.send(payload)
+        size = wire.carry(payload)
         self._sent = Arrival(session, commit, encoded_size(commit, size)), payload
         return size
 
@@ -146,7 +177,7 @@ class SimulatedWorker:
         return sent
 
     def refuse(self, error: RefusedError) -> None:
-        """Process the server's refusal of the commit, which raises an error."""
+        """Hear that the server refuses what was sent or asked for; raises what ends the worker."""
         self._tell(minds.Refused(error))
 
     def to_tree(self) -> dict[str, Any]:
@@ -155,6 +186,7 @@ class SimulatedWorker:
             **{name: getattr(self, name) for name in _NUMBERS},
             "session": None if self.session is None else asdict(self.session),
             "mind": self._mind.to_state(),
+            "known": self._known,
             "sent": None if self._sent is None else _saved(*self._sent),
             "random": self._random.bit_generator.state,
             "learner": self._learner.state(),
@@ -167,7 +199,7 @@ class SimulatedWorker:
         self.session = None if tree["session"] is None else Session(**tree["session"])
         self._mind = self._new_mind()
         self._mind.from_state(tree["mind"])
-        self._wanted = self._mind.pending()
+        self.wanted, self._known = self._mind.pending(), tree["known"]
         self._sent = _restored(self.session, tree["sent"])
         self._random.bit_generator.state = tree["random"]
         self._learner.restore(tree["learner"])
@@ -176,7 +208,7 @@ class SimulatedWorker:
         *orders, wanted = self._mind.handle(event)
         for order in orders:
             obey(order, self._learner)
-        self._wanted = wanted
+        self.wanted = wanted
         return wanted
 
     def _new_mind(self) -> WorkerMind:
@@ -186,8 +218,6 @@ class SimulatedWorker:
             self._learner.layout,
             policy_of(self._spec.schedule, len(self.rows), self._number),
             self._number,
-            # A stepper makes them for all workers.
-            makes_steps=False,
             dtype=self._dtype,
         )
 

@@ -19,11 +19,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
 from distkeras_grid.parameter_server.process import ServerProcess
-from distkeras_grid.records import EpochEnded, EpochRecord, Event, WorkerRecord
-from distkeras_grid.rules import SynchronousRule, rule_of
-from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.run_status import TRAINING, RunProgress
-from distkeras_grid.trainers.watch import (
+from distkeras_grid.parameter_server.watch import (
     AllMeasured,
     Finish,
     Looked,
@@ -33,6 +29,10 @@ from distkeras_grid.trainers.watch import (
     WatchEvent,
     WindowMeasured,
 )
+from distkeras_grid.records import EpochEnded, EpochRecord, Event, WorkerRecord
+from distkeras_grid.rules import SynchronousRule, rule_of
+from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers.run_status import TRAINING, RunProgress
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History

@@ -27,7 +27,7 @@ from distkeras_grid.feeding.source import ArraySource, Selection, Source, weight
 from distkeras_grid.history import History
 from distkeras_grid.rules import Rule, compression_of, rule_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.keras_learners import KerasStepper, keras_learners
+from distkeras_grid.simulation.keras_learners import keras_learners
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
 from distkeras_grid.spark.seats import DataSummary
@@ -133,7 +133,6 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
         seats,
         evaluate=_evaluation(model, held_out, engine.layout),
         params=policies(spec),
-        stepper=KerasStepper(engine) if rule.traits.steps_on_workers else None,
     )
     introduction = request.method.introduction
     said = [

@@ -244,8 +244,6 @@ class WorkerMind:
         Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
     slots_travel : bool, default False
         Whether the optimizer's state comes with the center.
-    makes_steps : bool, optional
-        Whether the worker makes the steps of the rounds; by default the rule decides.
     dtype : dtype, default float32
         Type of the vectors.
 
@@ -272,13 +270,12 @@ class WorkerMind:
         steps_before: Callable[[int], int] = lambda _: 0,
         accumulator: Callable[[], Accumulator] | None = None,
         slots_travel: bool = False,
-        makes_steps: bool | None = None,
         dtype: Any = np.float32,
     ) -> None:
         self._seat, self._rule, self._sections = seat, rule, layout.sections
         self._windows_from, self._steps_before = windows, steps_before
         self._new_accumulator, self._slots_travel = accumulator, slots_travel
-        self._makes_steps = rule.traits.steps_on_workers if makes_steps is None else makes_steps
+        self._makes_steps = rule.traits.steps_on_workers
         self._accumulator: Accumulator | None = None
         self._windows: Iterator[Window] = iter(())
         self._window: Window | None = None
@@ -508,13 +505,20 @@ class WorkerMind:
         self._window = next(self._windows) if state["begun"] else None
 
     def pending(self) -> Action | None:
-        """Return the window to compute after `from_state`, None in any other phase.
+        """Return the action whose result the mind waits for, after `from_state`.
 
-        Other results that a mind may wait for are in transit, which the caller knows.
+        None before the first start, and while a commit is in transit, which the caller knows.
         """
-        if self._window is None:
-            return None
-        return Compute(self._window, self.before, self.after)
+        if self.phase == "computing" and self._window is not None:
+            return Compute(self._window, self.before, self.after)
+        waiting: Mapping[str, Action] = {
+            "steps": FetchStep(self.version, self.after),
+            "state": FetchState(),
+            "handing over": HandOver(self.version, self.before),
+            "rejoining": Rejoin(),
+            "done": Finish(),
+        }
+        return waiting.get(self.phase)
 
 
 _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list[Action]]]] = {

@@ -22,7 +22,6 @@ def seat_mind(
     policy: Policy,
     seat: int,
     *,
-    makes_steps: bool | None = None,
     dtype: Any = np.float32,
 ) -> WorkerMind:
     """Return the mind of a seat's worker.
@@ -39,8 +38,6 @@ def seat_mind(
         The windows of the seat.
     seat : int
         Number of the worker.
-    makes_steps : bool, optional
-        Whether the worker makes the steps of the rounds; by default the rule decides.
     dtype : dtype, default float32
         Type of the vectors.
     """
@@ -52,6 +49,5 @@ def seat_mind(
         steps_before=policy.steps_before,
         accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
         slots_travel=spec.algorithm.optimizer_state == "average",
-        makes_steps=makes_steps,
         dtype=dtype,
     )

@@ -80,17 +80,11 @@ def build(
     terms = {"quorum": quorum, "shuffle": shuffle, "compression": compression}
     terms |= {"batch_size": batch, "window": window, "epochs": epochs}
     spec = simulated_spec(rule, learners, seats, **terms)
-    stepper = None
-    if rule.traits.steps_on_workers:
-        stepper = QuadraticLearner(
-            np.array(start, dtype), curvature, rate, momentum, rule.traits.local_steps
-        )
     simulation = Simulation(
         Cluster(len(seats), **{"batch_seconds": 1.0, **cluster}),
         spec,
         learners,
         seats,
-        stepper=stepper,
     )
     simulation.learners = learners
     return simulation

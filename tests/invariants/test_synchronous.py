@@ -88,9 +88,8 @@ def test_Q4_a_late_commit_leaves_the_center_as_it_is(rule):
 
 
 def velocity(simulation):
-    """The slots of the steps that all workers make; of other rules there are none."""
-    steps = simulation._steps
-    return np.zeros(0) if steps is None else steps.to_state()["stepper"]["velocity"]
+    """The slots of each worker's optimizer."""
+    return np.concatenate([learner.state()["velocity"] for learner in simulation.learners])
 
 
 def test_Q4_a_late_worker_goes_on_from_the_center():

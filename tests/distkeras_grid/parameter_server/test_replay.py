@@ -7,6 +7,7 @@ import pytest
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.messages import (
+    Command,
     FetchCenter,
     FetchState,
     FetchStep,
@@ -14,6 +15,7 @@ from distkeras_grid.parameter_server.messages import (
     HandOver,
     Poll,
     Ready,
+    Resume,
     WindowCommit,
 )
 from distkeras_grid.parameter_server.mind import (
@@ -159,7 +161,7 @@ class Grid:
             snapshots_per_epoch=1,
             quorum=quorum,
         )
-        self.mind = ServerMind(spec, vector())
+        self.spec, self.mind = spec, ServerMind(spec, vector())
         self.sessions = [self.join(seat, 0) for seat in (0, 1)]
         self.starts = [self.start(session) for session in self.sessions]
 
@@ -183,6 +185,10 @@ class Grid:
     def round(self, sequence):
         return self.commit(0, sequence) | self.commit(1, sequence)
 
+    def stop(self):
+        """End the training: whoever has made steps tells them now, asked or not."""
+        self.say(DRIVER, Command(True, None))
+
     def tell(self, seat, version, weights, velocity=0.0):
         """Hand over both sections."""
         self.say(self.sessions[seat], HandOver(version), vector(weights))
@@ -199,6 +205,7 @@ class Grid:
 def test_the_state_promised_at_the_start_is_given_though_a_newer_one_has_come():
     grid = Grid()
     grid.round(0)
+    grid.stop()
     grid.tell(0, 1, 10, 11)
     late = grid.join(1, 1)
     start = grid.start(late).message
@@ -219,7 +226,7 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
     assert grid.ended_epochs() == []
     with pytest.raises(RefusedError):
         grid.center(1)
-    grid.tell(1, 2, 7, 8)
+    grid.tell(0, 2, 7, 8)
     assert grid.ended_epochs() == [1]
     for _ in range(2):
         # The answer may be lost, and asked for again.
@@ -265,6 +272,7 @@ def test_only_the_newest_connection_steps_and_tells():
 def test_weights_of_the_future_or_not_finite_are_refused(version, value):
     grid = Grid()
     grid.round(0)
+    grid.stop()
     with pytest.raises(RefusedError):
         grid.tell(0, version, value)
     assert np.isfinite(grid.center().vector).all()
@@ -274,6 +282,7 @@ def test_weights_of_the_future_or_not_finite_are_refused(version, value):
 def test_a_state_that_is_not_finite_is_refused_and_nobody_gets_it(value):
     grid = Grid()
     grid.round(0)
+    grid.stop()
     with pytest.raises(RefusedError):
         grid.tell(0, 1, 5, value)
     np.testing.assert_array_equal(grid.center().vector, vector())
@@ -287,6 +296,7 @@ def test_a_count_may_have_any_bits():
     """As a float the count would be NaN: it travels in its own type."""
     grid = Grid()
     grid.round(0)
+    grid.stop()
     nan = int(np.array([np.nan]).view(np.int64)[0])
     grid.say(grid.sessions[0], HandOver(1), vector(5))
     grid.say(grid.sessions[0], HandOver(1), state=state(2, count=nan))
@@ -300,6 +310,7 @@ def test_a_count_may_have_any_bits():
 def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
     grid = Grid()
     grid.round(0)
+    grid.stop()
     grid.say(grid.sessions[0], HandOver(1), vector(5))
     with pytest.raises(RefusedError):
         grid.say(grid.sessions[0], HandOver(1), state=np.zeros(STATE.nbytes + wrong, np.uint8))
@@ -314,3 +325,61 @@ def test_nobody_hands_over_a_state_where_workers_make_no_steps():
         with pytest.raises(RefusedError):
             mind.handle(Received(seat.session, message, vector(5), state=kept), 0.0)
     np.testing.assert_array_equal(mind.center.vector, vector())
+
+
+def test_weights_that_nobody_asked_for_are_refused_while_windows_are_left():
+    """One worker could else replace the center at any moment."""
+    grid = Grid()
+    grid.round(0)
+    for seat in (0, 1):
+        with pytest.raises(RefusedError):
+            grid.tell(seat, 1, 9)
+    assert grid.round(1)[0].state_wanted
+    with pytest.raises(RefusedError):
+        grid.tell(1, 2, 9)
+    np.testing.assert_array_equal(grid.center().vector, vector())
+    grid.tell(0, 2, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    # The answer may have been lost: what is told again changes nothing.
+    grid.tell(0, 2, 9)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    grid.round(2)
+    with pytest.raises(RefusedError):
+        grid.tell(0, 3, 9)
+
+
+def test_who_was_asked_tells_over_a_new_connection_but_no_new_attempt_does():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    grid.mind.handle(Lost(grid.sessions[0]), 0.0)
+    grid.sessions[0] = grid.join(0, 0)
+    grid.say(grid.sessions[0], Resume())
+    grid.tell(0, 2, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    other = Grid()
+    other.round(0)
+    assert other.round(1)[0].state_wanted
+    other.sessions[0] = other.join(0, 1)
+    other.start(other.sessions[0])
+    with pytest.raises(RefusedError):
+        other.tell(0, 2, 5)
+
+
+def test_who_has_no_windows_left_tells_unasked():
+    grid = Grid(quorum=0.5)
+    for sequence in range(4):
+        grid.commit(0, sequence)
+    grid.tell(0, 4, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+
+
+def test_a_saved_mind_knows_whom_it_has_asked():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    grid.mind = ServerMind.from_state(grid.spec, grid.mind.to_state())
+    with pytest.raises(RefusedError):
+        grid.tell(1, 2, 5)
+    grid.tell(0, 2, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))

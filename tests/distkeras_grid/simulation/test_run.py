@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import (
-    ClusterError,
     ConfigurationError,
     NonFiniteLossError,
     RoundTimeoutError,
+    StartTimeoutError,
+    WorkerFailedError,
 )
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.rules import (
@@ -48,7 +49,6 @@ def build(
         learners,
         seats,
         evaluate,
-        stepper=learners[0] if rule.traits.steps_on_workers else None,
     )
 
 
@@ -95,24 +95,13 @@ def test_who_was_late_asks_for_all_steps_since():
 def test_who_was_late_takes_the_statistics_of_the_rounds_over(rule):
     layout = WeightLayout((Variable("x", (1,)),), (Variable("mean", (1,)),))
     simulation = build(rule, rows=[4, 2], speeds=[1.0, 0.3], run={"quorum": 0.5}, layout=layout)
-    while not simulation.history.late:
-        simulation.advance()
-    np.testing.assert_array_equal(simulation.workers[1].before, simulation.center)
-
-
-@pytest.mark.parametrize("rule", [MeanGradientRule(), DownpourRule()])
-def test_a_stepper_is_for_steps_of_the_workers(rule):
-    learner = QuadraticLearner(np.array([8.0]), 1.0, 0.5, local_steps=rule.traits.local_steps)
-    rows = ArraySource([np.ones((1, 1))], [np.zeros(1)])
-    stepper = None if rule.traits.steps_on_workers else learner
-    with pytest.raises(ConfigurationError, match=r"takes (a|no) stepper"):
-        Simulation(
-            Cluster(1, batch_seconds=1.0),
-            simulated_spec(rule, [learner], [rows]),
-            [learner],
-            [rows],
-            stepper=stepper,
-        )
+    while not simulation.history.late or simulation.workers[1].version < simulation.version:
+        assert simulation.advance()
+    first, second = simulation.workers
+    assert first.version == second.version
+    # Where workers make the steps, the server has the weights once it is told them.
+    there = first.before if rule.traits.steps_on_workers else simulation.center
+    np.testing.assert_array_equal(second.before, there)
 
 
 def test_a_fast_worker_takes_less_time():
@@ -168,8 +157,7 @@ def sparse(rule, rows, *, run=True, quorum=1.0, **more):
     spec = simulated_spec(rule, learners, seats, quorum=quorum, compression=compression)
     speeds = [1.0, 0.2][: len(rows)]
     cluster = Cluster(len(rows), batch_seconds=1.0, bandwidth=16.0, speeds=speeds, **more)
-    stepper = learners[0] if rule.traits.steps_on_workers else None
-    found = Simulation(cluster, spec, learners, seats, stepper=stepper)
+    found = Simulation(cluster, spec, learners, seats)
     if run:
         found.run()
     return found
@@ -314,9 +302,38 @@ def test_a_worker_that_waits_for_its_round_is_missed_there():
     assert folds(found) == [7.0, 7.0, 11.0, 11.0]
 
 
-def test_who_never_comes_back_is_not_waited_for_forever():
-    with pytest.raises(ClusterError, match="Worker 1 is lost for ever"):
-        finished(outages=[Outage(1, at=1.5)])
+@pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
+def test_who_never_comes_back_is_waited_for_as_long_as_in_a_real_run(rule):
+    """Of asynchronous workers the other one trains to its end at 4 s, and then nobody is there."""
+    found = build(rule, outages=[Outage(1, at=1.5)], run={"start_timeout": 50.0})
+    with pytest.raises(StartTimeoutError):
+        found.run()
+    began = 4.0 if rule == DownpourRule() else 1.5
+    assert found.now == pytest.approx(began + 50.0 + 0.1)
+
+
+def test_who_comes_later_than_the_start_may_take_ends_the_run():
+    found = build(late={1: 60.0}, run={"start_timeout": 50.0})
+    with pytest.raises(StartTimeoutError):
+        found.run()
+    assert finished(late={1: 49.0}, run={"start_timeout": 50.0}).now == 53.0
+
+
+def test_a_worker_that_hangs_is_started_again():
+    """A window takes a second, and one in two a thousand: 20 s are waited for."""
+    slow = {"straggler_probability": 0.5, "straggler_factor": 1000.0, "seed": 3}
+    found = build(rows=[4], run={"round_timeout": 10.0}, **slow)
+    found.run()
+    assert found.lost > 0
+    assert found.now < 1000.0
+    assert found.history.samples == 4
+    assert "lost" in [record.status for record in found.history.workers]
+
+
+def test_a_worker_that_hangs_for_good_ends_the_run():
+    slow = {"straggler_probability": 1.0, "straggler_factor": 1000.0}
+    with pytest.raises(WorkerFailedError):
+        finished(rows=[4], run={"round_timeout": 10.0}, **slow)
 
 
 def test_a_quorum_goes_on_without_the_lost():
@@ -330,6 +347,108 @@ def test_a_quorum_goes_on_without_the_lost():
 def test_a_worker_without_rows_holds_nobody_up():
     found = finished(AveragingRule(), rows=[2, 0])
     assert folds(found) == [1.0, 2.0]
+
+
+# -- steps on the workers -----------------------------------------------------------------------
+
+STEPPING = MeanGradientRule()
+
+
+def stepping(rows=(4, 4), run=None, **cluster):
+    """A run whose workers make the steps, by SGD with momentum."""
+    seats = [ArraySource([np.ones((count, 2))], [np.zeros(count)]) for count in rows]
+    learners = [
+        QuadraticLearner(
+            np.array([8.0, 4.0]), 1.0, 0.0625, momentum=0.5, local_steps=STEPPING.traits.local_steps
+        )
+        for _ in rows
+    ]
+    found = Simulation(
+        Cluster(len(rows), **{"batch_seconds": 1.0, **cluster}),
+        simulated_spec(STEPPING, learners, seats, window=1, **(run or {})),
+        learners,
+        seats,
+    )
+    found.learners = learners
+    return found
+
+
+def advance_until(found, condition):
+    while not condition():
+        assert found.advance(), "the run has ended"
+
+
+def test_another_attempt_takes_the_optimizers_state_over():
+    """Lost at 2.5 s, when two steps are made that nobody has told; and again after 20 of them."""
+    whole, broken = (
+        stepping((24, 24)),
+        stepping((24, 24), outages=[Outage(1, 2.5, 1.0), Outage(1, 21.75, 1.0)]),
+    )
+    for found in (whole, broken):
+        found.run()
+    assert (broken.lost, broken.version) == (2, 24)
+    np.testing.assert_array_equal(broken.center, whole.center)
+    velocities = [learner.state()["velocity"] for learner in broken.learners]
+    np.testing.assert_array_equal(*velocities)
+    assert (velocities[0] != 0).all()
+
+
+def test_what_is_handed_over_takes_its_time():
+    """The last step is made at 1 s; 8 bytes of weights and 16 of the velocity, at 8 bytes/s."""
+    found = stepping((1,), bandwidth=8.0)
+    found.run()
+    # The center, the window, the commit, the step, what is handed over.
+    assert found.now == 1.0 + 1.0 + 1.0 + 1.0 + 3.0
+
+
+def test_a_worker_whose_step_is_no_longer_kept_begins_from_newer_weights():
+    """Its first window ends at 50 s, 50 rounds late; the last 32 steps are kept."""
+    found = stepping((60, 3), speeds=[1.0, 0.02], run={"quorum": 0.5}, latency=0.0625)
+    advance_until(found, lambda: found.workers[1].version == 40)
+    assert (found.workers[1].attempt, found.lost) == (0, 0)
+    alone = stepping((60,))
+    advance_until(alone, lambda: alone.workers[0].version == 40)
+    np.testing.assert_array_equal(found.workers[1].before, alone.workers[0].before)
+    found.run()
+
+
+def phases_of(simulation):
+    return {worker.to_tree()["mind"]["phase"] for worker in simulation.workers}
+
+
+def test_a_run_whose_workers_step_goes_on_from_any_moment(tmp_path):
+    """While steps and states are asked for, weights told, and seats taken anew."""
+    terms = {
+        "rows": (60, 3),
+        "speeds": [1.0, 0.02],
+        "run": {"quorum": 0.5},
+        "latency": 0.0625,
+        "outages": [Outage(0, 25.0, 0.5)],
+    }
+    whole, phases = stepping(**terms), set()
+    moments = 0
+    while whole.advance():
+        moments += 1
+        phases |= phases_of(whole)
+    assert {"steps", "state", "handing over", "rejoining", "computing"} <= phases
+    found = stepping(**terms)
+    for moment in range(moments):
+        found.advance()
+        if phases_of(found) & {"state", "handing over", "rejoining"} or moment % 5 == 0:
+            found.save(tmp_path / "saved")
+            found = stepping(**terms)
+            found.load(tmp_path / "saved")
+    assert not found.advance()
+    np.testing.assert_array_equal(found.center, whole.center)
+    assert found.history.to_jsonl_text() == whole.history.to_jsonl_text()
+
+
+def test_learners_whose_state_the_run_does_not_know_are_refused():
+    found = stepping()
+    spec = found._spec.change(state=())
+    seats = [worker.rows for worker in found.workers]
+    with pytest.raises(ConfigurationError):
+        Simulation(Cluster(2, batch_seconds=1.0), spec, found.learners, seats)
 
 
 # -- rounds -------------------------------------------------------------------------------------
@@ -418,14 +537,15 @@ def test_the_history_says_that_its_time_is_simulated():
     assert [record.at for record in found.history.epoch_records] == [4.0, 8.0]
 
 
-def test_the_center_is_evaluated_at_the_end_of_each_epoch():
+@pytest.mark.parametrize("rule", [DownpourRule(), MeanGradientRule()])
+def test_the_center_is_evaluated_at_the_end_of_each_epoch(rule):
     seen = []
 
     def evaluate(center):
         seen.append(center.tolist())
         return {"val_loss": float(center[0])}
 
-    found = build(rows=[2], run={"epochs": 2}, evaluate=evaluate)
+    found = build(rule, rows=[2], run={"epochs": 2}, evaluate=evaluate, latency=0.25)
     found.run()
     assert seen == [[1 + 7 / 4, 1 + 3 / 4], [1 + 7 / 16, 1 + 3 / 16]]
     assert found.history.history["val_loss"] == [2.75, 1.4375]

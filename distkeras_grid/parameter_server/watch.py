@@ -2,11 +2,13 @@
 
 `RunWatch` receives events about the server and the workers' job, with their time. It returns what
 to do: start the task of a silent worker again, end the run, or end it with an error.
-`distkeras_grid.trainers.run.Run` observes and acts.
+`distkeras_grid.trainers.run.Run` observes and acts in a real run, and
+`distkeras_grid.simulation.run.Simulation` in a simulated one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Self, TypeAlias
 
@@ -164,6 +166,8 @@ class RunWatch:
         self._synchronous = synchronous
         self.stopped = False
         self._missing_since: float | None = None
+        # Of the center, when the server was last looked at.
+        self._version = 0
         self._window_seconds: dict[int, float] = {}
         # For each worker: its last status on the server, and since when it has had it.
         self._heard: dict[int, tuple[SeatStatus, float]] = {}
@@ -192,12 +196,27 @@ class RunWatch:
             return [Finish()]
         return self._looked(event, now)
 
+    @property
+    def deadline(self) -> float:
+        """When something becomes due if nothing changes before; infinity while nothing does.
+
+        A look is to come later than that: a deadline that is just reached is kept.
+        """
+        times = [math.inf]
+        if self._missing_since is not None:
+            times.append(self._missing_since + self._spec.limits.start_timeout)
+        for worker, since in self._heard.values():
+            allowed = self._allowed_silence(worker, self._version)
+            times.append(math.inf if allowed is None else since + allowed)
+        return min(times)
+
     def to_state(self) -> dict[str, Any]:
         """Return the whole state as JSON values. Times are those of the given clock."""
         heard = [[msgspec.to_builtins(seat), since] for seat, since in self._heard.values()]
         return {
             "stopped": self.stopped,
             "missing_since": self._missing_since,
+            "version": self._version,
             "window_seconds": [list(item) for item in self._window_seconds.items()],
             "heard": heard,
             "restarted": [[worker, *told] for worker, told in self._restarted.items()],
@@ -210,7 +229,7 @@ class RunWatch:
         """Build a watch from what `to_state` returned."""
         watch = cls(spec, synchronous=synchronous)
         watch.stopped = state["stopped"]
-        watch._missing_since = state["missing_since"]
+        watch._missing_since, watch._version = state["missing_since"], state["version"]
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
         heard = [(SeatStatus(**seat), since) for seat, since in state["heard"]]
         watch._heard = {seat.worker: (seat, since) for seat, since in heard}
@@ -228,6 +247,7 @@ class RunWatch:
         return [AllMeasured(sum(self._window_seconds.values()) / self._spec.workers)]
 
     def _looked(self, event: Looked, now: float) -> list[WatchAction]:
+        self._version = event.version
         finished = sum(worker.status == "finished" for worker in event.workers)
         if finished >= self.needed:
             wrong = self._wrong_count(event)

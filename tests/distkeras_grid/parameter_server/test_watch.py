@@ -15,7 +15,7 @@ from distkeras_grid.errors import (
     WorkerFailedError,
 )
 from distkeras_grid.parameter_server.messages import SeatStatus
-from distkeras_grid.trainers.watch import (
+from distkeras_grid.parameter_server.watch import (
     AllMeasured,
     Fail,
     Finish,
@@ -275,3 +275,33 @@ def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, 
         parted = RunWatch.from_state(spec, state, synchronous=together)
         assert str(parted.handle(event, now)) == str(whole.handle(event, now))
     assert parted.to_state() == whole.to_state()
+
+
+# -- when something becomes due -----------------------------------------------------------------
+
+
+def test_nothing_is_due_while_nobody_is_waited_for():
+    watch = watched(synchronous=True)
+    assert watch.deadline == float("inf")
+    watch.handle(looked("running", "running"), 5.0)
+    assert watch.deadline == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("states", "version", "deadline"),
+    [
+        (("absent", "ready"), 0, 5.0 + 30.0),
+        (("running", "running"), 1, 5.0 + 60.0),
+        (("joined", "running"), 1, 5.0 + 30.0),
+        (("finished", "lost"), 1, 5.0 + 30.0),
+    ],
+)
+def test_what_is_due_comes_after_the_deadline_and_not_before(states, version, deadline):
+    watch = watched()
+    look = looked(*states, version=version)
+    watch.handle(look, 5.0)
+    assert watch.deadline == deadline
+    other = RunWatch.from_state(watched()._spec, json.loads(json.dumps(watch.to_state())))
+    assert other.deadline == deadline
+    assert watch.handle(look, deadline) == []
+    assert watch.handle(look, deadline + 0.1) != []
