@@ -148,7 +148,6 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
         data_spec(request.data, columns),
         summary.rows,
         workers,
-        shares_state=True,
         threads=_task_cores(spark),
     )
     validation = _collect_validation(held_out, compiled.model, summary)
@@ -202,7 +201,6 @@ def complete(
     rows: int,
     workers: int,
     *,
-    shares_state: bool = False,
     threads: int = 1,
 ) -> tuple[RunSpec, WindowChoice]:
     """Complete a draft to the run, with what was found out about model, data and cluster.
@@ -219,8 +217,6 @@ def complete(
         Rows of the data.
     workers : int
         Number of workers in the run.
-    shares_state : bool, default False
-        Whether workers pass the state of their optimizers to each other.
     threads : int, default 1
         Cores of a worker.
 
@@ -241,7 +237,7 @@ def complete(
     window = request.method.choose_window(largest_seat(rows, workers), workers)
     check_momentum(compression_of(draft.exchange.compression), rule, window, model.optimizer)
     slots = draft.algorithm.optimizer_state == "average"
-    state = shared_section(model) if shares_state and rule.traits.steps_on_workers else None
+    state = shared_section(model) if rule.traits.steps_on_workers else None
     spec = draft.complete(
         rule=spec_of(rule),
         layout=LayoutSpec.of(weight_layout(model, slots=slots), state),
