@@ -94,7 +94,7 @@ class Simulation:
         The run.
     learners : sequence of Learner
         One for each worker; the weights of the first are the initial center.
-    seats : sequence of Source
+    rows : sequence of Source
         The rows of each worker.
     evaluate : callable, optional
         Validates the center at the end of each epoch, in no simulated time.
@@ -113,7 +113,7 @@ class Simulation:
     Raises
     ------
     ConfigurationError
-        If there is not one learner and one seat for each worker, or if their rows, weights or
+        If there are not one learner and rows for each worker, or if rows, weights or
         optimizer state are not those of the run.
 
     Examples
@@ -125,13 +125,13 @@ class Simulation:
     >>> from distkeras_grid.simulation.learners import QuadraticLearner
     >>> from distkeras_grid.spec import AlgorithmSpec, RuleSpec, ScheduleSpec
     >>> learners = [QuadraticLearner(np.array([4.0]), 1.0, learning_rate=0.5) for _ in range(2)]
-    >>> seats = [ArraySource([np.zeros((3, 1))], [np.zeros(3)]) for _ in range(2)]
+    >>> rows = [ArraySource([np.zeros((3, 1))], [np.zeros(3)]) for _ in range(2)]
     >>> spec = RunSpec(
     ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
     ...     layout=LayoutSpec(trainable_size=1),
     ...     schedule=ScheduleSpec(rows=6, workers=2, batch_size=1, window=1),
     ... )
-    >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), spec, learners, seats)
+    >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), spec, learners, rows)
     >>> simulation.run()
     >>> simulation.center.tolist(), simulation.history.training_seconds()
     ([0.5], 0.75)
@@ -142,11 +142,11 @@ class Simulation:
         cluster: Cluster,
         spec: RunSpec,
         learners: Sequence[Learner],
-        seats: Sequence[Source],
+        rows: Sequence[Source],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_parts(cluster, spec, learners, seats)
+        _check_parts(cluster, spec, learners, rows)
         self._cluster, self._spec, self._evaluate = cluster, spec, evaluate
         # Who looks at the center at each epoch's end is given it as it was then.
         self._served = spec.change(snapshots_per_epoch=1) if evaluate else spec
@@ -155,8 +155,8 @@ class Simulation:
         self._mind = ServerMind(self._served, learners[0].weights())
         self._watch = RunWatch(spec, synchronous=self._synchronous)
         self._workers = [
-            SimulatedWorker(number, cluster, spec, learner, rows)
-            for number, (learner, rows) in enumerate(zip(learners, seats, strict=True))
+            SimulatedWorker(number, cluster, spec, learner, own)
+            for number, (learner, own) in enumerate(zip(learners, rows, strict=True))
         ]
         self._up, self._down = (
             Link(cluster.server_bandwidth, cluster.bandwidth, cluster.latency) for _ in range(2)
@@ -195,7 +195,7 @@ class Simulation:
 
     @property
     def workers(self) -> Sequence[SimulatedWorker]:
-        """The workers, in the order of their seats."""
+        """The workers, in the order of their numbers."""
         return self._workers
 
     def run(self) -> None:
@@ -501,19 +501,19 @@ class Simulation:
 
 
 def _check_parts(
-    cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], seats: Sequence[Source]
+    cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], rows: Sequence[Source]
 ) -> None:
     """Refuse parts that do not belong to the same run."""
-    if not len(learners) == len(seats) == cluster.workers == spec.workers:
+    if not len(learners) == len(rows) == cluster.workers == spec.workers:
         raise ConfigurationError(
             f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
-            f"learners, {len(seats)} seats and a run of {spec.workers} workers."
+            f"learners, rows of {len(rows)} and a run of {spec.workers} workers."
         )
     rule, layout = rule_of(spec.rule), LayoutSpec.of(learners[0].layout)
-    if sum(map(len, seats)) != spec.rows or layout.sections != spec.layout.sections:
+    if sum(map(len, rows)) != spec.rows or layout.sections != spec.layout.sections:
         raise ConfigurationError(
-            f"The run has {spec.rows} rows and {spec.layout}. Received: seats of "
-            f"{sum(map(len, seats))} rows in all and learners of {layout}."
+            f"The run has {spec.rows} rows and {spec.layout}. Received: "
+            f"{sum(map(len, rows))} rows in all and learners of {layout}."
         )
     state = learners[0].step_section if rule.traits.steps_on_workers else StateSection()
     if not state.is_like(spec.layout.state_section):

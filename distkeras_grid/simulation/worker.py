@@ -21,7 +21,7 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey, shared_state
-from distkeras_grid.worker.seat import seat_mind
+from distkeras_grid.worker.seat import worker_mind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,12 +37,12 @@ _NUMBERS = ("attempt", "steps", "started", "seconds", "computed")
 
 
 class SimulatedWorker:
-    """The worker of one seat.
+    """One worker.
 
     Parameters
     ----------
     number : int
-        Number of the seat.
+        Number of the worker.
     cluster : Cluster
         The cluster, with the worker's speed.
     spec : RunSpec
@@ -212,7 +212,7 @@ class SimulatedWorker:
         return wanted
 
     def _new_mind(self) -> WorkerMind:
-        return seat_mind(
+        return worker_mind(
             self._spec,
             self._rule,
             self._learner.layout,

@@ -229,16 +229,16 @@ class WorkerMind:
 
     Parameters
     ----------
-    seat : int
+    worker : int
         Number of the worker, for errors.
     rule : Rule
         The worker's side of the algorithm.
     layout : WeightLayout
         Layout of the vectors.
     windows : callable
-        Yields the seat's windows, starting with a sequence number.
+        Yields the worker's windows, starting with a sequence number.
     steps_before : callable, optional
-        Returns how many batches of the seat come before the window of a sequence number; by
+        Returns how many batches of the worker come before the window of a sequence number; by
         default 0.
     accumulator : callable, optional
         Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
@@ -262,7 +262,7 @@ class WorkerMind:
 
     def __init__(
         self,
-        seat: int,
+        worker: int,
         rule: Rule,
         layout: WeightLayout,
         windows: Callable[[int], Iterator[Window]],
@@ -272,7 +272,7 @@ class WorkerMind:
         slots_travel: bool = False,
         dtype: Any = np.float32,
     ) -> None:
-        self._seat, self._rule, self._sections = seat, rule, layout.sections
+        self._worker, self._rule, self._sections = worker, rule, layout.sections
         self._windows_from, self._steps_before = windows, steps_before
         self._new_accumulator, self._slots_travel = accumulator, slots_travel
         self._makes_steps = rule.traits.steps_on_workers
@@ -320,7 +320,7 @@ class WorkerMind:
         expected, react = _REACTIONS[type(event)]
         if self.phase not in expected:
             raise GridError(
-                f"{type(event).__name__} is not due while worker {self._seat} is {self.phase}."
+                f"{type(event).__name__} is not due while worker {self._worker} is {self.phase}."
             )
         return react(self, event)
 
@@ -330,7 +330,7 @@ class WorkerMind:
         start, orders = event.start, list[Action]()
         if self.rejoins_for is not None and start.version <= self.rejoins_for:
             raise RefusedError(
-                f"Worker {self._seat} asked for the step after version {self.rejoins_for}, which "
+                f"Worker {self._worker} asked for the step after version {self.rejoins_for}, which "
                 f"the server does not keep. Received: the weights of version {start.version}."
             )
         np.copyto(self.before, event.center)
@@ -383,11 +383,11 @@ class WorkerMind:
     def _propose(self, event: Computed) -> list[Action]:
         window, self._window = self._window, None
         if window is None:
-            raise GridError(f"Worker {self._seat} has begun no window.")
+            raise GridError(f"Worker {self._worker} has begun no window.")
         if not math.isfinite(event.loss):
             raise NonFiniteLossError(
                 f"The loss became {event.loss} in epoch {window.epoch}, window {window.window} "
-                f"of worker {self._seat}: lower the learning rate, or look for values in the "
+                f"of worker {self._worker}: lower the learning rate, or look for values in the "
                 "data that are not finite or not scaled."
             )
         propose_vector(
@@ -454,7 +454,7 @@ class WorkerMind:
     def _hand_over(self) -> list[Action]:
         if not is_finite(self.before):
             raise NonFiniteLossError(
-                f"After step {self.version} the weights of worker {self._seat} contain NaN or "
+                f"After step {self.version} the weights of worker {self._worker} contain NaN or "
                 "infinity: lower the learning rate, or look for values in the data that are not "
                 "scaled."
             )

@@ -1,4 +1,4 @@
-"""Builds the mind of a seat's worker, for a Spark task and for the simulation."""
+"""Builds the mind of a worker, for a Spark task and for the simulation."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import WeightLayout
 
 
-def seat_mind(
+def worker_mind(
     spec: RunSpec,
     rule: Rule,
     layout: WeightLayout,
     policy: Policy,
-    seat: int,
+    worker: int,
     *,
     dtype: Any = np.float32,
 ) -> WorkerMind:
-    """Return the mind of a seat's worker.
+    """Return the mind of a worker.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ def seat_mind(
     layout : WeightLayout
         Layout of the vectors.
     policy : Policy
-        The windows of the seat.
-    seat : int
+        Its windows.
+    worker : int
         Number of the worker.
     dtype : dtype, default float32
         Type of the vectors.
     """
     return WorkerMind(
-        seat,
+        worker,
         rule,
         layout,
         policy.windows,

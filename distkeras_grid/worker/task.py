@@ -136,7 +136,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 "attempt": attempt,
                 "rows": len(spool),
                 "read_seconds": time.perf_counter() - clock,
-                **_train_seat(plan, client, weighted_by(spool, spec.data.class_weight)),
+                **_train(plan, client, weighted_by(spool, spec.data.class_weight)),
             }
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
@@ -157,11 +157,11 @@ def _reported(client: WorkerClient) -> Iterator[None]:
         raise
 
 
-def _train_seat(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, Any]:
+def _train(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, Any]:
     import platform
 
     from distkeras_grid.worker.loop import train
-    from distkeras_grid.worker.seat import seat_mind
+    from distkeras_grid.worker.seat import worker_mind
 
     clock, spec = time.perf_counter(), plan.spec
     prepare_worker_process(spec)
@@ -174,7 +174,7 @@ def _train_seat(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[
     start = client.ready(len(source), spec.limits.start_timeout, window_seconds)
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
         client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
-    mind = seat_mind(spec, plan.rule, engine.layout, policy, client.seat)
+    mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)
     samples = train(mind, engine, client, start, source)
     return {
         "host": platform.node(),
