@@ -370,7 +370,7 @@ def test_commands_reach_the_next_reply():
     state.command(stop=True, learning_rate=None)
     reply, _ = fold(state, arrive(session, 0))
     assert (reply.stop, reply.learning_rate) == (True, 0.5)
-    for rate in (0.0, -1.0, float("nan")):
+    for rate in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(RefusedError):
             state.command(None, rate)
 
