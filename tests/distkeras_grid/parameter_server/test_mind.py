@@ -596,3 +596,14 @@ def test_a_snapshot_is_the_center_at_the_commit_that_makes_it_due():
     for snapshot, center in ((1, 2), (2, 4)):
         (told,) = mind.handle(Received(DRIVER, FetchCenter(snapshot, 0)), 0.0)
         np.testing.assert_array_equal(told.vector, center)
+
+
+def test_the_driver_is_told_why_a_worker_may_not_start():
+    spec = make_spec(workers=1, trainable_size=SIZE, rows=ROWS)
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+    session = mind.handle(Join(0, 0), 0.0)[0].session
+    with pytest.raises(RefusedError):
+        mind.handle(Received(session, Ready(ROWS + 1, 0.1), np.empty(SIZE, np.float32)), 0.0)
+    (told,) = mind.handle(Received(DRIVER, Poll(0)), 0.0)
+    failed = [event for event in told.message.events if event.status == "failed"]
+    assert [(event.worker, event.error) for event in failed] == [(0, "RefusedError")]

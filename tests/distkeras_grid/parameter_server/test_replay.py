@@ -150,15 +150,15 @@ def test_a_replay_goes_on_from_its_saved_state():
 class Grid:
     """A mind and two workers, whose batches are of one row each."""
 
-    def __init__(self, quorum=1.0):
+    def __init__(self, quorum=1.0, epochs=EPOCHS, snapshots=1):
         spec = make_spec(
             workers=2,
             rule="mean_gradient",
             trainable_size=SIZE,
             state=STATE.variables,
             rows=ROWS,
-            epochs=EPOCHS,
-            snapshots_per_epoch=1,
+            epochs=epochs,
+            snapshots_per_epoch=snapshots,
             quorum=quorum,
         )
         self.spec, self.mind = spec, ServerMind(spec, vector())
@@ -234,6 +234,34 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
     grid.ended_epochs()
     with pytest.raises(RefusedError):
         grid.center(1)
+
+
+def kept_steps(grid):
+    return len(grid.mind.to_state()["replay"]["steps"])
+
+
+def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
+    grid, asked = Grid(epochs=100, snapshots=0), []
+    for sequence in range(3 * KEPT_STEPS):
+        answers = grid.round(sequence)
+        for session in grid.sessions:
+            grid.say(session, FetchStep(sequence))
+        wanted = [seat for seat, answer in answers.items() if answer.state_wanted]
+        if wanted:
+            (seat,) = wanted
+            asked.append(sequence + 1)
+            grid.tell(seat, sequence + 1, 7)
+        assert kept_steps(grid) <= KEPT_STEPS + 1
+    assert asked == [KEPT_STEPS, 2 * KEPT_STEPS, 3 * KEPT_STEPS]
+
+
+def test_workers_that_tell_nothing_and_fetch_nothing_cost_no_memory_without_end():
+    grid = Grid(epochs=100, snapshots=0)
+    for sequence in range(2 * MOST_STEPS):
+        assert any(each.state_wanted for each in grid.round(sequence).values()) == (
+            sequence + 1 >= KEPT_STEPS
+        )
+        assert kept_steps(grid) <= MOST_STEPS
 
 
 def test_who_was_asked_may_die_and_the_next_is_asked():
