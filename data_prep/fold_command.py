@@ -12,7 +12,9 @@ from data_prep.folds import assign_folds
 from data_prep.manifest import TILED, DataSet
 from data_prep.split import Source
 from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import PathNotFoundError
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import FOLDER, Folds
@@ -37,7 +39,6 @@ examples:
         --validation-split validation --features image --model my_models:net --output runs/fold_0
   one fold for each specimen (tile --group):
     distkeras-grid folds --data tiles --by group --name specimen
-
 """
 
 
@@ -111,12 +112,7 @@ def make_folds(
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid folds",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("folds", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="data set of tiles")
     add("--by", required=True, metavar="K", help="number of folds, or group: one for each group")
@@ -140,13 +136,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> ExitCode:
     """Make folds as the flags say."""
+    with doing("starting Spark"):
+        session = build_session("distkeras-grid folds", master=flags.master)
     folds = make_folds(
         *(flags.data, flags.by),
         name=flags.name,
         seed=flags.seed,
         overwrite=flags.overwrite,
         allow_empty=flags.allow_empty,
-        spark=build_session("distkeras-grid folds", master=flags.master),
+        spark=session,
     )
     images = Counter(folds.held_out.values())
     for column in folds.columns:

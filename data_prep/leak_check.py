@@ -22,7 +22,9 @@ from data_prep.settings import suffix_glob
 from data_prep.stages import one_image_a_batch
 from data_prep.task_status import task_progress
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -60,7 +62,6 @@ EXAMPLES = """\
 examples:
   distkeras-grid check-leaks --data hdfs:///tiles
   distkeras-grid check-leaks --data downloads/rocks --group '/(?P<group>S[0-9]+)_'
-
 """
 
 
@@ -291,12 +292,7 @@ def _look(uri: str, content: bytes, near_duplicates: bool) -> dict[str, Any]:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="distkeras-grid check-leaks",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + exit_codes_help(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb_parser("check-leaks", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="data set of tiles, or folder of images")
     add(
@@ -329,9 +325,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(flags: argparse.Namespace) -> ExitCode:
     """Check as the flags say."""
+    with doing("starting Spark"):
+        session = build_session("distkeras-grid check-leaks", master=flags.master)
     checked = check_leaks_of(
         flags.data,
-        spark=build_session("distkeras-grid check-leaks", master=flags.master),
+        spark=session,
         splits=flags.splits,
         group=flags.group,
         near_duplicates=flags.near_duplicates == "on",

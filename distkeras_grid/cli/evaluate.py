@@ -45,6 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
     add("--split", help="evaluate this split of a tile data set (default: all rows)")
     add(
+        "--fold",
+        metavar="NAME",
+        help="take --split as this fold divides the data, such as fold_0 (none)",
+    )
+    add(
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
@@ -96,7 +101,7 @@ def evaluate(flags: argparse.Namespace) -> None:
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
     with doing("comparing predictions with labels"):
-        frame = rows_of(spark, flags.data, flags.split)
+        frame = rows_of(spark, flags.data, flags.split, flags.fold)
         if source:
             frame, found = predicted(storage, source, frame, flags.features)
         else:

@@ -15,6 +15,7 @@ from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.outputs import Output, OutputKind
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", required=True, help="FILE.keras, or the folder of a run, on any Hadoop path")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add("--split", help="predict this split of a tile data set (default: all rows)")
+    add(
+        "--fold",
+        metavar="NAME",
+        help="take --split as this fold divides the data, such as fold_0 (none)",
+    )
     add(
         "--features",
         type=columns,
@@ -97,7 +103,7 @@ def predict(flags: argparse.Namespace) -> None:
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
-    frame = rows_of(spark, flags.data, flags.split)
+    frame = rows_of(spark, flags.data, flags.split, flags.fold)
     recorded = recorded_columns(storage, source)
     if flags.features is None:
         flags.features = recorded.features_flag
@@ -113,11 +119,20 @@ def predict(flags: argparse.Namespace) -> None:
     tell(f"predicted {rows} rows; wrote {flags.output}")
 
 
-def rows_of(spark: SparkSession, data: str, split: str | None) -> DataFrame:
-    """Return the rows of a data set, or those of one split of a tile data set."""
+def rows_of(
+    spark: SparkSession, data: str, split: str | None, fold: str | None = None
+) -> DataFrame:
+    """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    return read_parquet(spark, data) if split is None else read_tiles(data, splits=(split,))[0]
+    if split is not None:
+        return read_tiles(data, splits=(split,), fold=fold)[0]
+    if fold is not None:
+        raise ConfigurationError(
+            f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
+            "--split validation for what it holds out."
+        )
+    return read_parquet(spark, data)
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:
@@ -134,7 +149,7 @@ def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[st
     """
     from distkeras_grid.spark.interpreters import package_versions
 
-    told = ("data", "split", "model", "features", "prediction", "drop")
+    told = ("data", "split", "fold", "model", "features", "prediction", "drop")
     return {
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
