@@ -366,6 +366,41 @@ def test_a_window_that_was_begun_is_pending_after_a_restore():
     assert other.pending() is None
 
 
+def test_what_is_asked_for_is_pending_after_a_restore():
+    """Each action that a worker who makes steps may wait for the outcome of."""
+
+    def pending():
+        other = mind(MeanGradientRule())
+        other.from_state(worker.to_state())
+        return other.pending()
+
+    worker = mind(MeanGradientRule())
+    assert pending() is None
+    worker.handle(started(version=4, newest=5, has_state=True))
+    assert pending() == minds.FetchState()
+    worker.handle(minds.StateFetched(np.empty(0, np.uint8)))
+    assert (kinds([pending()]), pending().version) == (["FetchStep"], 4)
+    worker.handle(minds.Refused(RefusedError("not kept")))
+    assert pending() == minds.Rejoin()
+    worker.handle(started(version=5))
+    assert kinds([pending()]) == ["Compute"]
+    exchanged(worker, 6, wanted=True)
+    worker.handle(minds.StepFetched(Step(None)))
+    assert (kinds([pending()]), pending().version) == (["HandOver"], 6)
+    worker.handle(minds.HandedOver())
+    exchanged(worker, 6, stop=True, state_version=6)
+    assert pending() == minds.Finish()
+
+
+def test_what_was_asked_of_a_worker_is_forgotten_when_it_joins_again():
+    """The server asks anew, and refuses what it has not asked for."""
+    worker = mind(MeanGradientRule())
+    worker.handle(started())
+    exchanged(worker, 3, wanted=True)
+    worker.handle(minds.Refused(RefusedError("not kept")))
+    assert kinds(worker.handle(started(sequence=1, version=3))) == ["Compute"]
+
+
 @pytest.mark.parametrize(
     "event",
     [computed(), replied(1), minds.StepFetched(Step(None)), minds.HandedOver()],
