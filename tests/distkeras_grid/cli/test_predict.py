@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from distkeras_grid import progress
 from distkeras_grid.cli import evaluate, predict
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark import dataframes
@@ -167,7 +168,11 @@ def test_the_data_are_opened_once(data, model, tmp_path, monkeypatch):
         (["--output", "/proc/version/predictions"], 4, "/proc/version"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(data, model, tmp_path, capsys, flags, code, told):
+def test_bad_input_is_one_line_and_leaves_nothing(
+    data, model, tmp_path, capsys, monkeypatch, flags, code, told
+):
+    # No line of progress, however slow this machine is.
+    monkeypatch.setattr(progress.Lines, "interval", 1e9)
     assert predicted(*flags, data=data, model=model, output=tmp_path / "out") == code
     error = capsys.readouterr().err
     assert told in error
