@@ -198,7 +198,7 @@ def _check_present(splits: tuple[str, ...], present: Collection[str], what: str)
     if missing:
         raise SchemaError(
             f"{what!r} has no split {missing[0]!r}. Its splits: {', '.join(sorted(present))}. "
-            f"Name them: read_tiles(path, splits={tuple(sorted(present))!r})."
+            "Choose from these (--split, in Python read_tiles(path, splits=...))."
         )
 
 
