@@ -4,7 +4,7 @@
 
     GridError
     ├── ConfigurationError (ValueError)     an argument, a flag or a setting is wrong
-    │   └── UnknownArgumentError            a keyword nobody knows, with what was probably meant
+    │   └── UnknownArgumentError            an unknown keyword, with what was probably meant
     ├── DataError                           the data do not fit what was asked of them
     │   ├── SchemaError                     a column is missing, or of a type that cannot be used
     │   ├── LabelError                      labels outside the model's range
@@ -40,8 +40,8 @@
         ├── NonFiniteLossError              the loss became NaN or infinite
         └── WorkerFailedError               a worker failed; carries its own message
 
-Messages say what is wrong, then what was received, then what to do. All survive pickling, for they
-travel from executors to the driver.
+Messages say what is wrong, then what was received, then what to do. All of them can be pickled,
+because executors send them to the driver.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ConfigurationError(GridError, ValueError):
 
 
 class UnknownArgumentError(ConfigurationError):
-    """A keyword nobody knows."""
+    """An unknown keyword."""
 
     @classmethod
     def among(

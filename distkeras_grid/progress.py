@@ -1,9 +1,8 @@
-"""Tells how something gets on, until it has ended.
+"""Shows the progress of whatever takes long: runs, transfers, Spark jobs, packing.
 
-`Reporter` is the one clockwork for all that takes long: runs, transfers, Spark jobs, packing. What
-is told is a value, a `State`, which says its own parts; where it is told is a `Surface`: one line
-that moves on a terminal (rich) and in a notebook, plain lines elsewhere. A thread repeats the line
-while everybody else is busy, so that there are never 5 s of silence.
+A `Reporter` shows a `State`, a value that describes itself, on a `Surface`: one line that moves on
+a terminal (rich) and in a notebook, or plain lines elsewhere. A thread repeats the line while all
+other threads are busy, so that there are never 5 s of silence.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is told of a state.
+    """The content of a progress line.
 
     Parameters
     ----------
     parts : sequence of str
-        The first one always stands; the others are left out from the right where they do not fit.
+        The first one is always shown. The others are left out from the right if they do not fit.
     fraction : float, optional
-        How much is done, from 0 to 1; a terminal shows it as a bar.
+        The part that is done, from 0 to 1. A terminal shows it as a bar.
     """
 
     parts: Sequence[str]
@@ -53,7 +52,7 @@ class Status:
 
 
 class State(Protocol):
-    """What a `Reporter` tells of; a frozen dataclass."""
+    """What a `Reporter` shows; a frozen dataclass."""
 
     @property
     def phase(self) -> str:
@@ -61,26 +60,26 @@ class State(Protocol):
 
     @property
     def turn(self) -> Hashable:
-        """What is told at once when it changes."""
+        """A change of this value is shown at once."""
 
     @property
     def amount(self) -> int:
-        """What the rate is the growth of."""
+        """The quantity whose growth is the rate."""
 
     def status(self, rate: float, seconds: float) -> Status:
-        """Return what is told.
+        """Return the content of the progress line.
 
         Parameters
         ----------
         rate : float
-            Growth of the amount a second, of late; 0 where it is not known.
+            Recent growth of the amount in a second, 0 if it is not known.
         seconds : float
-            In this phase so far [s].
+            Time in this phase so far [s].
         """
 
 
 class Surface(ABC):
-    """Where progress is told; calling it leaves a line there."""
+    """Where progress is shown; calling it writes a line there."""
 
     # Seconds between two lines of one phase.
     interval: ClassVar[float]
@@ -267,7 +266,7 @@ class Reporter(Generic[AnyState]):
         Whether the first line is due with the first beat of the heart. Else what ends within the
         surface's interval is silent.
     tells_end : bool, default True
-        Whether the last state is told when the block ends.
+        Whether the last state is shown when the block ends.
 
     Examples
     --------
@@ -340,7 +339,7 @@ class Reporter(Generic[AnyState]):
     def update(self, **changes: Any) -> None:
         """Change fields of the state; None leaves a field as it is.
 
-        A new turn of the state is told at once, all else with the next beat of the heart that is
+        A new turn of the state is shown at once, everything else with the next heartbeat that is
         due.
         """
         given = {name: value for name, value in changes.items() if value is not None}

@@ -152,7 +152,7 @@ class EpochRecord(Record, frozen=True, tag="epoch"):
     learning_rate: float | None = None
 
     def logs(self) -> dict[str, float]:
-        """Return what a Keras callback is told at the end of an epoch."""
+        """Return the logs for Keras callbacks at the end of an epoch."""
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         return {"loss": self.loss, **self.metrics, **self.validation, **rate}
 

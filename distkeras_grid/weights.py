@@ -363,7 +363,7 @@ class StateSection:
     def is_like(self, other: StateSection) -> bool:
         """Whether another section has the same shapes and types in the same order.
 
-        Names may differ: Keras numbers layers anew in each process.
+        Names may differ, because Keras numbers layers from the beginning in each process.
         """
         return [(v.shape, v.dtype) for v in self.variables] == [
             (v.shape, v.dtype) for v in other.variables

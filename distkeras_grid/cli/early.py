@@ -1,7 +1,7 @@
-"""What a command refuses before Spark starts: all that a look at files and names can tell.
+"""Checks of files and names before Spark starts.
 
-Files of this machine are looked at directly, those on HDFS by WebHDFS if it answers in time. Of
-any other path nothing is said here; the same checks follow as the first thing in the session.
+Local files are checked directly, and files on HDFS with WebHDFS if it answers in time. Other paths
+are not checked here. The same checks are repeated at the start of the session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage
 
-# A NameNode that is well answers in milliseconds; who waits longer is told later.
+# A healthy NameNode answers in milliseconds. If it takes longer, the check follows in the session.
 WEB_SECONDS = 1.0
 GLOB = "*?[{"
 
@@ -187,7 +187,7 @@ def _asked(uri: str, ask: Callable[[Files], Answer]) -> Answer | None:
             return None
     if files is None:
         return None
-    # A thread, for a name that resolves to nothing may take minutes; the process does not wait.
+    # A thread, because looking up a host that does not exist may take minutes.
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(ask, files).result(WEB_SECONDS)

@@ -95,7 +95,7 @@ def exit_codes_help() -> str:
 
 
 def guarded(command: Callable[[], object]) -> int:
-    """Run a command; turn an exception of ours or of Spark into one line and its exit code.
+    """Run a command; turn a `GridError` or an exception of Spark into one line and an exit code.
 
     The exception's notes stand in that line, too. Any other exception is a defect and passes with
     its traceback. A command that returns a number ends with it.

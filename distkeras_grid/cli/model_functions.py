@@ -1,8 +1,8 @@
 """A function named ``module:function``, looked up in the files of its module without an import.
 
-Importing the module would import Keras, which takes seconds, before a misspelt name is told. What
-cannot be known from the files (a module that makes its names as it runs, or moves its submodules)
-is left to the import.
+Importing the module would import Keras, which takes seconds, before a misspelt name is reported. If
+the files are not enough (a module that creates its names when it runs, or moves its submodules),
+the import decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns that a run recorded, for verbs that are told of its model and not of the columns."""
+"""Columns that a run has recorded, for verbs that receive its model but not the columns."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class RecordedColumns:
 
     @property
     def features_flag(self) -> str | list[str]:
-        """What ``--features`` is where nobody gives it."""
+        """Default of ``--features``."""
         return self.features if len(self.features) > 1 else (self.features or ["features"])[0]
 
     @property
     def label_flag(self) -> str:
-        """What ``--label`` is where nobody gives it."""
+        """Default of ``--label``."""
         return self.labels[0] if len(self.labels) == 1 else "label"
 
 

@@ -1,4 +1,4 @@
-"""``distkeras-grid retrain``: goes on with the last model of a folder of runs, on what is new."""
+"""``distkeras-grid retrain``: continues the last model of a folder of runs, on new images."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--rows",
         choices=("new", "all"),
         default="new",
-        help="go on with the tiles that are new since the last run, or with all of --data (new)",
+        help="train on the tiles that are new since the last run, or on all of --data (new)",
     )
     add("--keep", type=int, metavar="N", help="delete all but the newest N runs (keep all)")
     return parser

@@ -201,7 +201,7 @@ def planned(flags: argparse.Namespace) -> Submission:
 def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
     """Return the file that Spark starts, its arguments, and a name for the application.
 
-    The flags of a verb are read here, too, so that a wrong one is told at once.
+    The flags of a verb are also parsed here, so that a wrong one is reported at once.
 
     Raises
     ------

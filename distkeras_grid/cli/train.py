@@ -172,7 +172,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the trainer's arguments, from flags and ``--set``; what nobody gave is left out.
+    """Return the trainer's arguments from flags and ``--set``, without those that are not given.
 
     Raises
     ------
@@ -288,7 +288,7 @@ def read_data(
 
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    # Together, for a look at the splits costs a job.
+    # Together, because finding the splits costs a job.
     splits = tuple(name for name in (flags.split, flags.validation_split) if name is not None)
     if flags.fold is not None and flags.split is None:
         raise ConfigurationError(
@@ -401,17 +401,17 @@ def call_model_function(source: str, function: Any, features: Field | None) -> k
     Raises
     ------
     ConfigurationError
-        If it takes what is not known of the data.
+        If it needs an argument that the data do not have.
     """
     import inspect
 
     offered: dict[str, Any] = {}
-    known = "nothing is told of several feature columns"
+    known = "with several feature columns it is called without arguments"
     if features is not None:
         offered["shape"] = features.shape
         if features.classes:
             offered["classes"] = len(features.classes)
-        known = f"known of column {features.name!r} are {offered}"
+        known = f"column {features.name!r} has only {offered}"
     taken = inspect.signature(function).parameters
     required = [
         name

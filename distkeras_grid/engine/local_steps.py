@@ -102,7 +102,7 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
         )
     elif not has_own_rate(optimizer):
         reason = (
-            "the state holds the count of steps, so the learning rate's schedule would begin anew "
+            "the state has the count of steps, so the learning rate's schedule would start again "
             "in each window; give the optimizer a number"
         )
     if reason:

@@ -128,7 +128,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
     Raises
     ------
     RemoteProtocolError
-        If this is no frame of ours.
+        If this is not a frame of this protocol.
     """
     magic, version, number, content, length, payload = _HEADER.unpack(data)
     if magic != MAGIC:

@@ -1,4 +1,4 @@
-"""What a parameter server is told when it starts, and where it is found."""
+"""The settings with which a parameter server starts, and its address."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from distkeras_grid.spec import RunSpec, Value
 
 
 class ServerPlace(Value, frozen=True, kw_only=False):
-    """Where a server is to listen, and what workers are told.
+    """Where a server is to listen, and the address that workers receive.
 
     Parameters
     ----------
     bind_host : str
         Address to listen on; workers on the same host use a Unix socket beside it.
     advertised_host : str
-        Host that workers connect to; another one than `bind_host` behind NAT or in Docker.
+        Host that workers connect to. It differs from `bind_host` behind NAT or in Docker.
     port : int, default 0
         TCP port, the same on both sides; 0 takes a free one.
     port_retries : int, default 0
-        How many ports after `port` are tried where it is taken, as Spark does with its own
+        How many ports after `port` are tried if it is in use, as Spark does with its own
         (``spark.port.maxRetries``).
     """
 

@@ -282,7 +282,7 @@ class RunWatch:
         return None
 
     def _may_be_missing(self, event: Looked, missing: int) -> bool:
-        """Whether a run goes on for now without so many workers."""
+        """Whether a run may continue for now without this number of workers."""
         if not event.version:
             return missing == 0
         if self._synchronous:

@@ -38,7 +38,7 @@ def loss_name(loss: Any) -> str:
 
 
 def losses_of(loss: Any, outputs: Sequence[Port]) -> tuple[Any, ...]:
-    """Return the loss of each output, None where there is none or nobody knows it.
+    """Return the loss of each output, None if there is none or it is not known.
 
     Parameters
     ----------

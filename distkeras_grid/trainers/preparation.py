@@ -91,7 +91,7 @@ class PreparedRun:
         Parameters
         ----------
         progress : RunProgress
-            Shown while the run goes on.
+            Shown during the run.
         serve : callable, default ServerProcess
             Builds the server from settings, center and key.
         """

@@ -123,11 +123,11 @@ def test_a_model_function_that_needs_more_is_refused():
     def build(shape, classes, width):
         raise AssertionError(shape, classes, width)
 
-    with pytest.raises(ConfigurationError, match=r"needs classes, width; known of column 'x' are"):
+    with pytest.raises(ConfigurationError, match=r"needs classes, width; column 'x' has"):
         call_model_function("m:build", build, Field("x", (4,)))
-    with pytest.raises(ConfigurationError, match="needs width; known of column 'image'"):
+    with pytest.raises(ConfigurationError, match="needs width; column 'image' has"):
         call_model_function("m:build", build, PIXELS)
-    with pytest.raises(ConfigurationError, match="nothing is told of several feature columns"):
+    with pytest.raises(ConfigurationError, match="several feature columns"):
         call_model_function("m:build", build, None)
 
 

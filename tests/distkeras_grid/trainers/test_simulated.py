@@ -518,7 +518,7 @@ def test_states_are_not_averaged_where_that_makes_no_sense(arrays, name, optimiz
         ("EnsembleTrainer", "adam", "go on from their own weights"),
         ("GEM", "sgd", "trains with plain SGD, which has no state"),
         ("EAMSGD", "sgd", "any momentum is the rule's own"),
-        ("ADAG", "scheduled", "schedule would begin anew"),
+        ("ADAG", "scheduled", "schedule would start again"),
         ("ADAG", "accumulating", "a window may never have 4"),
     ],
 )
