@@ -167,7 +167,7 @@ def _train(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, 
     prepare_worker_process(spec)
     imported = time.perf_counter()
     engine = build_engine(plan, client.seat)
-    _check_state(engine, spec)
+    check_state(engine, spec)
     policy = policy_of(spec.schedule, len(source), client.seat)
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
@@ -184,7 +184,7 @@ def _train(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, 
     }
 
 
-def _check_state(engine: ModelEngine, spec: RunSpec) -> None:
+def check_state(engine: ModelEngine, spec: RunSpec) -> None:
     """Refuse an optimizer whose state has another layout than the run."""
     found, told = engine.step_section, spec.layout.state_section
     if not found.is_like(told):
