@@ -234,6 +234,7 @@ class MindMachine(RuleBasedStateMachine):
             assert isinstance(action.message, Exchanged)
             assert action.to == self.workers[action.to.seat].session
             assert action.message.version == self.version
+            assert not action.message.state_wanted
             np.testing.assert_array_equal(action.vector, self.center)
 
     @precondition(lambda self: self.any("running"))
