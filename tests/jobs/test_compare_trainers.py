@@ -65,16 +65,18 @@ def test_from_idx_files_to_the_page_and_on_from_there(project, fashion, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    "flags",
     [
-        (("--trainers", "ADAM"), "ConfigurationError: There is no such trainer. Received: 'ADAM'"),
-        (("--batches", "33"), "ConfigurationError: A batch cannot be divided by the workers"),
-        (("--epochs", "0"), "ConfigurationError: epochs must be at least 1. Received: 0"),
+        ("--trainers", "ADAM"),
+        pytest.param(("--batches", "33"), marks=pytest.mark.full),
+        pytest.param(("--epochs", "0"), marks=pytest.mark.full),
     ],
 )
-def test_wrong_flags_end_before_spark_starts(project, tmp_path, flags, message):
+def test_wrong_flags_end_before_spark_starts(project, tmp_path, flags):
     ended = call(project, "--data", tmp_path, "--output", tmp_path / "study", *flags)
     assert ended.returncode == 2
-    assert message in ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("ConfigurationError: ")
+    assert flags[1] in last
     assert "Spark" not in ended.stderr
     assert not (tmp_path / "study").exists()

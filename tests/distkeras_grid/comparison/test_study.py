@@ -98,6 +98,7 @@ def test_both_sides_have_the_same_rows(spark, path, data, tmp_path):
     assert again.fingerprint == few.fingerprint
 
 
+@pytest.mark.full
 def test_a_grid_is_measured_once(data, tmp_path):
     trainers = ["ADAG", "SingleTrainer", LOCAL]
     cells = grid(trainers, ["mlp"], [16], [2], 1, check_names(trainers, ["mlp"]))

@@ -135,6 +135,7 @@ except EnvironmentMismatchError as error:
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_executors_of_a_bare_interpreter_are_one_error_that_names_both(tmp_path):
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)

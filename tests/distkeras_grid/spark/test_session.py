@@ -46,6 +46,7 @@ print("told", json.dumps([conf.get(name) for name in names] + [os.environ["PYSPA
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_under_spark_submit_the_submission_decides(tmp_path):
     script = tmp_path / "job.py"
