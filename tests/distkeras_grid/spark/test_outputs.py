@@ -171,7 +171,7 @@ def test_if_the_old_cannot_be_put_back_both_are_named(storage, old, tmp_path, fa
     new, former = raised.value.__notes__
     assert not old.exists()
     assert content(Path(new.split("file:")[1])) == NEW
-    assert content(Path(former.split("file:")[1].split(",")[0])) == OLD
+    assert content(Path(former.split("file:")[1].split(";")[0])) == OLD
 
 
 def test_if_the_old_cannot_be_moved_it_stays(storage, old, failing):
