@@ -165,7 +165,7 @@ def _check_cells(
         if (label, column) not in filled
     ]
     if cells:
-        raise EmptySplitError.of(cells, f"{len(columns)} folds")
+        raise EmptySplitError.of(cells, f"{len(columns)} folds", "ask for fewer folds")
 
 
 def _rank(unit: Sequence[Source], seed: int) -> str:

@@ -138,7 +138,13 @@ class EmptySplitError(DataError):
         return str(self.args[0])
 
     @classmethod
-    def of(cls, cells: Sequence[tuple[str, str, int]], received: str) -> EmptySplitError:
+    def of(
+        cls,
+        cells: Sequence[tuple[str, str, int]],
+        received: str,
+        advice: str = "ask for fewer splits (--split 0.8:0.2) or other shares, leave the class out "
+        "(--glob)",
+    ) -> EmptySplitError:
         """Build the error.
 
         Parameters
@@ -146,6 +152,8 @@ class EmptySplitError(DataError):
         cells : sequence of (str, str, int)
         received : str
             What was asked for.
+        advice : str, optional
+            What to do in place of adding images.
         """
         told = "; ".join(
             f"class {label!r} has no tile in {split} ({units} unit{'s' * (units != 1)})"
@@ -153,8 +161,7 @@ class EmptySplitError(DataError):
         )
         return cls(
             f"{told}. A unit is an image, or images that must stay together (groups, copies). "
-            f"Received: {received}. Add images, ask for fewer splits (--split 0.8:0.2) or other "
-            "shares, leave the class out (--glob), or accept empty splits (--allow-empty).",
+            f"Received: {received}. Add images, {advice}, or accept it (--allow-empty).",
             cells,
         )
 
