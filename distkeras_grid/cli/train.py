@@ -108,8 +108,8 @@ def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
-        help="feature column, or one for each input of the model, in its order (features; for "
-        "tiles: image)",
+        help="feature column, such as image for tiles, or one for each input of the model, in its "
+        "order (features)",
     )
     add(
         "--label",
