@@ -274,6 +274,10 @@ class _TurnedImage:
         self._frame = frame
         self._flag = FLAGS[spec.interpolation]
         self._padded = spec.edge == "pad"
+        # Beside sharp edges these overshoot. OpenCV stops at the type's range, which is not that
+        # of a camera of 12 bits.
+        overshoots = frame.base != 0 and spec.interpolation in ("cubic", "lanczos4")
+        self._highest = image.max() if overshoots and image.dtype == np.uint16 else None
         self._kept: Pixels | None = image if frame.base == 0 else None
         width, height = frame.base_size
         self.shape = (height, width, *image.shape[2:])
@@ -354,6 +358,8 @@ class _TurnedImage:
             # The kernel of a pixel at the edge reaches beyond it.
             borderMode=cv2.BORDER_REFLECT_101,
         )
+        if self._highest is not None:
+            np.minimum(out, self._highest, out=out)
         if self._padded:
             self._blacken(left, top, out)
 

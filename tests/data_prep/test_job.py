@@ -157,7 +157,7 @@ def test_12_bits_in_16_reach_the_model_from_0_to_1(spark, settings, folder):
     frame = spark.read.parquet(settings.output)
     field = Field.from_metadata("image", frame.schema["image"].metadata)
     rows = frame.select("image", "bg_fraction").collect()
-    assert 0.9 < max(np.frombuffer(row.image, "<u2").max() for row in rows) * field.scale <= 1.1
+    assert 0.9 < max(np.frombuffer(row.image, "<u2").max() for row in rows) * field.scale <= 1
     assert {row.bg_fraction for row in rows} == {0}
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from data_prep import tiles as module
 from data_prep.geometry import Frame, TileSpec, count_tiles
-from data_prep.tiles import group_by_base, iter_tiles
+from data_prep.tiles import cut_tile, group_by_base, iter_tiles
 from distkeras_grid.errors import ConfigurationError, ImageError
 
 OBLIQUE = (5.0, 30.0, 45.0, 77.5)
@@ -256,3 +256,15 @@ def test_corners_enclose_the_pixels_that_the_tile_shows():
         x, y = tile.corners()[0]
         first = image[round(y) - (round(y) == bottom), round(x) - (round(x) == right)]
         assert first == tile.pixels[0, 0]
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "linear", "cubic", "lanczos4"])
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 30])
+def test_no_pixel_is_brighter_than_the_image(interpolation, cache_bytes):
+    image = np.random.default_rng(0).integers(0, 4096, (150, 190), dtype=np.uint16)
+    spec = TileSpec(64, angles=[0, 30, 120], interpolation=interpolation)
+    tiles = list(iter_tiles(image, spec, cache_bytes=cache_bytes))
+    assert max(int(tile.pixels.max()) for tile in tiles) <= image.max()
+    assert all(
+        int(cut_tile(image, spec, tile.angle, tile.x, tile.y).max()) <= 4095 for tile in tiles
+    )
