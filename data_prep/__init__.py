@@ -2,11 +2,10 @@
 
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.index import cut, index_tiles
-from data_prep.job import tile_images
 from data_prep.lazy import tile_field
 from data_prep.settings import TilingSettings
 from data_prep.tiles import Tile, iter_tiles
-from data_prep.update import Update, update_tiles
+from data_prep.update import Update, plan_tiles, tile_images, update_tiles
 
 __all__ = [
     "Tile",
@@ -17,6 +16,7 @@ __all__ = [
     "cut",
     "index_tiles",
     "iter_tiles",
+    "plan_tiles",
     "tile_field",
     "tile_images",
     "update_tiles",

@@ -6,15 +6,15 @@ time is not read again; one that was touched is read, and its digest decides.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from data_prep.alike import joining
 from data_prep.labels import Annotation
-from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry
 from data_prep.near_duplicates import Likeness
 from data_prep.schema import white_of
-from data_prep.split import Source, assign_splits, newly_torn, same_as
+from data_prep.split import SPLITS, Source, assign_splits, newly_torn, same_as
 from data_prep.stages import Inspected
 from data_prep.zones import ZoneRules
 from distkeras_grid.feeding.schema import Field
@@ -53,12 +53,15 @@ class Comparison:
         Tiled images that are no longer there.
     problems : dict of str to str
         Why others cannot be tiled, by path.
+    quarantined : tuple of str
+        Images that are as they were when they were put into quarantine.
     """
 
     unchanged: tuple[str, ...]
     candidates: tuple[str, ...]
     removed: tuple[str, ...]
     problems: dict[str, str]
+    quarantined: tuple[str, ...] = ()
 
 
 @dataclass
@@ -134,7 +137,8 @@ def compare(
     judged : container of str, optional
         Digests of pixels that have a fingerprint; images without are looked at again. Default: all.
     """
-    found = dict(problems)
+    quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
+    found = {path: reason for path, reason in problems.items() if path not in quarantined}
     for path, annotation in said.items():
         if classes and annotation.label not in classes:
             found[path] = (
@@ -153,8 +157,21 @@ def compare(
     unchanged |= {
         path for path in usable if _is_known_copy(entries.get(path), listed[path], contents)
     }
-    candidates = sorted(set(usable) - unchanged)
-    return Comparison(tuple(sorted(unchanged)), tuple(candidates), tuple(sorted(removed)), found)
+    return Comparison(
+        unchanged=tuple(sorted(unchanged)),
+        candidates=tuple(sorted(set(usable) - unchanged - quarantined)),
+        removed=tuple(sorted(removed)),
+        problems=found,
+        quarantined=tuple(sorted(quarantined)),
+    )
+
+
+def _is_quarantined(entry: Entry | None, listed: Listed) -> bool:
+    return (
+        entry is not None
+        and entry.status == QUARANTINED
+        and (entry.length, entry.modified) == (listed.length, listed.modified)
+    )
 
 
 def _is_tiled_as(
@@ -207,6 +224,7 @@ def decide(
     changes = Changes(
         {path: _regrouped(entries[path], said[path]) for path in comparison.unchanged}
     )
+    changes.entries |= {path: entries[path] for path in comparison.quarantined}
     for path, entry in entries.items():
         if entry.status == REMOVED and path not in listed:
             changes.entries[path] = entry
@@ -267,10 +285,10 @@ def _replace(changes: Changes, former: Entry, seen: Inspected) -> None:
     if former.status == TILED:
         changes.dropped.append(former)
     if former.split and former.content != seen.content:
-        changes.entries[_former_name(former)] = _remembered(former)
+        changes.entries[former_name(former)] = _remembered(former)
 
 
-def _former_name(former: Entry) -> str:
+def former_name(former: Entry) -> str:
     """Return the name under which a picture is remembered whose file holds another one now."""
     return f"{former.source}#{str(former.content)[:16]}"
 
@@ -278,7 +296,7 @@ def _former_name(former: Entry) -> str:
 def _remembered(former: Entry) -> Entry:
     """Return the entry of a picture that is gone; its split and its group stay known."""
     gone = replace(former, status=REMOVED, tiles=0, reason=None)
-    return replace(gone, source=_former_name(former), shard=None, length=None, modified=None)
+    return replace(gone, source=former_name(former), shard=None, length=None, modified=None)
 
 
 def _remove(changes: Changes, entry: Entry, *, prune: bool) -> None:
@@ -337,6 +355,46 @@ def _two_labels(new: Entry, original: Entry, listed: Mapping[str, Listed]) -> st
     )
 
 
+def unusable(
+    listed: Mapping[str, Listed], said: Mapping[str, Annotation], most_bytes: int
+) -> dict[str, str]:
+    """Return why images cannot be tiled, as far as that is known before they are read.
+
+    Parameters
+    ----------
+    listed, said
+        See `compare`.
+    most_bytes : int
+        A larger file cannot be read.
+    """
+    found: dict[str, str] = {}
+    chosen = any(each.split for each in said.values())
+    for path, file in listed.items():
+        if file.length == 0:
+            found[path] = f"{path} is empty (0 bytes). Copy it again, or remove it."
+        elif file.length > most_bytes:
+            found[path] = (
+                f"{path} has {file.length:,} bytes, and files of this kind are read up to "
+                f"{most_bytes:,}. Cut it into smaller images."
+            )
+        elif chosen and path in said and said[path].split not in SPLITS:
+            found[path] = (
+                f"{path} has the split {said[path].split!r}, and where splits are chosen each "
+                f"image needs one of {', '.join(SPLITS)}. Write it into the table."
+            )
+    return found
+
+
+def quarantine(changes: Changes, listed: Mapping[str, Listed], paths: Collection[str]) -> None:
+    """Let no later night read these images again until they change."""
+    for path in paths:
+        entry, file = changes.entries[path], listed[path]
+        status = QUARANTINED if entry.status == LEFT_OUT else entry.status
+        changes.entries[path] = replace(
+            entry, status=status, length=file.length, modified=file.modified
+        )
+
+
 def splits_of(
     changes: Changes,
     entries: Mapping[str, Entry],
@@ -373,7 +431,7 @@ def splits_of(
     sources = _sources(changes, said, found)
     links = joining(pairs, kept)
     for path, reason in newly_torn(sources, kept, links).items():
-        _give_up(changes, path, entries.get(path), reason)
+        give_up(changes, path, entries.get(path), reason)
     sources = _sources(changes, said, found)
     present = {source.path for source in sources}
     links = [pair for pair in links if present.issuperset(pair)]
@@ -451,11 +509,20 @@ def contents_of(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, s
     return contents | {path: found[path].pixel_sha256 or None for path in changes.work}
 
 
-def _give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
-    """Leave out an image that was about to be tiled, or remembered as a copy."""
+def give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
+    """Leave out an image that was about to be tiled, or remembered as a copy.
+
+    Parameters
+    ----------
+    changes : Changes
+    path : str
+    former : Entry or None
+        Its present tiles, which stay.
+    reason : str
+    """
     if path in changes.work:
         changes.work.remove(path)
     if former is not None and former in changes.dropped:
         changes.dropped.remove(former)
-        changes.entries.pop(_former_name(former), None)
+        changes.entries.pop(former_name(former), None)
     _leave_out(changes, path, former, reason)

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from data_prep.geometry import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
-from data_prep.job import TILES, tile_images
+from data_prep.job import TILES
 from data_prep.manifest import DataSet
 from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
-from data_prep.update import update_tiles
+from data_prep.update import plan_tiles, update_tiles
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import doing
@@ -76,9 +76,15 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
     add(
         "--on-error",
         choices=CHOICES["on_error"],
-        default="fail",
-        help="what happens if an image cannot be read: fail: the command ends before anything is "
-        "written; skip: the image is left out and listed (fail)",
+        help="what happens if an image cannot be tiled: fail: the command ends before anything is "
+        "written; skip: the image is left out, listed, and tried again next time, with exit code "
+        "7; quarantine: as skip, but it is not read again until it changes (fail; with --update: "
+        "skip)",
+    )
+    add(
+        "--plan",
+        action="store_true",
+        help="print tiles, bytes of each encoding, files, minutes and space, and stop",
     )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
 
@@ -269,16 +275,15 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     check_before_spark(settings)
     with doing("starting Spark"):
         session = build_session("distkeras-grid tile", master=flags.master)
-    if not settings.update:
-        manifest = tile_images(settings, spark=session, say=output())
-        report(output=settings.output, tiles=manifest["tiles"])
-        return ExitCode.OK
-    done = update_tiles(settings, spark=session, say=output())
+    tell_what = plan_tiles if flags.plan else update_tiles
+    done = tell_what(settings, spark=session, say=output())
     counts = {name: getattr(done, name) for name in COUNTS}
+    cut = "to cut" if flags.plan else "cut"
     tell(
         "images: "
         + ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        + f", left out {len(done.left_out):,}; {done.tiles:,} tiles cut, "
+        + f", left out {len(done.left_out):,}, in quarantine {len(done.quarantined):,}; "
+        f"{done.tiles:,} tiles {cut}, "
         f"{done.manifest['tiles']:,} in {settings.output}"
     )
     report(
@@ -287,5 +292,7 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         tiles_cut=done.tiles,
         **counts,
         left_out=done.left_out,
+        quarantined=done.quarantined,
+        report=done.report,
     )
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK

@@ -11,11 +11,12 @@ import numpy as np
 
 from data_prep.cutting import Cutting
 from data_prep.geometry import Frame, TileSpec
-from data_prep.job import Say, cutting_of, load_images, make_plan
+from data_prep.job import Say, cutting_of
 from data_prep.layout import allowed_positions
 from data_prep.lazy import Recipe
 from data_prep.settings import TilingSettings
 from data_prep.tiles import group_by_base
+from data_prep.update import make_plan
 from distkeras_grid.errors import PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
@@ -111,7 +112,7 @@ def index_tiles(
     storage = Storage(session)
     if not storage.exists(images):
         raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
-    plan, image = make_plan(session, storage, load_images(session, settings), settings, say)
+    plan, image = make_plan(session, settings, say)
     recipe = Recipe(settings.spec.interpolation, settings.spec.edge, settings.choice)
     field = replace(image, encoding="tile", recipe=recipe.to_text())
     slots = task_slots(session)

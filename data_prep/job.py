@@ -1,42 +1,39 @@
-"""The tiling job, as the driver runs it: look, plan, cut, check, and only then publish."""
+"""The steps of a tiling job on the driver: look, cut, check."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from data_prep.alike import alike_among, describe, joining, to_json
+from data_prep.changes import Listed
 from data_prep.cutting import Cutting
-from data_prep.labels import annotate, class_names
 from data_prep.likeness_store import FOLDER as LIKENESS
-from data_prep.likeness_store import save_fingerprints
-from data_prep.manifest import LEFT_OUT, Entry, build_manifest, planned_source, tiled_entry
-from data_prep.plan import Plan, plan_units
-from data_prep.publication import JOURNAL
-from data_prep.schema import image_field
+from data_prep.plan import Plan, plan_units, rows_of_a_file
+from data_prep.publication import HIDDEN, JOURNAL
+from data_prep.report import FOLDER as REPORTS
 from data_prep.settings import TilingSettings
-from data_prep.split import Source, assign_splits, check_cells, check_leaks, copies
-from data_prep.stages import Inspected, inspect_images, tile_frame, write_tiles
+from data_prep.split import check_leaks
+from data_prep.stages import (
+    Inspected,
+    Reader,
+    inspect_images,
+    tile_frame,
+    write_tiles,
+)
 from data_prep.task_status import task_progress
 from data_prep.tiff_metadata import parse_length
-from data_prep.tiles import group_by_base
 from data_prep.zones import ZoneRules, read_zones
-from distkeras_grid.errors import (
-    EmptyDataError,
-    ImageError,
-    PathNotFoundError,
-    StorageError,
-)
+from distkeras_grid.errors import EmptyDataError, ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import FOLDER as FOLDS
-from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
-from distkeras_grid.spark.session import build_session, task_slots
+from distkeras_grid.spark.session import task_slots
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
@@ -45,187 +42,96 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    others=("_SUCCESS", "split=*", "shard=*", JOURNAL, "_new-*.*", "_old-*.*", LIKENESS, FOLDS),
+    others=("shard=*", JOURNAL, REPORTS, LIKENESS, FOLDS, *HIDDEN),
+    unfinished=("_owner.*",),
 )
-# Of many unreadable images so many are named in one error.
+# So many of many unreadable images are named in one error.
 SHOWN_ERRORS = 5
+# Given, for a folder without a row has none.
+COUNTED = "source_sha256 string, split string"
+COUNTED_COLUMNS = ("split", "source_sha256")
 
 Say = Callable[[str], object]
 
 
-def tile_images(
-    settings: TilingSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
-) -> dict[str, Any]:
-    """Cut all images below a folder into a data set of tiles.
-
-    The data set appears whole at the end, under its name: Parquet files in one folder a split
-    (``split=train`` ...) and ``_dataset.json``. After an error nothing is left behind, but for a
-    complete data set that could not be given its name: a note of the error tells where it is.
-
-    Parameters
-    ----------
-    settings : TilingSettings
-    spark : SparkSession, optional
-        Default: the running one, or a new local one.
-    say : callable, optional
-        Receives the lines that tell what goes on.
-
-    Returns
-    -------
-    dict
-        The content of ``_dataset.json``.
+def check_output(storage: Storage, settings: TilingSettings) -> None:
+    """Refuse an output that is, contains, or replaces what it must not.
 
     Raises
     ------
-    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
-        Before anything is written.
-    EmptyDataError, ImageError, LabelError, SplitLeakError
-        If the images are not fit for it.
-
-    Examples
-    --------
-    >>> from data_prep import TileSpec, TilingSettings
-    >>> tile_images(TilingSettings("images", "tiles", TileSpec(128)), say=print)  # doctest: +SKIP
+    ConfigurationError
+        If it is or contains the input.
+    OutputExistsError
+        If something else is there.
     """
-    session = spark or build_session("distkeras_grid tiling")
-    check_executors(session, TILING_PACKAGES)
-    storage = Storage(session)
-    if not storage.exists(settings.input):
-        raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
-    output = Output(storage, settings.output, TILES, overwrite=settings.overwrite)
-    output.check(settings.input)
-    images = load_images(session, settings)
-    plan, field = make_plan(session, storage, images, settings, say)
-    free = storage.free_space(settings.output)
-    for line in plan.describe(free):
-        say(line)
-    plan.check_space(free, settings.output)
-    with output.writing() as temporary:
-        cut_tiles(session, images, plan, field, settings, temporary, say)
-        if settings.near_duplicates != "off":
-            save_fingerprints(storage, temporary, plan.fingerprints)
-        manifest = _manifest(settings, plan, field)
-        storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
-    say(f"wrote {plan.tiles:,} tiles to {settings.output}")
-    return manifest
+    overwrite = settings.overwrite or settings.update
+    output = Output(storage, settings.output, TILES, overwrite=overwrite)
+    output.check_existing(settings.input)
 
 
 def cut_tiles(
     spark: SparkSession,
-    images: DataFrame,
     plan: Plan,
+    reader: Reader,
     field: Field,
     settings: TilingSettings,
     folder: str,
     say: Say,
-) -> None:
+) -> set[str]:
     """Cut what is planned, write it to a new folder, and count it.
 
     Parameters
     ----------
     spark : SparkSession
-    images : DataFrame
-        With the columns ``path`` and ``content``.
     plan : Plan
+    reader : Reader
     field : Field
         The image column.
     settings : TilingSettings
     folder : str
     say : callable
+
+    Returns
+    -------
+    set of str
+        Digests of the images that could not be cut any more.
     """
-    groups = [angles for _, angles in group_by_base(settings.spec.angles)]
-    units = plan_units(plan, groups, task_slots(spark))
+    units = plan_units(plan, task_slots(spark))
     with executor_errors(spark, settings.output):
-        tiles = tile_frame(spark, images, units, field, cutting_of(settings, Storage(spark)))
+        cutting = cutting_of(settings, Storage(spark))
+        tiles = tile_frame(spark, units, reader, field, cutting)
         with task_progress(spark, "cutting", say):
-            write_tiles(spark, tiles, field, folder)
-        check_written(
-            spark, folder, Counter({source.sha256: source.tiles for source in plan.sources})
-        )
+            write_tiles(spark, tiles, field, folder, rows_of_a_file=rows_of_a_file(plan))
+        expected = Counter({source.sha256: source.tiles for source in plan.sources})
+        return check_written(spark, folder, expected, tolerant=reader.tolerant)
 
 
-def make_plan(
-    spark: SparkSession, storage: Storage, images: DataFrame, settings: TilingSettings, say: Say
-) -> tuple[Plan, Field]:
-    """Inspect, label and split all images.
+def look_at(
+    spark: SparkSession,
+    lengths: Mapping[str, int],
+    reader: Reader,
+    settings: TilingSettings,
+    say: Say,
+    shown: Collection[str] = (),
+) -> dict[str, Inspected]:
+    """Return what images are, by their whole paths.
 
     Parameters
     ----------
     spark : SparkSession
-    storage : Storage
-    images : DataFrame
-        With the columns ``path`` and ``content``.
+    lengths : mapping of str to int
+        Bytes of the files, by their whole paths.
+    reader : Reader
     settings : TilingSettings
     say : callable
-
-    Returns
-    -------
-    plan : Plan
-    field : Field
-        The image column.
-    """
-    found = look_at(spark, storage, images, settings, say)
-    cutting_of(settings, storage).zones.check_files(found)
-    good, left_out = _screen(found, settings.on_error)
-    channels, dtype = common_format(good)
-    said = annotate(list(good), settings.labels, storage.read_text, settings.group)
-    sources = [
-        Source(
-            *(path, each.sha256, said[path].label, said[path].group, said[path].split),
-            *(each.pixel_sha256, each.tiles),
-        )
-        for path, each in good.items()
-    ]
-    fingerprints = {each.content: each.fingerprint for each in good.values()}
-    pairs = alike_among({source.path: source.content for source in sources}, fingerprints)
-    links = joining(pairs, {}) if settings.near_duplicates == "join" else []
-    splits = assign_splits(sources, settings.fractions, settings.seed, links=links)
-    for line in describe(pairs, splits):
-        say(line)
-    if not (settings.allow_empty or any(source.split for source in sources)):
-        check_cells(sources, splits, settings.fractions, links)
-    left_out |= copies(sources)
-    planned = tuple(
-        planned_source(
-            good[source.path],
-            source.path,
-            label=source.label,
-            split=splits[source.path],
-            group=source.group,
-        )
-        for source in sorted(sources, key=lambda source: source.path)
-        if source.path not in left_out
-    )
-    check_leaks((each.split, each.content, each.group) for each in planned)
-    classes = class_names([source.label for source in sources])
-    bits = max(each.bits for each in good.values())
-    field = image_field(settings.spec, channels, dtype, settings.encoding, classes, bits)
-    angles = len(list(settings.spec.angles))
-    plan = Plan(planned, classes, angles, field.nbytes, left_out, tuple(pairs), fingerprints)
-    return plan, field
-
-
-def look_at(
-    spark: SparkSession, storage: Storage, images: DataFrame, settings: TilingSettings, say: Say
-) -> dict[str, Inspected]:
-    """Return what every image is, by its path below the input folder.
-
-    Raises
-    ------
-    EmptyDataError
-        If there is none.
+    shown : collection of str, optional
+        Whole paths of images of which a thumbnail is wanted.
     """
     say(f"looking at the images in {settings.input} ...")
     with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
-        cutting = cutting_of(settings, storage)
-        found = inspect_images(spark, images, cutting)
-    if not found:
-        raise EmptyDataError(
-            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
-            "give --glob."
-        )
-    below = relative_to(storage.resolve(settings.input))
-    return {below(each.uri): each for each in found}
+        cutting = cutting_of(settings, Storage(spark))
+        found = inspect_images(spark, lengths, reader, cutting, shown)
+    return {each.uri: each for each in found}
 
 
 def relative_to(root: str) -> Callable[[str], str]:
@@ -235,32 +141,105 @@ def relative_to(root: str) -> Callable[[str], str]:
     return lambda uri: uri.removeprefix(prefix).lstrip("/") or uri
 
 
-def _screen(
-    found: dict[str, Inspected], on_error: str
-) -> tuple[dict[str, Inspected], dict[str, str]]:
-    """Return the images that can be tiled, and why the others cannot."""
-    good = {path: each for path, each in found.items() if each.error is None}
+def refuse_errors(found: dict[str, Inspected]) -> None:
+    """Raise if an image cannot be tiled.
+
+    Raises
+    ------
+    ImageError
+        Names the first ones.
+    """
     reasons = {path: each.error for path, each in found.items() if each.error is not None}
-    if reasons and (on_error == "fail" or not good):
-        shown = " ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
-        more = len(reasons) - SHOWN_ERRORS
+    if reasons:
+        good = len(reasons) < len(found)
+        advice = " Leave such files out by --on-error skip." if good else ""
         raise ImageError(
-            f"{len(reasons)} of {len(found)} images cannot be tiled: {shown}"
-            + (f" And {more} more." if more > 0 else "")
-            + " Nothing was written."
-            + (" Leave such files out by --on-error skip." if good else "")
+            f"{len(reasons)} of {len(found)} images cannot be tiled: {first_of(reasons)} Nothing "
+            f"was written.{advice}"
         )
-    return good, reasons
 
 
-def load_images(spark: SparkSession, settings: TilingSettings) -> DataFrame:
-    """Return all files of the input folder: ``path, modificationTime, length, content``."""
-    return (
+def first_of(reasons: Mapping[str, str]) -> str:
+    """Return the first reasons by path, and how many more there are."""
+    shown = " ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
+    more = len(reasons) - SHOWN_ERRORS
+    return f"{shown} And {more:,} more." if more > 0 else shown
+
+
+def list_images(
+    spark: SparkSession, storage: Storage, settings: TilingSettings
+) -> dict[str, Listed]:
+    """Return all images of the input folder, by path; their content is not read.
+
+    Raises
+    ------
+    EmptyDataError
+        If there is none.
+    """
+    files = (
         spark.read.format("binaryFile")
         .option("pathGlobFilter", settings.file_glob)
         .option("recursiveFileLookup", "true")
         .load(settings.input)
     )
+    columns = ("path", "length", "unix_millis(modificationTime) as modified")
+    with executor_errors(spark, settings.input):
+        rows = files.selectExpr(*columns).toArrow().to_pylist()
+        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
+        # Spark's rows leave out files of 0 bytes.
+        found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
+    if not found:
+        # Not an update that removes all: more likely a disk that is not mounted.
+        raise EmptyDataError(
+            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
+            "give --glob."
+        )
+    below = relative_to(storage.resolve(settings.input))
+    return {below(uri): file for uri, file in sorted(found.items())}
+
+
+def _input_files(spark: SparkSession, files: DataFrame) -> list[str]:
+    """Return the paths of all files of a DataFrame, in one answer of the JVM."""
+    jvm: Any = spark.sparkContext._jvm
+    joined = str(jvm.org.apache.hadoop.util.StringUtils.join("\n", files._jdf.inputFiles()))
+    return [_as_path(uri) for uri in joined.split("\n")] if joined else []
+
+
+def _as_path(uri: str) -> str:
+    """Return a path as Hadoop writes it, from a URI in which characters are escaped.
+
+    Examples
+    --------
+    >>> _as_path("file:///raw%20images/0.png"), _as_path("hdfs://node:8020/raw/0.png")
+    ('file:/raw images/0.png', 'hdfs://node:8020/raw/0.png')
+    """
+    path = unquote(uri)
+    return "file:/" + path.removeprefix("file:").lstrip("/") if path[:5] == "file:" else path
+
+
+def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
+    """Return these files: ``path, modificationTime, length, content``; not those that are gone."""
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format("binaryFile")
+    for option in ("ignoreMissingFiles", "ignoreCorruptFiles"):
+        reader = reader.option(option, "true")
+    try:
+        return reader.load([_escaped(uri) for uri in uris])
+    except AnalysisException:
+        # The options hold for files that go after this look at each path.
+        storage = Storage(spark)
+        there = [_escaped(uri) for uri in uris if storage.exists(uri)]
+        if len(there) == len(uris):
+            raise
+    if there:
+        return reader.load(there)
+    return spark.createDataFrame([], "path string, content binary")
+
+
+def _escaped(uri: str) -> str:
+    """Return a path in which no character means a pattern to Hadoop."""
+    return "".join("\\" + letter if letter in "{}[]*?\\" else letter for letter in uri)
 
 
 def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
@@ -319,7 +298,9 @@ def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") ->
         raise job_error(f"{doing} {path}", spark_reason(error), master) from error
 
 
-def check_written(spark: SparkSession, folder: str, expected: Counter[str]) -> None:
+def check_written(
+    spark: SparkSession, folder: str, expected: Counter[str], *, tolerant: bool = False
+) -> set[str]:
     """Count what was written; it must be what was planned, each source in one split.
 
     Parameters
@@ -328,29 +309,32 @@ def check_written(spark: SparkSession, folder: str, expected: Counter[str]) -> N
     folder : str
     expected : Counter
         Tiles by the digest of their source.
+    tolerant : bool, default False
+        Whether a source may be missing as a whole.
+
+    Returns
+    -------
+    set of str
+        The digests of sources without a tile.
 
     Raises
     ------
     StorageError
         If another number was written.
     """
-    rows = spark.read.parquet(folder).groupBy("split", "source_sha256").count().collect()
+    rows = spark.read.schema(COUNTED).parquet(folder).groupBy(*COUNTED_COLUMNS).count().collect()
     check_leaks((row["split"], row["source_sha256"], None) for row in rows)
     written = Counter({row["source_sha256"]: row["count"] for row in rows})
-    if written != expected:
+    missing = set(expected) - set(written) if tolerant else set()
+    planned = expected - Counter({digest: expected[digest] for digest in missing})
+    if written != planned:
         raise StorageError(
-            f"{written.total():,} tiles were written and {expected.total():,} planned. Run the job "
+            f"{written.total():,} tiles were written and {planned.total():,} planned. Run the job "
             "again."
         )
+    return missing
 
 
 def tiling_versions() -> dict[str, str | None]:
     """Return the versions of what cuts tiles."""
     return package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES))
-
-
-def _manifest(settings: TilingSettings, plan: Plan, field: Field) -> dict[str, Any]:
-    entries = [tiled_entry(each) for each in plan.sources]
-    entries += [Entry(path, LEFT_OUT, reason=why) for path, why in plan.left_out.items()]
-    manifest = build_manifest(settings, field, entries, tiling_versions())
-    return {**manifest, "near_duplicates": to_json(plan.near_duplicates)}

@@ -73,7 +73,8 @@ def annotate(
     """
     label_of = _labeller(rule, read_text, group)
     found = {source: label_of(source) for source in sources}
-    _check_names_are_unique(sources, label_of.table, rule)
+    for reason in _ambiguous_names(sources, label_of.table, rule).values():
+        raise LabelError(reason)
     return found
 
 
@@ -99,8 +100,8 @@ def annotate_each(
             found[source] = label_of(source)
         except LabelError as error:
             reasons[source] = str(error)
-    _check_names_are_unique(list(found), label_of.table, rule)
-    return found, reasons
+    reasons |= _ambiguous_names(list(found), label_of.table, rule)
+    return {path: said for path, said in found.items() if path not in reasons}, reasons
 
 
 def parse_rule(rule: str) -> tuple[int | None, re.Pattern[str] | None]:
@@ -251,22 +252,22 @@ def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> 
     return _Labeller(rule, level, label, table, grouping)
 
 
-def _check_names_are_unique(
+def _ambiguous_names(
     sources: Sequence[str], table: Mapping[str, Annotation], path: str
-) -> None:
-    by_name: dict[str, str] = {}
+) -> dict[str, str]:
+    """Return the images that a table names by a file name that several have, and why not."""
+    by_name: dict[str, list[str]] = {}
     for source in sources:
         key = unicodedata.normalize("NFC", source)
-        if key in table:
-            continue
         name = key.rsplit("/", 1)[-1]
-        if name not in table:
-            continue
-        if name in by_name:
-            raise LabelError(
-                f"{path} names {name}, which is {by_name[name]} and {source}. Write the paths."
-            )
-        by_name[name] = source
+        if key not in table and name in table:
+            by_name.setdefault(name, []).append(source)
+    return {
+        source: f"{path} names {name}, which is {' and '.join(same[:3])}. Write the paths."
+        for name, same in by_name.items()
+        if len(same) > 1
+        for source in same
+    }
 
 
 def _folder(source: str, level: int) -> str:

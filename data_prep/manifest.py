@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from data_prep.geometry import TileSpec
 from data_prep.plan import PlannedSource
 from data_prep.schema import white_of
 from data_prep.settings import TilingSettings
 from data_prep.stages import Inspected
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 
 VERSION = 1
@@ -22,6 +24,8 @@ COPIED = (
     *("uncovered", "uncovered_by_angle", "empty_angles", "marks"),
 )
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
+# Left out, and not read again until it changes.
+QUARANTINED = "quarantined"
 # What must stay as it is for as long as a data set is added to.
 LASTING = (
     "encoding",
@@ -47,7 +51,7 @@ class Entry:
     ----------
     source : str
         Path below the input folder.
-    status : {"tiled", "left out", "removed"}
+    status : {"tiled", "left out", "removed", "quarantined"}
     tiles : int
     reason : str, optional
         Why it is left out, or why only its former tiles are there.
@@ -84,14 +88,14 @@ class Entry:
     status: str
     tiles: int = 0
     reason: str | None = None
-    sha256: str | None = None
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
     label: str | None = None
-    split: str | None = None
+    split: Annotated[str, msgspec.Meta(pattern=r"^(train|validation|test)\Z")] | None = None
     group: str | None = None
     width: int | None = None
     height: int | None = None
     channels: int | None = None
-    shard: int | None = None
+    shard: Annotated[int, msgspec.Meta(ge=0, lt=10**18)] | None = None
     update: int | None = None
     notes: str | None = None
     bits: int | None = None
@@ -113,13 +117,18 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values that there are."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Entry:
-        """Read what `to_json` wrote."""
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in content.items() if name in known})
+
+class _Content(msgspec.Struct):
+    """What must stand in ``_dataset.json``."""
+
+    image: dict[str, Any]
+    spec: dict[str, Any]
+    settings: dict[str, Any]
+    sources: list[Entry]
+    last_shard: Annotated[int, msgspec.Meta(ge=-1, lt=10**18)]
+    last_update: Annotated[int, msgspec.Meta(ge=-1)]
 
 
 @dataclass(frozen=True)
@@ -146,13 +155,25 @@ class DataSet:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> DataSet:
-        """Read the content of ``_dataset.json``."""
-        entries = [Entry.from_json(each) for each in content["sources"]]
+        """Read the content of ``_dataset.json``.
+
+        Raises
+        ------
+        SchemaError
+            If it is not what `build_manifest` returns.
+        """
+        try:
+            known = msgspec.convert(content, _Content)
+        except msgspec.ValidationError as error:
+            raise SchemaError(
+                f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was "
+                "done. Tile into another output, or look who wrote it."
+            ) from error
         return cls(
-            image=Field.from_metadata("image", content["image"]),
-            entries={entry.source: entry for entry in entries},
-            last_shard=content.get("last_shard", -1),
-            last_update=content.get("last_update", -1),
+            image=Field.from_metadata("image", known.image),
+            entries={entry.source: entry for entry in known.sources},
+            last_shard=known.last_shard,
+            last_update=known.last_update,
             content=content,
         )
 
@@ -189,7 +210,7 @@ def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` are its label, split and group."""
     names = (
         *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
-        *("tiles", "tile_bytes", *COPIED),
+        *("tiles", "tile_bytes", "raw_bytes", "jpeg_bytes", "tile_seconds", *COPIED),
     )
     seen = {name: getattr(found, name) for name in names}
     return PlannedSource(source=path, **seen, **said)

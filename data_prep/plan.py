@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from data_prep.near_duplicates import Likeness
 from distkeras_grid.errors import NoSpaceError
-
-T = TypeVar("T")
 
 # Files of one or two HDFS blocks: few names for the name node, enough to read side by side.
 FILE_BYTES = 192 << 20
+MOST_FILE_BYTES = 256 << 20
+# What a task writes in a few seconds.
+LEAST_FILE_BYTES = 32 << 20
 # Compression is measured on a sample of each image.
 MARGIN = 1.1
+# Cutting and encoding are about so much of a task's time; Arrow, the JVM and Parquet have the rest.
+TASK_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class PlannedSource:
         Significant bits of its values.
     pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles, marks
         See `data_prep.manifest.Entry`.
+    raw_bytes, jpeg_bytes, tile_seconds : float
+        What a tile would take in either encoding, and to be cut; see `data_prep.stages.Inspected`.
     """
 
     source: str
@@ -66,6 +68,9 @@ class PlannedSource:
     empty_angles: int = 0
     marks: str | None = None
     pixel_sha256: str | None = None
+    raw_bytes: float = 0.0
+    jpeg_bytes: float = 0.0
+    tile_seconds: float = 0.0
 
     @property
     def content(self) -> str:
@@ -87,10 +92,6 @@ class Plan:
         Bytes of one tile before compression.
     left_out : dict of str to str
         Why other images are not tiled, by path.
-    near_duplicates : tuple of Likeness
-        Images that show the same place.
-    fingerprints : dict of str to bytes
-        What was found out to tell that, by digest of the pixels.
     """
 
     sources: tuple[PlannedSource, ...]
@@ -98,8 +99,6 @@ class Plan:
     angles: int
     raw_tile_bytes: int
     left_out: dict[str, str] = field(default_factory=dict)
-    near_duplicates: tuple[Likeness, ...] = ()
-    fingerprints: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def tiles(self) -> int:
@@ -174,18 +173,59 @@ class Plan:
             lines += [f"    {each.source}: {each.marks}" for each in marked]
         return lines
 
-    def check_space(self, free: int, output: str) -> None:
+    def outlook(self, slots: int, copied: int, free: int) -> list[str]:
+        """Return what `describe` leaves out: other encodings, files, time and space.
+
+        Parameters
+        ----------
+        slots : int
+            Tasks that run at once.
+        copied : int
+            Bytes of shards that are copied without the tiles that are replaced.
+        free : int
+            Bytes that can be written.
+        """
+        raw = sum(source.tiles * source.raw_bytes for source in self.sources)
+        jpeg = sum(source.tiles * source.jpeg_bytes for source in self.sources)
+        lines = [f"  --encoding raw: {format_bytes(raw)}, without loss"]
+        if jpeg:
+            lines.append(f"  --encoding jpeg: {format_bytes(jpeg)}, with loss")
+        files = _count_files(self, slots)
+        mean = format_bytes(self.stored_bytes / files)
+        seconds = sum(source.tiles * source.tile_seconds for source in self.sources)
+        minutes = seconds / TASK_SHARE / min(slots, plan_units(self, slots)[-1].partition + 1) / 60
+        needed = round(self.stored_bytes * MARGIN) + copied
+        copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
+        return [
+            *lines,
+            f"  {counted(files, 'file')} of about {mean}",
+            f"  about {minutes:.1f} minutes on {counted(slots, 'task slot')}, by samples of each "
+            "image",
+            f"  {format_bytes(needed)} needed{copies}; {format_bytes(free)} free, quotas included",
+        ]
+
+    def check_space(self, free: int, output: str, copied: int = 0) -> None:
         """Raise if the data set will not fit.
+
+        Parameters
+        ----------
+        free : int
+            Bytes that can be written.
+        output : str
+            Named in the error.
+        copied : int, default 0
+            Bytes of shards that are copied.
 
         Raises
         ------
         NoSpaceError
             With the arithmetic.
         """
-        needed = round(self.stored_bytes * MARGIN)
+        needed = round(self.stored_bytes * MARGIN) + copied
         if needed > free:
+            copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
             raise NoSpaceError(
-                f"{self.tiles:,} tiles need about {format_bytes(needed)}, and {output} has "
+                f"{self.tiles:,} tiles need about {format_bytes(needed)}{copies}, and {output} has "
                 f"{format_bytes(free)} free. Take fewer angles, less overlap, --mode inscribed, "
                 "--encoding jpeg, or another output."
             )
@@ -193,30 +233,25 @@ class Plan:
 
 @dataclass(frozen=True)
 class Unit:
-    """The work of one step: some angles of one image.
+    """One image, and the task that cuts it: each is decoded once.
 
     Parameters
     ----------
     source : PlannedSource
-    angles : tuple of float
-        Whole groups of angles that differ by quarter turns, so that pixels are computed once.
     partition : int
-        The task that does it; one split a task.
+        The task; all its images belong to one split.
     """
 
     source: PlannedSource
-    angles: tuple[float, ...]
     partition: int
 
 
-def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> list[Unit]:
-    """Divide the work into tasks of about equal size.
+def plan_units(plan: Plan, slots: int) -> list[Unit]:
+    """Divide the work into tasks by the bytes that they write: each writes one file.
 
     Parameters
     ----------
     plan : Plan
-    groups : sequence of sequences of float
-        Angles that differ by quarter turns.
     slots : int
         Tasks that run at once.
 
@@ -225,22 +260,61 @@ def plan_units(plan: Plan, groups: Sequence[Sequence[float]], slots: int) -> lis
     list of Unit
         In the order of their partitions.
     """
-    # A few tasks a slot even out their ends; few large images are cut by angles, too.
-    wanted = max(4 * slots, -(-plan.stored_bytes // FILE_BYTES))
-    blocks = min(len(groups), -(-wanted // len(plan.sources)))
-    angles = [tuple(angle for group in part for angle in group) for part in _divide(groups, blocks)]
+    # All slots work, unless the files would be too small for what reads them.
+    size = min(FILE_BYTES, max(LEAST_FILE_BYTES, plan.stored_bytes / slots))
     units: list[Unit] = []
-    partitions = 0
+    first = 0
     for split in plan.counts:
-        steps = [
-            (source, part) for source in plan.sources if source.split == split for part in angles
-        ]
-        share = sum(source.tiles for source, _ in steps) / blocks / plan.tiles
-        tasks = min(len(steps), max(1, round(wanted * share)))
-        for number, part in enumerate(_divide(steps, tasks)):
-            units += [Unit(source, turned, partitions + number) for source, turned in part]
-        partitions += tasks
+        sources = [source for source in plan.sources if source.split == split]
+        tasks = divide([source.tiles * source.tile_bytes for source in sources], size)
+        units += [Unit(each, first + task) for each, task in zip(sources, tasks, strict=True)]
+        first += tasks[-1] + 1
     return units
+
+
+def divide(sizes: Sequence[float], wanted: float) -> list[int]:
+    """Divide things in their order into parts of about equal size.
+
+    Parameters
+    ----------
+    sizes : sequence of float
+    wanted : float
+        Size of a part. None but the last is smaller than two thirds of it, and none is larger than
+        four thirds, unless a single thing is.
+
+    Returns
+    -------
+    list of int
+        For each thing the number of its part.
+
+    Examples
+    --------
+    >>> divide([5, 633, 5, 90, 90, 90], wanted=192)
+    [0, 0, 1, 1, 1, 2]
+    """
+    parts: list[int] = []
+    number, filled = 0, 0.0
+    for size in sizes:
+        if filled >= wanted * 2 / 3:
+            number, filled = number + 1, 0.0
+        parts.append(number)
+        filled += size
+    return parts
+
+
+def _count_files(plan: Plan, slots: int) -> int:
+    tiles: Counter[int] = Counter()
+    for unit in plan_units(plan, slots):
+        tiles[unit.partition] += unit.source.tiles
+    return sum(-(-count // rows_of_a_file(plan)) for count in tiles.values())
+
+
+def rows_of_a_file(plan: Plan) -> int:
+    """Return how many tiles a file holds at most: large images are divided into several files."""
+    mean = plan.stored_bytes / max(1, plan.tiles)
+    largest = max(source.tile_bytes for source in plan.sources)
+    # Among many small tiles a few large ones must not make all files small.
+    return max(1, int(MOST_FILE_BYTES / max(1.0, min(largest, 2 * mean))))
 
 
 def counted(number: int, thing: str) -> str:
@@ -269,9 +343,3 @@ def format_bytes(count: float) -> str:
         if count < 1000:
             return f"{count:.1f} {unit}"
     return f"{count / 1000:.1f} PB"
-
-
-def _divide(items: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """Cut a sequence into parts whose lengths differ by one at most."""
-    edges = [len(items) * i // parts for i in range(parts + 1)]
-    return [items[start:stop] for start, stop in itertools.pairwise(edges)]

@@ -1,45 +1,142 @@
-"""How a change of a data set of tiles becomes visible: decided in one step, finished after a kill.
+"""How a change of a data set of tiles becomes visible: plans of file operations, and no file.
 
-Shards are written below the data set under names that readers skip (``_new-...``). Then
-``_update.json``, a journal, says which folders come, which go, and what ``_dataset.json`` will say.
-With it the change is decided: whoever comes next finishes it. Without it nothing happened, and what
-lies there under hidden names is deleted.
+A run writes what is new below the data set under names that readers skip and that carry its id:
+``_new-N.ID`` for a shard, ``_dataset.ID`` for the manifest to come. To publish, it creates
+``_update.json``, which one run can do alone, compares the manifest with the one that it began with,
+gives the shards their names, and renames ``_dataset.ID`` to ``_dataset.json``. **That one rename is
+the decision.** Before it nothing has happened; after it former shards are deleted.
 
-Folders come first, then ``_dataset.json`` names them instead of the former ones, in one step, and
-then those go. `distkeras_grid.spark.dataframes.read_parquet` reads the folders that it names.
+A run that was taken for dead, but only slept, cannot spoil anything when it wakes: each of its
+steps takes a name with its id away, and whoever took its place has deleted those first, the
+manifest to come before all others.
+
+A plan is a generator. It yields operations, gets their results, and knows neither paths nor a file
+system; `perform` does them. ``_update.json`` holds numbers and digests, and no names.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import re
-import uuid
+from collections.abc import Collection, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
-from distkeras_grid.errors import OutputExistsError
-from distkeras_grid.spark.dataframes import MANIFEST
+import msgspec
+
+from distkeras_grid.errors import DataError, GridError, OutputExistsError, StorageError
+from distkeras_grid.spark.dataframes import MANIFEST, read_shards
 
 JOURNAL = "_update.json"
-# Spark skips names that begin with "_", but not those that hold a "=".
-_HIDDEN = re.compile(r"_(new|old)-\d+\.[0-9a-f]{32}")
+T = TypeVar("T")
+Outcome: TypeAlias = Literal["finished", "undone"]
+
+_ID = r"[0-9a-f]{32}"
+# In this order they are swept: first what a run decides by, last what says that it lives.
+_HIDDEN = tuple(
+    re.compile(rf"{kind}\.({_ID})") for kind in ("_dataset", "_lock", r"_new-\d+", r"_old-\d+")
+)
+# The same as patterns of `fnmatch`, for who lists a data set.
+HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_new-*.*", "_old-*.*")
+_OWNER = re.compile(rf"_owner\.({_ID})")
+_SHARD = re.compile(r"shard=(\d{1,18})")
+_NUMBERED = re.compile(r"(?:shard=|_new-|_old-)(\d{1,18})(?:\.|\Z)")
+_NAMES = (*_HIDDEN, _OWNER, _SHARD, re.compile(r"_(dataset|update)\.json"))
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
+Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}\\Z")]
+RunId: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_ID}\\Z")]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """List the data set; the result is empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read a file; the result is None where there is none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write a file in place: who is killed meanwhile leaves a part of it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Rename a file or a folder in one step; the result is False where there is none.
+
+    Unless it replaces a file, a target that exists is an `OutputExistsError`.
+    """
+
+    source: str
+    target: str
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a file, or a folder with all in it; the result tells whether there was one."""
+
+    name: str
+
+
+Operation: TypeAlias = Names | Read | Write | Move | Delete
+Plan: TypeAlias = Generator[Operation, Any, T]
 
 
 @dataclass
 class Change:
-    """Which folders come and go.
+    """Which shards come and go, by their numbers.
 
     Parameters
     ----------
-    come, go : list of (str, str)
-        Names below the root, present and new.
+    come : list of int
+        New shards, which lie under their `new_name`.
+    go : list of int
+        Shards that the new manifest does not name.
     """
 
-    come: list[tuple[str, str]] = field(default_factory=list)
-    go: list[tuple[str, str]] = field(default_factory=list)
+    come: list[int] = field(default_factory=list)
+    go: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.come or self.go)
+
+
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``_update.json`` says: which change is being published, by whom.
+
+    Parameters
+    ----------
+    owner : str
+        Id of the run.
+    come, go : tuple of int
+        See `Change`.
+    basis : str or None
+        SHA-256 of the former manifest, None where there was none.
+    manifest : str
+        SHA-256 of the new one.
+    """
+
+    owner: RunId
+    come: tuple[Number, ...]
+    go: tuple[Number, ...]
+    basis: Digest | None
+    manifest: Digest
+
+
+class _Last(msgspec.Struct):
+    """The part of ``_dataset.json`` that says which number no later shard has."""
+
+    last_shard: int = 10**18
 
 
 class Files(Protocol):
@@ -48,103 +145,304 @@ class Files(Protocol):
     def exists(self, uri: str) -> bool: ...  # noqa: D102
     def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
     def read_text(self, uri: str) -> str: ...  # noqa: D102
-    def write_text(self, uri: str, content: str, *, overwrite: bool = False) -> None: ...  # noqa: D102
-    def make_dirs(self, uri: str) -> None: ...  # noqa: D102
-    def rename(self, source: str, target: str) -> None: ...  # noqa: D102
+    def write_in_place(self, uri: str, content: str) -> None: ...  # noqa: D102
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None: ...  # noqa: D102
     def delete(self, uri: str) -> bool: ...  # noqa: D102
 
 
-def hidden_name(kind: str, shard: int) -> str:
-    """Return a new name, ``"new"`` or ``"old"``, of a shard that readers do not see."""
-    return f"_{kind}-{shard}.{uuid.uuid4().hex}"
-
-
-def commit(
-    files: Files,
-    root: str,
-    change: Change,
-    manifest: dict[str, Any],
-    basis: dict[str, Any] | None,
-) -> None:
-    """Publish a change.
+def perform(files: Files, root: str, plan: Plan[T]) -> T:
+    """Do what a plan says, below a folder; return what the plan returns.
 
     Parameters
     ----------
     files : Files
     root : str
         The data set.
+    plan : generator of operations
+    """
+    try:
+        operation = next(plan)
+        while True:
+            try:
+                result = _do(files, root, operation)
+            except GridError as error:
+                operation = plan.throw(error)
+            else:
+                operation = plan.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+def _do(files: Files, root: str, operation: Operation) -> Any:
+    match operation:
+        case Names():
+            return files.list_names(root) if files.exists(root) else []
+        case Read(name):
+            uri = _at(root, name)
+            return files.read_text(uri) if files.exists(uri) else None
+        case Write(name, text):
+            return files.write_in_place(_at(root, name), text)
+        case Move(source, target, replace):
+            uri = _at(root, source)
+            if not files.exists(uri):
+                return False
+            files.rename(uri, _at(root, target), overwrite=replace)
+            return True
+        case Delete(name):
+            return files.delete(_at(root, name))
+
+
+def _at(root: str, name: str) -> str:
+    """Return the path of a name, if it is one that this module uses."""
+    if not any(known.fullmatch(name) for known in _NAMES):
+        raise DataError(f"{name!r} is no name in a data set of tiles. Nothing was done with it.")
+    return f"{root}/{name}"
+
+
+def shard_name(number: int) -> str:
+    """Return the name of a shard's folder."""
+    return f"shard={number}"
+
+
+def new_name(number: int, owner: str) -> str:
+    """Return the hidden name of a shard that a run writes."""
+    return f"_new-{number}.{owner}"
+
+
+def owner_name(owner: str) -> str:
+    """Return the name of the file by which a run shows that it lives."""
+    return f"_owner.{owner}"
+
+
+def owner_of(name: str) -> str | None:
+    """Return the id of the run to which a hidden name belongs, None for any other name.
+
+    Examples
+    --------
+    >>> owner_of("_new-3." + "0" * 32) == "0" * 32, owner_of("_new-3.mine"), owner_of("shard=3")
+    (True, None, None)
+    """
+    found = next((m for kind in (*_HIDDEN, _OWNER) if (m := kind.fullmatch(name))), None)
+    return found.group(1) if found else None
+
+
+def owners(names: Iterable[str], journal: str | None) -> set[str]:
+    """Return the ids of all runs that have left something: names, or the file ``_update.json``."""
+    found = {owner for name in names if (owner := owner_of(name))}
+    return found | ({read_decision(journal).owner} if journal is not None else set())
+
+
+def read_decision(text: str) -> Decision:
+    """Read ``_update.json``.
+
+    Raises
+    ------
+    DataError
+        If no run wrote this.
+    """
+    try:
+        return msgspec.json.decode(text, type=Decision)
+    except msgspec.DecodeError as error:
+        raise DataError(
+            f"{JOURNAL} is not what a run writes there ({error}). Nothing was changed. Look who "
+            "wrote it, and move it away."
+        ) from error
+
+
+def digest(text: str | None) -> str | None:
+    """Return the SHA-256 of a manifest, None where there is none."""
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def publish(owner: str, change: Change, manifest: str, basis: str | None) -> Plan[None]:
+    """Publish a change.
+
+    Parameters
+    ----------
+    owner : str
+        Id of the run.
     change : Change
-    manifest : dict
+    manifest : str
         The new content of ``_dataset.json``.
-    basis : dict or None
+    basis : str or None
         Its content when the change was planned.
 
     Raises
     ------
     OutputExistsError
-        If another update came between, by somebody who did not take the lock.
+        If another run came between. `recover` undoes what was begun.
     """
-    journal = {"come": change.come, "go": change.go, "dataset": manifest}
-    # Of two that are here at once, one creates it.
-    files.write_text(f"{root}/{JOURNAL}", json.dumps(journal) + "\n")
-    if read_manifest(files, root) != basis:
-        files.delete(f"{root}/{JOURNAL}")
-        raise OutputExistsError(
-            f"{root} was changed by another update meanwhile. Run this one again, both with the "
-            "same --lock."
-        )
-    _finish(files, root, journal)
+    decision = Decision(
+        owner, tuple(change.come), tuple(change.go), digest(basis), str(digest(manifest))
+    )
+    yield from _check_ownership(decision)
+    yield Write(f"_dataset.{owner}", manifest)
+    yield Write(f"_lock.{owner}", msgspec.json.encode(decision).decode())
+    yield Move(f"_lock.{owner}", JOURNAL)
+    # Local disks rename without a look at the target: who came second has replaced the first.
+    held = yield Read(JOURNAL)
+    if held is None or read_decision(held).owner != owner or (yield Read(MANIFEST)) != basis:
+        raise _came_between()
+    yield from _check_ownership(decision)
+    yield from _carry_out(decision, manifest)
 
 
-def read_manifest(files: Files, root: str) -> dict[str, Any] | None:
-    """Return the content of ``_dataset.json``, None where there is none."""
-    uri = f"{root}/{MANIFEST}"
-    if not files.exists(uri):
-        return None
-    content: dict[str, Any] = json.loads(files.read_text(uri))
-    return content
+def _check_ownership(decision: Decision) -> Plan[None]:
+    names = set((yield Names()))
+    mine = {owner_name(decision.owner)}
+    mine |= {new_name(number, decision.owner) for number in decision.come}
+    if mine - names:
+        raise _came_between()
 
 
-def recover(files: Files, root: str) -> bool:
-    """Finish the change that a killed update had decided, and delete what others left behind.
+def _came_between() -> OutputExistsError:
+    return OutputExistsError(
+        "Another run changed this data set meanwhile, so that nothing was published. Run this one "
+        "again, both with the same --lock."
+    )
+
+
+def _carry_out(decision: Decision, manifest: str | None = None) -> Plan[None]:
+    """Do the steps of a change that are not done yet."""
+    for number in decision.come:
+        yield Move(new_name(number, decision.owner), shard_name(number))
+    names = set((yield Names()))
+    if any(shard_name(number) not in names for number in decision.come):
+        raise _came_between()
+    if not (yield Move(f"_dataset.{decision.owner}", MANIFEST, replace=True)):
+        raise _came_between()
+    # Who has written it need not read it: it can be large.
+    yield from _finish(decision, manifest or (yield Read(MANIFEST)))
+
+
+def _finish(decision: Decision, manifest: str | None) -> Plan[None]:
+    """Delete what a published change has replaced."""
+    named = _named(manifest)
+    yield from _drop(set(decision.go) - named, decision.owner)
+    yield from _release(decision.owner)
+
+
+def _drop(numbers: Iterable[int], owner: str) -> Plan[None]:
+    for number in sorted(numbers):
+        # Deleting takes a while, and readers that list the folder shall see no half of it.
+        yield Move(shard_name(number), f"_old-{number}.{owner}")
+        yield Delete(f"_old-{number}.{owner}")
+
+
+def _release(owner: str) -> Plan[None]:
+    held = yield Read(JOURNAL)
+    if held is not None and read_decision(held).owner == owner:
+        yield Delete(JOURNAL)
+
+
+def _named(manifest: str | None) -> set[int]:
+    shards = () if manifest is None else read_shards(manifest, MANIFEST)
+    return {int(name.removeprefix("shard=")) for name in shards}
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """What a run found when it began.
 
     Parameters
     ----------
-    files : Files
-    root : str
-        The data set; it need not exist.
+    outcome : {"finished", "undone"} or None
+        What became of a change that was being published.
+    last : int
+        The highest number of a shard that any run has used, -1 if there is none. A run that was
+        taken for dead may still delete shards of its own numbers, so they are not used again.
+    """
+
+    outcome: Outcome | None
+    last: int
+
+
+def take_over(dead: Collection[str]) -> Plan[TakenOver]:
+    """Do what `recover` does, for a run that is alone: all others are dead.
+
+    It also deletes shards that were never published, though no ``_update.json`` tells of them:
+    their numbers are above the last of the manifest.
+    """
+    journal = yield Read(JOURNAL)
+    used = {-1, *(read_decision(journal).come if journal is not None else ())}
+    names = yield Names()
+    used |= {int(found.group(1)) for name in names if (found := _NUMBERED.match(name))}
+    outcome = yield from recover(dead)
+    manifest = yield Read(MANIFEST)
+    if manifest is not None:
+        last = last_shard(manifest)
+        names = yield Names()
+        numbers = {int(found.group(1)) for name in names if (found := _SHARD.fullmatch(name))}
+        orphans = {number for number in numbers - _named(manifest) if number > last}
+        for name in (shard_name(number) for number in sorted(orphans)):
+            yield Delete(name)
+    return TakenOver(outcome, max(used))
+
+
+def last_shard(manifest: str) -> int:
+    """Return the highest number that a shard ever had."""
+    return msgspec.json.decode(manifest, type=_Last).last_shard
+
+
+def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | None]:
+    """Finish or undo what dead runs were publishing, and delete what they left.
+
+    A change is finished if all that it needs is there and the data set is still the one that it
+    was planned for. Otherwise it is undone.
+
+    Parameters
+    ----------
+    dead : collection of str
+        Ids of runs that are proven dead.
+    finish : bool, default True
+        False undoes what is not decided, as a run does that ends by an error.
 
     Returns
     -------
-    bool
-        Whether there was one to finish.
+    {"finished", "undone"} or None
+        What became of a change; None if there was none.
     """
-    if not files.exists(root):
-        return False
-    names = files.list_names(root)
-    decided = JOURNAL in names
-    if decided:
-        _finish(files, root, json.loads(files.read_text(f"{root}/{JOURNAL}")))
-    for name in names:
-        if _HIDDEN.fullmatch(name):
-            files.delete(f"{root}/{name}")
-    return decided
+    outcome: Outcome | None = None
+    journal = yield Read(JOURNAL)
+    if journal is not None and (decision := read_decision(journal)).owner in dead:
+        outcome = yield from _conclude(decision, finish=finish)
+    names = yield Names()
+    for kind in (*_HIDDEN, _OWNER):
+        for name in names:
+            if (found := kind.fullmatch(name)) and found.group(1) in dead:
+                yield Delete(name)
+    return outcome
 
 
-def _finish(files: Files, root: str, journal: dict[str, Any]) -> None:
-    """Do what is left of a journal; each step can have been done already."""
-    for source, target in journal["come"]:
-        # Numbers of shards are never used again: what has the name is this one.
-        if files.exists(f"{root}/{target}"):
-            continue
-        if "/" in target:
-            files.make_dirs(f"{root}/{target.rpartition('/')[0]}")
-        files.rename(f"{root}/{source}", f"{root}/{target}")
-    text = json.dumps(journal["dataset"], indent=1) + "\n"
-    files.write_text(f"{root}/{MANIFEST}", text, overwrite=True)
-    for name, hidden in journal["go"]:
-        # Deleting takes a while, and readers that list the folder shall see no half of it.
-        if files.exists(f"{root}/{name}"):
-            files.rename(f"{root}/{name}", f"{root}/{hidden}")
-        files.delete(f"{root}/{hidden}")
-    files.delete(f"{root}/{JOURNAL}")
+def _conclude(decision: Decision, *, finish: bool) -> Plan[Outcome]:
+    current = digest((yield Read(MANIFEST)))
+    names = set((yield Names()))
+    is_decided = current == decision.manifest
+    if finish and not is_decided and current == decision.basis and _is_complete(decision, names):
+        # It fails where the run was not dead and goes on meanwhile, and where a rename is refused:
+        # what cannot be finished is undone.
+        with suppress(StorageError):
+            yield from _carry_out(decision)
+            return "finished"
+    # Without it nobody can decide any more. If it was not there, somebody may just have done so.
+    yield Delete(f"_dataset.{decision.owner}")
+    manifest = yield Read(MANIFEST)
+    if digest(manifest) == decision.manifest:
+        yield from _finish(decision, manifest)
+        return "finished"
+    named = _named(manifest)
+    for number in decision.come:
+        is_hidden = yield Delete(new_name(number, decision.owner))
+        if not is_hidden and number not in named:
+            yield from _drop([number], decision.owner)
+    yield from _release(decision.owner)
+    return "undone"
+
+
+def _is_complete(decision: Decision, names: set[str]) -> bool:
+    """Tell whether each shard is there once, under one of its two names, and the manifest."""
+    return f"_dataset.{decision.owner}" in names and all(
+        (new_name(number, decision.owner) in names) != (shard_name(number) in names)
+        for number in decision.come
+    )

@@ -16,7 +16,7 @@ from distkeras_grid.errors import ConfigurationError
 
 CHOICES = {
     "encoding": ("raw", "jpeg"),
-    "on_error": ("fail", "skip"),
+    "on_error": ("fail", "skip", "quarantine"),
     "channels": ("auto", "1", "3"),
     "near_duplicates": ("join", "report", "off"),
 }
@@ -60,8 +60,10 @@ class TilingSettings:
         Quality of JPEG, 1 to 100.
     channels : {"auto", "1", "3"}, default "auto"
         ``auto`` keeps what all images have, and refuses a mixture.
-    on_error : {"fail", "skip"}, default "fail"
-        What an unreadable image does; skipped ones are listed in the report.
+    on_error : {"fail", "skip", "quarantine"}, optional
+        What an image that cannot be tiled does: end the job before anything is written; be left
+        out, listed, and tried again by the next update; or be left out and not be read again until
+        it changes. Default: ``"skip"`` with `update`, otherwise ``"fail"``.
     page, channel, z : optional
         Which image to take from files that hold several; see `data_prep.picture.Choice`.
     bits : int, optional
@@ -108,7 +110,7 @@ class TilingSettings:
     encoding: str = "raw"
     quality: int = 90
     channels: str = "auto"
-    on_error: str = "fail"
+    on_error: str | None = None
     page: int | None = None
     channel: str | None = None
     z: str | None = None
@@ -123,6 +125,8 @@ class TilingSettings:
     prune: bool = False
 
     def __post_init__(self) -> None:
+        if self.on_error is None:
+            object.__setattr__(self, "on_error", "skip" if self.update else "fail")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ConfigurationError(

@@ -1,16 +1,17 @@
 """The two passes over the images that run on executors: look at each, then cut each.
 
-Both are generators over Arrow batches, a few images in and 64 tiles out at a time: no row and no
-batch ever holds all the tiles of an image.
+Each reads and decodes an image once. Both are generators over Arrow batches, one image in and 64
+tiles out at a time: no row and no batch ever holds all the tiles of an image.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from data_prep.layout import Layout, lay_out
 from data_prep.likeness import fingerprint
 from data_prep.marks import find_marks
 from data_prep.picture import Picture, Pixels
-from data_prep.plan import Unit
+from data_prep.plan import Unit, divide
+from data_prep.reading import FILE, SPARK, Opening
+from data_prep.samples_shown import thumbnail
 from data_prep.sampling import Prepared, prepare
 from data_prep.schema import SourceRow, encode, record_batch, spark_schema, white_of
 from data_prep.split import SPLITS
@@ -32,16 +35,20 @@ from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.session import task_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+CHANGED = "has changed since the job began"
 BATCH_TILES = 64
 # Neighbouring tiles from which the size of stored ones is measured: about one Parquet page.
 SAMPLE_TILES = 32
 SHOWN_MARKS = 6
 ZSTD_LEVEL = 3
+# Of image files in one task of the first pass.
+LOOKED_BYTES = 64 << 20
 ROW_GROUP_BYTES = 24 << 20
 PAGE_BYTES = 4 << 20
 
@@ -49,12 +56,8 @@ INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
-    "pixel_size double, zones string, marks string, "
-    "fingerprint binary"
-)
-UNITS = (
-    "path string, ordinal int, key int, angles array<double>, source string, sha256 string, "
-    "label int, label_name string, split string"
+    "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
+    "jpeg_bytes double, tile_seconds double, thumbnail binary"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -62,7 +65,11 @@ Batches = Iterator["pa.RecordBatch"]
 
 @dataclass(frozen=True)
 class Inspected:
-    """What the first pass found out about one file; numbers are 0 where there is an error."""
+    """What the first pass found out about one file; numbers are 0 where there is an error.
+
+    A tile takes `tile_bytes` as it will be stored, `raw_bytes` and `jpeg_bytes` in either encoding
+    (0 where JPEG cannot hold it), and `tile_seconds` to be cut and encoded. Few have a `thumbnail`.
+    """
 
     uri: str
     sha256: str
@@ -84,6 +91,10 @@ class Inspected:
     zones: str | None = None
     marks: str | None = None
     fingerprint: bytes = b""
+    raw_bytes: float = 0.0
+    jpeg_bytes: float = 0.0
+    tile_seconds: float = 0.0
+    thumbnail: bytes | None = field(default=None, repr=False)
 
     @property
     def content(self) -> str:
@@ -91,48 +102,107 @@ class Inspected:
         return self.pixel_sha256 or self.sha256
 
 
-def inspect_images(spark: SparkSession, images: DataFrame, cutting: Cutting) -> list[Inspected]:
+@dataclass(frozen=True)
+class Reader:
+    """How the tasks of both passes get the images.
+
+    Parameters
+    ----------
+    opening : Opening
+    contents : callable
+        Returns the columns ``path`` and ``content`` of files, for an opening by Spark.
+    tolerant : bool, default True
+        Whether an image that cannot be cut any more is left out, instead of an error.
+    """
+
+    opening: Opening
+    contents: Callable[[Sequence[str]], DataFrame]
+    tolerant: bool = True
+
+
+def inspect_images(
+    spark: SparkSession,
+    lengths: Mapping[str, int],
+    reader: Reader,
+    cutting: Cutting,
+    shown: Collection[str] = (),
+) -> list[Inspected]:
     """Decode every image once, and tell what it is.
 
     Parameters
     ----------
     spark : SparkSession
-    images : DataFrame
-        With the columns ``path`` and ``content``.
+    lengths : mapping of str to int
+        Bytes of the files, by their whole paths.
+    reader : Reader
     cutting : Cutting
+    shown : collection of str, optional
+        Whole paths of images of which a thumbnail is wanted.
 
     Returns
     -------
     list of Inspected
-        Sorted by path.
+        Sorted by path. One that Spark could not read is missing.
     """
+    import pyarrow as pa
+
+    look = inspector(cutting, reader.opening, frozenset(shown))
+    if reader.opening.kind == SPARK:
+        images = reader.contents(list(lengths)).select("path", "content")
+    else:
+        slots = task_slots(spark)
+        parts = divide(list(lengths.values()), min(LOOKED_BYTES, _share(lengths, slots)))
+        rows = {"path": list(lengths), "key": [partition_key(part) for part in parts]}
+        images = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
+        images = images.repartition(parts[-1] + 1, "key").select("path")
     with one_image_a_batch(spark):
-        rows = images.select("path", "content").mapInArrow(inspector(cutting), INSPECTED).collect()
-    return sorted((Inspected(**row.asDict()) for row in rows), key=lambda found: found.uri)
+        found = images.mapInArrow(look, INSPECTED).toArrow().to_pylist()
+    return sorted((Inspected(**row) for row in found), key=lambda each: each.uri)
 
 
-def inspector(cutting: Cutting) -> Callable[[Batches], Batches]:
+def _share(lengths: Mapping[str, int], slots: int) -> float:
+    """Return the bytes that a task looks at, so that all slots have several."""
+    return max(1.0, sum(lengths.values()) / (4 * slots))
+
+
+def inspector(
+    cutting: Cutting, opening: Opening | None = None, shown: frozenset[str] = frozenset()
+) -> Callable[[Batches], Batches]:
     """Return the first pass, as it runs in a task."""
+    by_path = opening or Opening(FILE)
 
     def inspect(batches: Batches) -> Batches:
         import pyarrow as pa
 
         _use_one_thread()
         for batch in batches:
-            found = [inspect_image(uri, content, cutting) for uri, content in _rows(batch)]
+            found = [_inspect_row(row, by_path, cutting, shown) for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist([vars(each) for each in found], _inspected_schema())
 
     return inspect
 
 
-def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
+def _inspect_row(
+    row: dict[str, Any], opening: Opening, cutting: Cutting, shown: frozenset[str]
+) -> Inspected:
+    uri = row["path"]
+    try:
+        content = row["content"] if "content" in row else opening.read(uri)
+    except ImageError as error:
+        return Inspected(uri, "", 0, 0, 0, "", 0.0, str(error))
+    return inspect_image(uri, content, cutting, is_shown=uri in shown)
+
+
+def inspect_image(
+    uri: str, content: bytes, cutting: Cutting, *, is_shown: bool = False
+) -> Inspected:
     """Look at one file."""
     sha256 = hashlib.sha256(content).hexdigest()
     path = cutting.path_of(uri)
     try:
         ready = prepare(content, uri, path, cutting, cutting.channels)
         layout = _checked_layout(ready, uri, cutting)
-        tile_bytes = stored_bytes(_sample(ready, cutting.spec), cutting)
+        raw, jpeg, seconds = _measured(ready, cutting)
         bits = _bits(ready.picture, cutting, uri)
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
@@ -140,7 +210,7 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
     channels = ready.pixels.shape[2]
     return Inspected(
         *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
-        tile_bytes=tile_bytes,
+        tile_bytes=jpeg if cutting.encoding == "jpeg" else raw,
         error=None,
         notes="; ".join(ready.picture.notes) or None,
         pixel_sha256=pixel_digest(as_channels(ready.picture.pixels, channels)),
@@ -149,6 +219,10 @@ def inspect_image(uri: str, content: bytes, cutting: Cutting) -> Inspected:
         zones=cutting.zones.digest(path),
         marks=_marks(ready.picture.pixels, bits, cutting.zones.of(path, width, height)),
         fingerprint=fingerprint(ready.picture.pixels) if cutting.fingerprints else b"",
+        raw_bytes=raw,
+        jpeg_bytes=jpeg,
+        tile_seconds=seconds,
+        thumbnail=thumbnail(ready.picture.pixels) if is_shown else None,
         **vars(layout),
     )
 
@@ -202,93 +276,152 @@ def _bits(picture: Picture, cutting: Cutting, uri: str) -> int:
     return cutting.bits or bits
 
 
-def stored_bytes(tiles: list[Tile], cutting: Cutting) -> float:
+def _measured(ready: Prepared, cutting: Cutting) -> tuple[float, float, float]:
+    """Return bytes of a tile, raw and as JPEG, and seconds, from a sample of neighbours."""
+    began = time.process_time()
+    sample = _sample(ready, cutting.spec)
+    cut = time.process_time()
+    raw = stored_bytes(sample, "raw", cutting.quality)
+    encoded = time.process_time()
+    has_jpeg = ready.pixels.dtype == np.uint8
+    jpeg = stored_bytes(sample, "jpeg", cutting.quality) if has_jpeg else 0.0
+    encoding = encoded - cut if cutting.encoding == "raw" else time.process_time() - encoded
+    seconds = (cut - began + encoding) / len(sample)
+    return raw, jpeg, seconds
+
+
+def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:
     """Return the bytes that a tile takes in a file, from a sample of neighbours."""
     import pyarrow as pa
 
-    stored = b"".join(encode(tile.pixels, cutting.encoding, cutting.quality) for tile in tiles)
+    stored = b"".join(encode(tile.pixels, encoding, quality) for tile in tiles)
     compressed = pa.Codec("zstd", ZSTD_LEVEL).compress(stored, asbytes=True)
     return len(compressed) / len(tiles)
 
 
 def tile_frame(
-    spark: SparkSession, images: DataFrame, units: list[Unit], field: Field, cutting: Cutting
+    spark: SparkSession, units: list[Unit], reader: Reader, field: Field, cutting: Cutting
 ) -> DataFrame:
-    """Return the tiles as a DataFrame, sorted by source, block of angles, angle, y and x.
+    """Return the tiles as a DataFrame, sorted by source, base angle, angle, y and x.
 
     Parameters
     ----------
     spark : SparkSession
-    images : DataFrame
-        With the columns ``path`` and ``content``.
     units : list of Unit
         In the order of their partitions.
+    reader : Reader
     field : Field
         The image column.
     cutting : Cutting
     """
+    import pyarrow as pa
     from pyspark.sql import functions as F
 
-    rows = [
-        (
-            *(unit.source.uri, ordinal, partition_key(unit.partition), list(unit.angles)),
-            *(unit.source.source, unit.source.sha256),
-            *(field.classes.index(unit.source.label), unit.source.label, unit.source.split),
-        )
-        for ordinal, unit in enumerate(units)
-    ]
-    work = images.select("path", "content").join(
-        F.broadcast(spark.createDataFrame(rows, UNITS)), "path"
-    )
+    sources = [unit.source for unit in units]
+    rows: dict[str, list[Any]] = {
+        "path": [source.uri for source in sources],
+        "ordinal": list(range(len(units))),
+        "key": [partition_key(unit.partition) for unit in units],
+        "source": [source.source for source in sources],
+        "sha256": [source.sha256 for source in sources],
+        "label": [field.classes.index(source.label) for source in sources],
+        "label_name": [source.label for source in sources],
+        "split": [source.split for source in sources],
+    }
+    work = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
+    if reader.opening.kind == SPARK:
+        contents = reader.contents(rows["path"]).select("path", "content")
+        work = contents.join(F.broadcast(work), "path")
     partitions = units[-1].partition + 1
+    cut = cutter(field, cutting, reader.opening, tolerant=reader.tolerant)
     return (
         work.repartition(partitions, F.col("key"))
         .sortWithinPartitions("ordinal")
-        .mapInArrow(cutter(field, cutting), spark_schema(field))
+        .mapInArrow(cut, spark_schema(field))
     )
 
 
-def cutter(field: Field, cutting: Cutting) -> Callable[[Batches], Batches]:
-    """Return the second pass, as it runs in a task."""
+def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:
+    import pyarrow as pa
+
+    numbers = ("ordinal", "key", "label")
+    return pa.schema([(name, pa.int32() if name in numbers else pa.string()) for name in rows])
+
+
+def cutter(
+    field: Field, cutting: Cutting, opening: Opening, *, tolerant: bool
+) -> Callable[[Batches], Batches]:
+    """Return the second pass, as it runs in a task.
+
+    An image that is no longer what the first pass saw has no tile, if that is tolerated; the
+    driver sees that it is missing.
+    """
 
     def cut(batches: Batches) -> Batches:
         _use_one_thread()
         for batch in batches:
             for row in batch.to_pylist():
-                yield from cut_image(row, field, cutting)
+                try:
+                    ready = _prepared(row, opening, field, cutting)
+                except ImageError:
+                    if not tolerant:
+                        raise
+                else:
+                    yield from cut_image(row, ready, field, cutting)
 
     return cut
 
 
-def cut_image(row: dict[str, Any], field: Field, cutting: Cutting) -> Batches:
-    """Yield the tiles of one unit of work, 64 a batch."""
-    content, uri = row["content"], row["path"]
+def _prepared(row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting) -> Prepared:
+    uri = row["path"]
+    content = row["content"] if "content" in row else opening.read(uri)
     if hashlib.sha256(content).hexdigest() != row["sha256"]:
-        raise ImageError(f"{uri} has changed since the job began. Run it again.")
-    ready = prepare(content, uri, row["source"], cutting, field.shape[2])
+        raise ImageError(f"{uri} {CHANGED}. Run it again.")
+    return prepare(content, uri, row["source"], cutting, field.shape[2])
+
+
+def cut_image(row: dict[str, Any], ready: Prepared, field: Field, cutting: Cutting) -> Batches:
+    """Yield the tiles of one image, 64 a batch."""
     source = SourceRow(
         *(row["source"], row["sha256"], row["label"], row["label_name"], row["split"]),
         scale=ready.scale,
         pixel_size=ready.pixel_size,
     )
     white = white_of(field)
-    for _, angles in group_by_base(row["angles"]):
+    for _, angles in group_by_base(cutting.spec.angles):
         tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
         while some := list(itertools.islice(tiles, BATCH_TILES)):
             yield record_batch(some, source, cutting, field)
 
 
-def write_tiles(spark: SparkSession, tiles: DataFrame, field: Field, output: str) -> None:
+def write_tiles(
+    spark: SparkSession, tiles: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
+) -> None:
     """Write tiles that are cut meanwhile; see `write_splits`."""
     with one_image_a_batch(spark):
-        write_splits(spark, tiles, field, output)
+        write_splits(spark, tiles, field, output, rows_of_a_file=rows_of_a_file)
 
 
-def write_splits(spark: SparkSession, rows: DataFrame, field: Field, output: str) -> None:
-    """Write Parquet files, one folder a split."""
+def write_splits(
+    spark: SparkSession, rows: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
+) -> None:
+    """Write Parquet files, one folder a split.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    rows : DataFrame
+    field : Field
+        The image column.
+    output : str
+        A new folder.
+    rows_of_a_file : int, default 0
+        A task that has more begins another file; 0 sets no limit.
+    """
     column = "image" if field.encoding == "raw" else "image.bytes"
     options = {
         "compression": "zstd",
+        "maxRecordsPerFile": rows_of_a_file,
         "parquet.compression.codec.zstd.level": ZSTD_LEVEL,
         "parquet.block.size": ROW_GROUP_BYTES,
         # Overlapping tiles share pixels, and compression sees only what stands in one page.
@@ -334,12 +467,6 @@ def _use_one_thread() -> None:
     import cv2
 
     cv2.setNumThreads(1)
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
-    paths, contents = batch.column("path"), batch.column("content")
-    for i in range(batch.num_rows):
-        yield paths[i].as_py(), contents[i].as_py()
 
 
 def _inspected_schema() -> pa.Schema:

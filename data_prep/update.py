@@ -1,84 +1,81 @@
-"""``tile --update``: adds to a data set of tiles what has changed in the folder of images.
+"""The tiling job: a night that brings a data set up to date with a folder of images.
 
-New images are tiled into a shard of their own, a folder ``shard=N`` that appears whole. Changed
-ones replace their tiles and keep their split. What cannot be read is listed, and tried again next
-time.
+`tile_images` is the first night. New images are tiled into a shard of their own, a folder
+``shard=N`` that appears whole. Changed ones replace their tiles and keep their split. What cannot
+be tiled is listed, and tried again next time.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import json
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.alike import alike_among, describe, still_true, to_json
+from data_prep.alike import alike_among, describe, still_true
 from data_prep.changes import (
     Changes,
+    Comparison,
     Listed,
     compare,
     contents_of,
     decide,
+    quarantine,
     splits_of,
+    unusable,
     with_zones,
 )
 from data_prep.job import (
-    TILES,
     Say,
-    check_written,
+    check_output,
     common_format,
-    cut_tiles,
     cutting_of,
     executor_errors,
-    load_images,
+    first_of,
+    list_images,
+    load_contents,
     look_at,
-    relative_to,
-    tiling_versions,
+    refuse_errors,
 )
 from data_prep.labels import Annotation, annotate_each, class_names
-from data_prep.likeness_store import load_fingerprints, save_fingerprints
-from data_prep.manifest import (
-    TILED,
-    DataSet,
-    Entry,
-    build_manifest,
-    planned_source,
-    tiled_entry,
-)
+from data_prep.likeness_store import load_fingerprints
+from data_prep.manifest import LEFT_OUT, TILED, DataSet, Entry, planned_source
 from data_prep.near_duplicates import Likeness
-from data_prep.plan import Plan, PlannedSource, counted
-from data_prep.publication import Change, commit, hidden_name, read_manifest, recover
+from data_prep.ownership import Ownership
+from data_prep.plan import Plan, PlannedSource
+from data_prep.publication import shard_name
+from data_prep.reading import choose_opening
+from data_prep.report import FOLDER as REPORTS
+from data_prep.report import Figures, Shown, count, grid_angles, render
+from data_prep.samples_shown import choose_images, look_up
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
+from data_prep.shards import Night, Shards
 from data_prep.split import Source, check_leaks, empty_cells
-from data_prep.stages import Inspected, write_tiles
-from data_prep.stages import settings as spark_settings
+from data_prep.stages import Inspected, Reader
 from distkeras_grid.errors import (
-    EmptyDataError,
     EmptySplitError,
+    GridError,
     ImageError,
     LabelError,
     PathNotFoundError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.outputs import Output
-from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# What a killed update loses at most, and what one changed image makes Spark copy at most.
-SHARD_BYTES = 16 << 30
-# Rows that Spark reads at once while it copies tiles; its default would hold thousands of them.
-COPIED_ROWS = "64"
-FIRST_ERRORS = 5
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
 class Update:
-    """What `update_tiles` did.
+    """What a night did.
 
     Parameters
     ----------
@@ -92,6 +89,10 @@ class Update:
         Tiles cut.
     left_out : dict of str to str
         Why images could not be tiled, by path.
+    quarantined : dict of str to str
+        Why images were left out by an earlier night; this one did not read them.
+    report : str, optional
+        Path of the page; the same as JSON lies beside it.
     """
 
     manifest: dict[str, Any] = field(repr=False)
@@ -101,6 +102,47 @@ class Update:
     removed: int
     tiles: int
     left_out: dict[str, str]
+    quarantined: dict[str, str] = field(default_factory=dict)
+    report: str | None = None
+
+
+def tile_images(
+    settings: TilingSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
+) -> dict[str, Any]:
+    """Cut all images below a folder into a data set of tiles.
+
+    The data set holds Parquet files in folders ``shard=N/split=...`` and ``_dataset.json``, which
+    names the shards. With ``overwrite=True`` it takes the place of the one that is there, in one
+    step at the end.
+
+    Parameters
+    ----------
+    settings : TilingSettings
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+    say : callable, optional
+        Receives the lines that tell what goes on.
+
+    Returns
+    -------
+    dict
+        The content of ``_dataset.json``.
+
+    Raises
+    ------
+    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
+        Before anything is written.
+    BusyError
+        If another run works on the data set.
+    EmptyDataError, ImageError, LabelError, SplitLeakError
+        If the images are not fit for it.
+
+    Examples
+    --------
+    >>> from data_prep import TileSpec, TilingSettings
+    >>> tile_images(TilingSettings("images", "tiles", TileSpec(128)), say=print)  # doctest: +SKIP
+    """
+    return update_tiles(settings, spark=spark, say=say).manifest
 
 
 def update_tiles(
@@ -125,6 +167,8 @@ def update_tiles(
     ------
     ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
         Before anything is written.
+    BusyError
+        If another run works on the data set.
     EmptyDataError, ImageError
         If there is no image at all, or a new data set would have none.
     LabelError, SplitLeakError
@@ -139,127 +183,260 @@ def update_tiles(
     """
     session = spark or build_session("distkeras_grid tiling")
     check_executors(session, TILING_PACKAGES)
-    return _Night(session, settings, say).run()
+    owner = _ownership(session, settings, say)
+    with owner:
+        return _Night(session, settings, say, owner).run()
+
+
+def plan_tiles(
+    settings: TilingSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
+) -> Update:
+    """Tell what `update_tiles` would do: tiles, bytes of each encoding, files, time and space.
+
+    Nothing is written, and what a dead run left is not swept.
+
+    Parameters
+    ----------
+    settings, spark, say
+        See `update_tiles`.
+
+    Returns
+    -------
+    Update
+        What it would be; its manifest is the one that is there.
+    """
+    session = spark or build_session("distkeras_grid tiling")
+    check_executors(session, TILING_PACKAGES)
+    return _Night(session, settings, say, _ownership(session, settings, say)).outlook()
+
+
+def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[Plan, Field]:
+    """Inspect, label and split all images of a folder, as a first night does; write nothing.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    settings : TilingSettings
+        Its output is not looked at.
+    say : callable
+
+    Returns
+    -------
+    plan : Plan
+        Its sources are sorted by path.
+    field : Field
+        The image column.
+    """
+    owner = Ownership(Storage(spark), settings.output, say)
+    night, _ = _Night(spark, settings, say, owner).decide(None)
+    left_out = _copies(night.changes) | night.changes.problems
+    angles = len(list(settings.spec.angles))
+    sources = tuple(sorted(night.planned, key=lambda each: each.source))
+    return Plan(sources, night.image.classes, angles, night.image.nbytes, left_out), night.image
+
+
+def _ownership(spark: SparkSession, settings: TilingSettings, say: Say) -> Ownership:
+    """Check the paths; return the right to change the data set, not taken yet."""
+    storage = Storage(spark)
+    if not storage.exists(settings.input):
+        raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
+    check_output(storage, settings)
+    return Ownership(storage, settings.output.rstrip("/"), say)
 
 
 class _Night:
     """One update, step by step."""
 
-    def __init__(self, spark: SparkSession, settings: TilingSettings, say: Say) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: TilingSettings, say: Say, owner: Ownership
+    ) -> None:
         self._spark = spark
         self._settings = settings
         self._say = say
+        self._owner = owner
         self._storage = Storage(spark)
         self._root = settings.output.rstrip("/")
-        self._last = -1  # number of the last shard
-        self._pairs: list[Likeness] = []
-        self._fresh: dict[str, bytes] = {}  # fingerprints that are not stored yet
+        self._basis: str | None = None  # text of the manifest that this night began with
+        self._thumbnails: dict[str, bytes] = {}
+        self._began = datetime.now(UTC)
+        self._clock = time.monotonic()
+        opening = choose_opening(spark, self._storage.resolve(settings.input))
+        self._reader = Reader(opening, partial(load_contents, spark), tolerant=not self._fails)
+
+    @property
+    def _fails(self) -> bool:
+        return self._settings.on_error == "fail"
 
     def run(self) -> Update:
-        settings, storage = self._settings, self._storage
-        if not storage.exists(settings.input):
-            raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
-        if recover(storage, self._root):
-            self._say("finished the update that was interrupted last time")
-        Output(storage, self._root, TILES, overwrite=True).check(settings.input)
-        zones = cutting_of(settings, storage).zones
-        before = self._read()
+        """Decide, write and publish."""
+        night, comparison = self.decide(self._read())
+        self._tell(night)
+        shards = Shards(self._spark, self._settings, self._owner, self._reader, self._say)
+        manifest = shards.publish(night)
+        self._say(f"{manifest['tiles']:,} tiles are in {self._settings.output}")
+        return self._report(night, _update(night, manifest, comparison))
+
+    def _report(self, night: Night, done: Update) -> Update:
+        """Write the report; without one the night is as good."""
+        uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
+        tiled = [each for each in night.planned if each.source in set(night.changes.work)]
+        entries = {entry["source"]: entry for entry in done.manifest["sources"]}
+        new = sorted({entries[each.source]["shard"] for each in tiled})
+        folders = [f"{self._root}/{shard_name(number)}" for number in new]
+        angles = grid_angles(self._settings.spec)
+        try:
+            with executor_errors(self._spark, uri, "the report in"):
+                shown = look_up(self._spark, folders, tiled, angles, night.image, self._thumbnails)
+            figures = self._figures(night, done, tiled, shown)
+            self._storage.write_in_place(f"{uri}.json", figures.to_json())
+            page = render(figures, shown, {each.source: each for each in tiled}, angles)
+            self._storage.write_in_place(f"{uri}.html", page)
+        except GridError as error:
+            self._say(f"no report could be written: {error}")
+            return done
+        self._say(f"the report is {uri}.html")
+        return replace(done, report=f"{uri}.html")
+
+    def _figures(
+        self, night: Night, done: Update, tiled: Sequence[PlannedSource], shown: Shown
+    ) -> Figures:
+        images, tiles = count(tiled)
+        return Figures(
+            began=self._began.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self._clock, 3),
+            input=self._settings.input,
+            output=self._settings.output,
+            images=images,
+            tiles=tiles,
+            angles={f"{a:g}": shown.angles.get(a, 0) for a in self._settings.spec.angles},
+            new=done.new,
+            changed=done.changed,
+            unchanged=done.unchanged,
+            removed=done.removed,
+            left_out=done.left_out,
+            quarantined=done.quarantined,
+            copies=_copies(night.changes),
+            without_tiles={e.source: e.empty_angles for e in tiled if e.empty_angles},
+            excluded=sum(each.excluded for each in tiled),
+            read_bytes=sum(night.listed[each.source].length for each in tiled),
+            written_bytes=round(sum(each.tiles * each.tile_bytes for each in tiled)),
+            total_tiles=done.manifest["tiles"],
+        )
+
+    def outlook(self) -> Update:
+        """Decide, and tell what would be written."""
+        night, comparison = self.decide(self._read())
+        plan = self._tell(night)
+        if plan is not None:
+            free = self._storage.free_space(self._root)
+            for line in plan.outlook(task_slots(self._spark), self._copied(night), free):
+                self._say(line)
+        content = night.before.content if night.before else {"tiles": 0}
+        return _update(night, content, comparison)
+
+    def decide(self, before: DataSet | None) -> tuple[Night, Comparison]:
+        """Look at the images, and decide what becomes of each."""
+        zones = cutting_of(self._settings, self._storage).zones
         known = with_zones(before.entries if before else {}, zones)
-        listed = self._list()
+        self._say(f"listing the images in {self._settings.input} ...")
+        listed = list_images(self._spark, self._storage, self._settings)
         # A removed image's zones may stay in the table.
         zones.check_files({*listed, *known})
-        said, unlabelled = annotate_each(
-            list(listed), settings.labels, storage.read_text, settings.group
-        )
-        classes = before.image.classes if before else ()
-        prune = settings.prune
-        looks = settings.near_duplicates != "off"
-        fingerprints = load_fingerprints(storage, self._root) if looks else {}
-        comparison = compare(
-            *(known, listed, said, unlabelled, classes),
-            prune=prune,
-            judged=fingerprints if looks else None,
-        )
-        uris = [listed[path].uri for path in comparison.candidates]
-        found = self._look(uris, everything=before is None)
-        # On the first night the folder is read once more, and some may be gone or have come.
-        candidates = tuple(path for path in comparison.candidates if path in found)
-        comparison = replace(comparison, candidates=candidates)
-        found = {path: found[path] for path in candidates}
+        self._say(self._reader.opening.describe())
+        looks = self._settings.near_duplicates != "off"
+        # Those of a data set that is replaced serve the new one.
+        prints = load_fingerprints(self._storage, self._root) if looks else {}
+        said, broken, comparison = self._compare(before, known, listed, prints)
+        found = self._look(comparison.candidates, listed, said)
         image = before.image if before else self._new_image(found, said, comparison.problems)
+        prune = self._settings.prune
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
-        self._find_alike(before, changes, found, fingerprints)
-        joined = self._pairs if settings.near_duplicates == "join" else []
-        splits = splits_of(
-            *(changes, known, said, found, settings.fractions, settings.seed, joined)
-        )
+        if self._settings.on_error == "quarantine":
+            unreadable = {path for path, seen in found.items() if seen.error}
+            quarantine(changes, listed, unreadable | (broken & set(changes.problems)))
+        fresh = {
+            seen.pixel_sha256: seen.fingerprint
+            for seen in found.values()
+            if seen.fingerprint and seen.pixel_sha256 not in prints
+        }
+        pairs = self._find_alike(before, changes, found, prints, fresh)
+        joined = pairs if self._settings.near_duplicates == "join" else []
+        fractions, seed = self._settings.fractions, self._settings.seed
+        splits = splits_of(changes, known, said, found, fractions, seed, joined)
+        if changes.problems and self._fails:
+            raise ImageError(f"{first_of(changes.problems)} Nothing was written.")
         planned = self._plan(changes, said, found, splits)
         _check_leaks(changes, planned)
-        self._check_cells(before, changes, planned)
-        self._tell(changes, planned, image)
-        manifest = self._publish(before, changes, planned, listed, image)
-        replaced = len(changes.replaced())
-        return Update(
-            manifest=manifest,
-            new=len(planned) - replaced,
-            changed=replaced,
-            unchanged=len(listed) - len(planned) - len(changes.problems),
-            removed=len(comparison.removed),
-            tiles=sum(each.tiles for each in planned),
-            left_out=changes.problems,
-        )
+        if not any(each.split for each in said.values()):
+            self._check_cells(before, changes, planned)
+        night = Night(before, self._basis, changes, planned, listed, image, pairs, fresh)
+        return night, comparison
 
     def _read(self) -> DataSet | None:
-        content = read_manifest(self._storage, self._root)
-        if content is None:
+        """Return the data set to add to, None where a new one begins."""
+        uri = f"{self._root}/{MANIFEST}"
+        if not self._storage.exists(uri):
             return None
-        DataSet.from_json(content).check_settings(self._settings)
-        splits = [n for n in self._storage.list_names(self._root) if n.startswith("split=")]
-        if splits:
-            content = self._adopt(content, splits)
-        return DataSet.from_json(content)
+        self._basis = self._storage.read_text(uri)
+        before = DataSet.from_json(json.loads(self._basis))
+        if self._settings.overwrite:
+            return None
+        before.check_settings(self._settings)
+        return before
 
-    def _adopt(self, content: dict[str, Any], splits: list[str]) -> dict[str, Any]:
-        """Make a data set that was written at once the first shard of one with shards."""
-        sources = [
-            {**each, "shard": 0, "update": 0} if each["status"] == TILED else each
-            for each in content["sources"]
-        ]
-        numbers = {"last_shard": 0, "last_update": 0, "shards": ["shard=0"]}
-        adopted = {**content, "sources": sources, **numbers}
-        change = Change(come=[(name, f"shard=0/{name}") for name in splits])
-        commit(self._storage, self._root, change, adopted, content)
-        return adopted
-
-    def _list(self) -> dict[str, Listed]:
-        """Return all images of the input folder, by path; their content is not read."""
+    def _compare(
+        self,
+        before: DataSet | None,
+        known: Mapping[str, Entry],
+        listed: Mapping[str, Listed],
+        prints: Mapping[str, bytes],
+    ) -> tuple[dict[str, Annotation], set[str], Comparison]:
+        """Return labels, the files that are known to be broken, and what the listing tells."""
         settings = self._settings
-        self._say(f"listing the images in {settings.input} ...")
-        with executor_errors(self._spark, settings.input):
-            rows = (
-                load_images(self._spark, settings)
-                .selectExpr("path", "length", "unix_millis(modificationTime) as modified")
-                .collect()
-            )
-        if not rows:
-            # Not an update that removes all: more likely a disk that is not mounted.
-            raise EmptyDataError(
-                f"No file below {settings.input} matches {settings.file_glob}. Check the folder, "
-                "or give --glob."
-            )
-        below = relative_to(self._storage.resolve(settings.input))
-        return {below(row.path): Listed(row.path, row.length, row.modified) for row in rows}
+        said, problems = annotate_each(
+            list(listed), settings.labels, self._storage.read_text, settings.group
+        )
+        if problems and self._fails:
+            raise LabelError(first_of(problems))
+        broken = unusable(listed, said, self._reader.opening.most_bytes)
+        if broken and self._fails:
+            raise ImageError(f"{first_of(broken)} Nothing was written.")
+        classes = before.image.classes if before else ()
+        problems |= broken
+        said = {path: each for path, each in said.items() if path not in broken}
+        comparison = compare(
+            *(known, listed, said, problems, classes),
+            prune=settings.prune,
+            judged=prints if settings.near_duplicates != "off" else None,
+        )
+        return said, set(broken), comparison
 
-    def _images(self, uris: Sequence[str], *, everything: bool = False) -> DataFrame:
-        if everything:
-            return load_images(self._spark, self._settings)
-        return self._spark.read.format("binaryFile").load([_escaped(uri) for uri in uris])
-
-    def _look(self, uris: Sequence[str], *, everything: bool) -> dict[str, Inspected]:
-        if not uris:
+    def _look(
+        self,
+        candidates: Sequence[str],
+        listed: Mapping[str, Listed],
+        said: Mapping[str, Annotation],
+    ) -> dict[str, Inspected]:
+        """Return what the candidates are, by path."""
+        if not candidates:
             return {}
-        images = self._images(uris, everything=everything)
-        return look_at(self._spark, self._storage, images, self._settings, self._say)
+        lengths = {listed[path].uri: listed[path].length for path in candidates}
+        shown = choose_images({path: said[path].label for path in candidates})
+        seen = look_at(
+            *(self._spark, lengths, self._reader, self._settings, self._say),
+            [listed[path].uri for path in shown],
+        )
+        self._thumbnails = {
+            path: picture
+            for path in shown
+            if (looked := seen.get(listed[path].uri)) and (picture := looked.thumbnail)
+        }
+        found = {
+            path: seen.get(listed[path].uri) or _unread(listed[path].uri) for path in candidates
+        }
+        if self._fails:
+            refuse_errors(found)
+        return found
 
     def _new_image(
         self,
@@ -270,9 +447,9 @@ class _Night:
         """Return the image column of a data set that begins with these images."""
         good = {path: seen for path, seen in found.items() if seen.error is None}
         if not good:
-            reasons = [*problems.values(), *(str(seen.error) for seen in found.values())]
+            reasons = problems | {path: str(seen.error) for path, seen in found.items()}
             kind = ImageError if found else LabelError
-            raise kind(f"no image can be tiled: {'; '.join(reasons[:FIRST_ERRORS])}")
+            raise kind(f"No image can be tiled: {first_of(reasons)}")
         channels, dtype = common_format(good)
         classes = class_names([said[path].label for path in good])
         bits = max(seen.bits for seen in good.values())
@@ -304,22 +481,18 @@ class _Night:
         before: DataSet | None,
         changes: Changes,
         found: dict[str, Inspected],
-        fingerprints: dict[str, bytes],
-    ) -> None:
-        """Find which images show the same place as one that is new; remember the former pairs."""
-        self._fresh = {
-            seen.pixel_sha256: seen.fingerprint
-            for seen in found.values()
-            if seen.fingerprint and seen.pixel_sha256 not in fingerprints
-        }
+        prints: dict[str, bytes],
+        fresh: dict[str, bytes],
+    ) -> list[Likeness]:
+        """Return which images show the same place: those known before, and those with a new one."""
         contents = contents_of(changes, found)
-        new = alike_among(contents, {**fingerprints, **self._fresh}, self._fresh)
+        new = alike_among(contents, {**prints, **fresh}, fresh)
         former = before.content.get("near_duplicates", ()) if before else ()
         then = {path: each.pixel_sha256 for path, each in before.entries.items()} if before else {}
-        self._pairs = list(dict.fromkeys([*still_true(former, then, contents), *new]))
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in describe(new, splits):
             self._say(line)
+        return list(dict.fromkeys([*still_true(former, then, contents), *new]))
 
     def _check_cells(
         self, before: DataSet | None, changes: Changes, planned: Sequence[PlannedSource]
@@ -337,136 +510,60 @@ class _Night:
         for label, split, _ in cells:
             self._say(f"  class {label} has no tile in {split}")
 
-    def _tell(self, changes: Changes, planned: list[PlannedSource], image: Field) -> None:
-        free = self._storage.free_space(self._root)
-        if planned:
-            plan = self._shard_plan(planned, image)
+    def _copied(self, night: Night) -> int:
+        """Return the bytes of the shards that are copied without the tiles that go."""
+        numbers = {entry.shard for entry in night.changes.dropped if entry.shard is not None}
+        return sum(self._storage.size(f"{self._root}/{shard_name(each)}") for each in numbers)
+
+    def _tell(self, night: Night) -> Plan | None:
+        """Tell what will be written; refuse what does not fit."""
+        changes, image, plan = night.changes, night.image, None
+        if night.planned:
+            angles = len(list(self._settings.spec.angles))
+            plan = Plan(tuple(night.planned), image.classes, angles, image.nbytes)
+            free = self._storage.free_space(self._root)
             for line in plan.describe(free):
                 self._say(line)
-            plan.check_space(free, self._root)
+            plan.check_space(free, self._root, self._copied(night))
         else:
             self._say("no image to tile")
-        for path, reason in sorted(changes.problems.items()):
+        for path, reason in sorted((_copies(changes) | changes.problems).items()):
             self._say(f"  left out: {path}: {reason}")
-
-    def _shard_plan(self, planned: Sequence[PlannedSource], image: Field) -> Plan:
-        angles = len(list(self._settings.spec.angles))
-        in_order = tuple(sorted(planned, key=lambda each: each.source))
-        return Plan(in_order, image.classes, angles, image.nbytes)
-
-    def _publish(
-        self,
-        before: DataSet | None,
-        changes: Changes,
-        planned: list[PlannedSource],
-        listed: dict[str, Listed],
-        image: Field,
-    ) -> dict[str, Any]:
-        """Write and publish shard by shard; return the last manifest."""
-        # Until its turn comes, an image to be replaced stands with its former tiles.
-        entries = {entry.source: entry for entry in changes.dropped} | changes.entries
-        basis = before.content if before else None
-        update = before.last_update + 1 if before else 0
-        self._last = before.last_shard if before else -1
-        going = list(changes.dropped)
-        waiting = {each.source for each in planned}
-        for shard in _shards(planned) or [[]]:
-            waiting -= {each.source for each in shard}
-            change = Change()
-            self._drop([e for e in going if e.source not in waiting], entries, image, change)
-            going = [entry for entry in going if entry.source in waiting]
-            self._cut(shard, image, change)
-            for each in shard:
-                at = listed[each.source]
-                stamp = {"length": at.length, "modified": at.modified}
-                entries[each.source] = tiled_entry(each, shard=self._last, update=update, **stamp)
-            manifest = self._manifest(image, entries.values(), update)
-            if change or basis is None or manifest["sources"] != basis["sources"]:
-                commit(self._storage, self._root, change, manifest, basis)
-                basis = manifest
-        # Found again if they are lost: an update that is killed before this looks once more.
-        save_fingerprints(self._storage, self._root, self._fresh)
-        return basis or {}
-
-    def _drop(
-        self, going: list[Entry], entries: dict[str, Entry], image: Field, change: Change
-    ) -> None:
-        """Copy the shards of these images without their tiles, as new shards."""
-        sources = {entry.source for entry in going}
-        for number in sorted({entry.shard or 0 for entry in going}):
-            name = f"shard={number}"
-            change.go.append((name, hidden_name("old", number)))
-            stay = [
-                entry
-                for entry in entries.values()
-                if (entry.status, entry.shard) == (TILED, number) and entry.source not in sources
-            ]
-            if stay:
-                self._copy(name, stay, image, change)
-            for entry in stay:
-                entries[entry.source] = replace(entry, shard=self._last)
-
-    def _copy(self, name: str, stay: list[Entry], image: Field, change: Change) -> None:
-        """Copy the tiles of these images into a new shard."""
-        from pyspark.sql import functions as F
-
-        folder = self._new_shard(change)
-        wanted = Counter({str(entry.sha256): entry.tiles for entry in stay})
-        reading = {"spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS}
-        with spark_settings(self._spark, reading), executor_errors(self._spark, self._root):
-            tiles = self._spark.read.parquet(f"{self._root}/{name}")
-            tiles = tiles.where(F.col("source_sha256").isin(sorted(wanted)))
-            write_tiles(self._spark, tiles, image, folder)
-            check_written(self._spark, folder, wanted)
-
-    def _new_shard(self, change: Change) -> str:
-        """Return the hidden folder of one more shard."""
-        self._last += 1
-        hidden = hidden_name("new", self._last)
-        change.come.append((hidden, f"shard={self._last}"))
-        return f"{self._root}/{hidden}"
-
-    def _cut(self, shard: list[PlannedSource], image: Field, change: Change) -> None:
-        """Tile images into a new shard."""
-        if not shard:
-            return
-        plan = self._shard_plan(shard, image)
-        images = self._images([each.uri for each in shard])
-        folder = self._new_shard(change)
-        cut_tiles(self._spark, images, plan, image, self._settings, folder, self._say)
-        self._say(f"  shard {self._last}: {plan.tiles:,} tiles of {counted(len(shard), 'image')}")
-
-    def _manifest(self, image: Field, entries: Iterable[Entry], update: int) -> dict[str, Any]:
-        listed = list(entries)
-        shards = sorted({entry.shard for entry in listed if entry.shard is not None})
-        return {
-            **build_manifest(self._settings, image, listed, tiling_versions()),
-            "shards": [f"shard={number}" for number in shards],
-            "last_shard": self._last,
-            "last_update": update,
-            "near_duplicates": to_json(self._pairs),
-        }
+        return plan
 
 
-def _shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]:
-    """Divide images into shards of about `SHARD_BYTES`, in their order."""
-    shards: list[list[PlannedSource]] = []
-    room = 0.0
-    for each in planned:
-        if not shards or room <= 0:
-            shards.append([])
-            room = SHARD_BYTES
-        shards[-1].append(each)
-        room -= each.tiles * each.tile_bytes
-    return shards
+def _copies(changes: Changes) -> dict[str, str]:
+    """Return why images are not tiled whose picture is tiled already, by path."""
+    return {
+        path: str(entry.reason)
+        for path, entry in changes.entries.items()
+        if entry.status == LEFT_OUT and entry.sha256
+    }
+
+
+def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> Update:
+    changes = night.changes
+    replaced = len(changes.replaced())
+    quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
+    left = len(changes.problems) + len(quarantined)
+    return Update(
+        manifest=manifest,
+        new=len(changes.work) - replaced,
+        changed=replaced,
+        unchanged=len(night.listed) - len(changes.work) - left,
+        removed=len(comparison.removed),
+        tiles=sum(each.tiles for each in night.planned if each.source in set(changes.work)),
+        left_out=changes.problems,
+        quarantined=quarantined,
+    )
+
+
+def _unread(uri: str) -> Inspected:
+    """Return what is known of a file that Spark did not read: not why."""
+    return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} is gone, or cannot be read.")
 
 
 def _check_leaks(changes: Changes, planned: Sequence[PlannedSource]) -> None:
     standing = [entry for entry in changes.entries.values() if entry.status == TILED]
     rows = [(str(entry.split), str(entry.content), entry.group) for entry in standing]
     check_leaks(rows + [(each.split, each.content, each.group) for each in planned])
-
-
-def _escaped(uri: str) -> str:
-    """Return a path in which no character means a pattern to Hadoop."""
-    return "".join("\\" + letter if letter in "{}[]*?\\" else letter for letter in uri)

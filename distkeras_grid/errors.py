@@ -20,7 +20,7 @@
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
     │   ├── StartTimeoutError               workers did not all start in time
     │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
-    ├── BusyError                           another run holds the lock
+    ├── BusyError                           another run holds the lock, or works on the data set
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
     │   ├── OutputExistsError

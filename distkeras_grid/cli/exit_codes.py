@@ -47,7 +47,7 @@ HELP = {
     ExitCode.CLUSTER: "Spark or the parameter server cannot run it: slots, packages, network",
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
-    ExitCode.BUSY: "another run holds the lock; nothing was done",
+    ExitCode.BUSY: "another run holds the lock, or works on the data set; nothing was done",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN",
 }
 

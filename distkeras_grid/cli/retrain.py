@@ -7,13 +7,15 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
 
 from distkeras_grid.cli import early, train
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.spark.dataframes import MANIFEST
 
 if TYPE_CHECKING:
@@ -24,6 +26,38 @@ NAME_FORMAT = "%Y-%m-%dT%H%M%SZ"
 RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 # Names that `Storage.hidden_beside` gave and a killed run left behind.
 LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z|latest\.json)\.[0-9a-f]{32}\.(tmp|old)")
+
+T = TypeVar("T")
+
+
+class TiledSource(msgspec.Struct, frozen=True):
+    """What is needed of one image in ``_dataset.json``.
+
+    Its digest becomes a part of an SQL expression, so it is checked here.
+    """
+
+    status: str
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
+    split: str | None = None
+    update: int = -1
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What is needed of ``_dataset.json``; an update of None tells that it has no numbers."""
+
+    sources: tuple[TiledSource, ...]
+    last_update: int | None = None
+
+
+class Latest(msgspec.Struct, frozen=True):
+    """What is believed of ``latest.json``: the newest run's name, and the update that it saw.
+
+    The path of its model follows from the name.
+    """
+
+    run: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
+    update: int
+
 
 DESCRIPTION = """\
 Train as `distkeras-grid train` does, starting from the last model in the folder of runs --output.
@@ -83,7 +117,7 @@ def retrain(flags: argparse.Namespace) -> None:
     manifest = read_manifest(storage, flags.data)
     latest = read_latest(storage, runs, names)
     new = new_sources(manifest, flags.split, latest)
-    told = f"since {latest['run']}" if latest else "in all"
+    told = f"since {latest.run}" if latest else "in all"
     report(new_images=len(new), output=flags.output)
     if not new:
         tell(f"no new images {told}; nothing to train")
@@ -91,11 +125,7 @@ def retrain(flags: argparse.Namespace) -> None:
     tell(f"{len(new):,} new images {told}")
     name = datetime.now(UTC).strftime(NAME_FORMAT)
     trainer = train.train(train_flags(flags, f"{runs}/{name}", latest, new))
-    pointer = {
-        "run": name,
-        "model": f"{runs}/{name}/model.keras",
-        "update": manifest["last_update"],
-    }
+    pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
     report(**pointer, samples=trainer.history.samples)
     for old in outdated([*names, name], flags.keep):
@@ -116,65 +146,92 @@ def check(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 
 
-def read_manifest(storage: Storage, data: str) -> dict[str, Any]:
+def read_manifest(storage: Storage, data: str) -> Manifest:
     """Return what a data set of tiles says of itself.
 
     Raises
     ------
     ConfigurationError
         If it does not tell what is new.
+    SchemaError
+        If it is damaged.
     PathNotFoundError
         If there is none.
     """
-    manifest: dict[str, Any] = json.loads(storage.read_text(f"{data.rstrip('/')}/{MANIFEST}"))
-    if "last_update" not in manifest:
+    uri = f"{data.rstrip('/')}/{MANIFEST}"
+    manifest = parse(storage.read_text(uri), Manifest, uri)
+    if manifest.last_update is None:
         raise ConfigurationError(
-            f"{data} does not tell what is new in it; run `distkeras-grid tile --update` on it once"
+            f"{data} does not tell what is new in it. Make it by `distkeras-grid tile`."
         )
     return manifest
 
 
-def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> dict[str, Any] | None:
-    """Return the newest run and the last update that it saw, None before the first run."""
+def parse(text: str, kind: type[T], uri: str) -> T:
+    """Read a file of JSON that a run wrote, and believe no more than its kind says.
+
+    Raises
+    ------
+    SchemaError
+        If it is damaged, or holds names or digests that no run writes.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"{uri} is not what a run writes there: {error}. Nothing was done. Look who wrote it."
+        ) from error
+
+
+def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> Latest | None:
+    """Return the newest run and the last update that it saw, None before the first run.
+
+    Raises
+    ------
+    SchemaError
+        If ``latest.json`` is damaged.
+    """
     if LATEST in names:
-        latest: dict[str, Any] = json.loads(storage.read_text(f"{runs}/{LATEST}"))
-        return latest
+        return parse(storage.read_text(f"{runs}/{LATEST}"), Latest, f"{runs}/{LATEST}")
     dated = sorted(filter(RUN_NAME.fullmatch, names))
     # Killed before it could say what it saw: all is new to it.
-    return (
-        {"run": dated[-1], "model": f"{runs}/{dated[-1]}/model.keras", "update": -1}
-        if dated
-        else None
-    )
+    return Latest(dated[-1], -1) if dated else None
 
 
-def new_sources(
-    manifest: dict[str, Any], split: str | None, latest: dict[str, Any] | None
-) -> list[str]:
+def model_of(runs: str, name: str) -> str:
+    """Return the path of a run's model."""
+    return f"{runs}/{name}/model.keras"
+
+
+def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) -> list[str]:
     """Return the digests of a split's tiled images that the latest run has not seen.
 
     Examples
     --------
-    >>> tiled = {"status": "tiled", "split": "train"}
-    >>> sources = [{"sha256": "a", "update": 0, **tiled}, {"sha256": "b", "update": 3, **tiled}]
-    >>> new_sources({"sources": sources}, "train", {"run": "2026-11-21T020000Z", "update": 2})
-    ['b']
+    >>> old, new = "a" * 64, "b" * 64
+    >>> sources = (TiledSource("tiled", old, "train", 0), TiledSource("tiled", new, "train", 3))
+    >>> latest = Latest("2026-11-21T020000Z", update=2)
+    >>> new_sources(Manifest(sources, 3), "train", latest) == [new]
+    True
     """
-    since = latest["update"] if latest else -1
+    since = latest.update if latest else -1
     return [
-        each["sha256"]
-        for each in manifest["sources"]
-        if each["status"] == "tiled" and each["update"] > since and split in (None, each["split"])
+        each.sha256
+        for each in manifest.sources
+        if each.status == "tiled"
+        and each.sha256
+        and each.update > since
+        and split in (None, each.split)
     ]
 
 
 def train_flags(
-    flags: argparse.Namespace, output: str, latest: dict[str, Any] | None, new: Sequence[str]
+    flags: argparse.Namespace, output: str, latest: Latest | None, new: Sequence[str]
 ) -> argparse.Namespace:
     """Return the flags of the training: its folder, the last model, and which rows."""
     told = {**vars(flags), "output": output}
     if latest:
-        told["model"] = latest["model"]
+        told["model"] = model_of(output.rpartition("/")[0], latest.run)
         if flags.rows == "new":
             among = ", ".join(f"'{digest}'" for digest in new)
             told["where"] = f"source_sha256 in ({among})"

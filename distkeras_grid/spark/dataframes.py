@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
@@ -143,8 +145,43 @@ def _shards(spark: SparkSession, path: str) -> list[str]:
     storage = Storage(spark)
     if not storage.exists(f"{path}/{MANIFEST}"):
         return []
-    manifest = json.loads(storage.read_text(f"{path}/{MANIFEST}"))
-    return [f"{path}/{name}" for name in manifest.get("shards", ())]
+    shards = read_shards(storage.read_text(f"{path}/{MANIFEST}"), f"{path}/{MANIFEST}")
+    return [f"{path}/{name}" for name in shards]
+
+
+class _Shards(msgspec.Struct):
+    """The part of the manifest that says which folders hold the tiles."""
+
+    shards: tuple[Annotated[str, msgspec.Meta(pattern=r"^shard=[0-9]{1,18}\Z")], ...] = ()
+
+
+def read_shards(manifest: str, path: str) -> tuple[str, ...]:
+    """Return the folders that a manifest names, none where it has no shards.
+
+    Parameters
+    ----------
+    manifest : str
+        Content of ``_dataset.json``.
+    path : str
+        Named in errors.
+
+    Raises
+    ------
+    SchemaError
+        If it is damaged, or names a folder that no tiling job makes.
+
+    Examples
+    --------
+    >>> read_shards('{"shards": ["shard=0", "shard=2"]}', "_dataset.json")
+    ('shard=0', 'shard=2')
+    """
+    try:
+        return msgspec.json.decode(manifest, type=_Shards).shards
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"{path} is not the manifest of a data set: {error}. Nothing was read. Look who wrote "
+            "it."
+        ) from error
 
 
 def read_tiles(

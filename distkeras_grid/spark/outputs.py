@@ -29,11 +29,20 @@ class OutputKind:
         The file in it that is written last.
     others : tuple of str
         Patterns of all other names directly in it. Any further name belongs to the user.
+    unfinished : tuple of str
+        Patterns of names in a folder without its marker that a killed job began and that the next
+        one takes up.
     """
 
     name: str
     marker: str
     others: tuple[str, ...]
+    unfinished: tuple[str, ...] = ()
+
+    def is_unfinished(self, names: list[str]) -> bool:
+        """Tell whether these are the names in a folder that a killed job began."""
+        begun = any(fnmatchcase(name, each) for each in self.unfinished for name in names)
+        return begun and self.marker not in names and not self.strangers(names)
 
     def strangers(self, names: list[str]) -> list[str]:
         """Return the names that do not belong to such a folder."""
@@ -163,7 +172,7 @@ class Output:
                 )
         storage, kind = self._storage, self._kind
         names = storage.list_names(self.uri) if storage.exists(self.uri) else []
-        if not names:
+        if not names or kind.is_unfinished(names):
             return
         # Asked with its whole path: listing a file returns its own name, which may be the marker.
         if not storage.exists(f"{self.uri.rstrip('/')}/{kind.marker}"):

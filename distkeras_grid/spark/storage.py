@@ -146,6 +146,25 @@ class Storage:
         """Write a UTF-8 file; see `write_bytes`."""
         self.write_bytes(uri, content.encode("utf-8"), overwrite=overwrite)
 
+    def write_in_place(self, uri: str, content: str) -> None:
+        """Write a UTF-8 file under its own name, in place of one that exists.
+
+        Unlike `write_text`, it makes no other name beside it: who is killed meanwhile leaves no
+        more than a part of this file.
+        """
+        with translated("write", uri):
+            file_system, path = self._open(uri)
+            if _is_local(file_system):
+                # Without a second file for the checksum.
+                file_system = file_system.getRawFileSystem()
+            stream = file_system.create(path, True)
+            try:
+                encoded = content.encode("utf-8")
+                for start in range(0, len(encoded), CHUNK_BYTES):
+                    stream.write(bytes(encoded[start : start + CHUNK_BYTES]))
+            finally:
+                stream.close()
+
     def upload(self, file: Path, uri: str, done: Callable[[int], object]) -> None:
         """Copy a file of this machine to `uri`, where all users may read it.
 
@@ -205,6 +224,17 @@ class Storage:
             file_system, path = self._open(uri)
             return bool(file_system.delete(path, True))
 
+    def delete_empty(self, uri: str) -> bool:
+        """Delete a directory if nothing is in it; return whether it is gone."""
+        try:
+            with translated("delete", uri):
+                file_system, path = self._open(uri)
+                return bool(file_system.delete(path, False))
+        except PathNotFoundError:
+            return True
+        except StorageError:
+            return False
+
     def discard(self, uri: str, error: BaseException) -> None:
         """Delete what is incomplete after `error`; if that fails, too, add a note to `error`."""
         try:
@@ -231,6 +261,13 @@ class Storage:
         with translated(f"rename to {target}", source):
             file_system, from_path = self._open(source)
             _, to_path = self._open(target)
+            if (
+                overwrite
+                and _is_local(file_system)
+                and file_system.getFileStatus(from_path).isFile()
+            ):
+                self._replace_local(file_system, from_path, to_path)
+                return
             # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
             # refused. FileContext raises, and replaces a file in one step.
             context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
@@ -241,11 +278,29 @@ class Storage:
             options[0] = modes.OVERWRITE if overwrite else modes.NONE
             context.rename(from_path, to_path, options)
 
+    def _replace_local(self, file_system: Any, source: Any, target: Any) -> None:
+        """Rename a file of this machine over another in one step, which Hadoop does not do.
+
+        Checksums lie in files of their own. At each moment a file has its own one or none.
+        """
+        raw = file_system.getRawFileSystem()
+        checksum = file_system.getChecksumFile(target)
+        raw.delete(checksum, False)
+        files, paths = self._jvm.java.nio.file.Files, self._jvm.java.nio.file.Paths
+        options = self._gateway.new_array(self._jvm.java.nio.file.CopyOption, 1)
+        options[0] = self._jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
+        none = self._gateway.new_array(self._jvm.java.lang.String, 0)
+        old, new = (paths.get(path.toUri().getPath(), none) for path in (source, target))
+        files.move(old, new, options)
+        former = file_system.getChecksumFile(source)
+        if raw.exists(former):
+            raw.rename(former, checksum)
+
     def free_space(self, uri: str) -> int:
         """Return the bytes that can still be written at `uri`, which need not exist yet.
 
-        On HDFS this is the cluster's free space divided by the default replication. Object stores
-        return a number that is never reached.
+        On HDFS that is the cluster's free space, or what quotas leave of it, divided by the default
+        replication. Object stores answer with a number that is never reached.
         """
         with translated("measure", uri):
             file_system, path = self._open(uri)
@@ -253,7 +308,23 @@ class Storage:
             while path.getParent() is not None and not file_system.exists(path):
                 path = path.getParent()
             remaining = int(file_system.getStatus(path).getRemaining())
+            if str(file_system.getUri().getScheme()) == "hdfs":
+                remaining = min([remaining, *self._quotas(file_system, path)])
             return remaining // max(1, int(file_system.getDefaultReplication(path)))
+
+    def _quotas(self, file_system: Any, path: Any) -> Iterator[int]:
+        """Yield the bytes that quotas of a directory of HDFS and of those above it leave."""
+        while path is not None:
+            usage = file_system.getQuotaUsage(path)
+            if int(usage.getSpaceQuota()) >= 0:
+                yield max(0, int(usage.getSpaceQuota()) - int(usage.getSpaceConsumed()))
+            path = path.getParent()
+
+    def size(self, uri: str) -> int:
+        """Return the bytes of a file, or of all files below a directory."""
+        with translated("measure", uri):
+            file_system, path = self._open(uri)
+            return int(file_system.getContentSummary(path).getLength())
 
     def hidden_beside(self, uri: str, ending: str = "tmp") -> str:
         """Return a new name in the directory of `uri` that Spark and Hadoop ignore.
@@ -287,6 +358,10 @@ class Storage:
         except BaseException as error:
             self.discard(temporary, error)
             raise
+
+
+def _is_local(file_system: Any) -> bool:
+    return str(file_system.getUri().getScheme()) == "file"
 
 
 @contextmanager

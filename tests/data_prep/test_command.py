@@ -1,6 +1,6 @@
 import pytest
 
-from data_prep import command
+from data_prep import Update, command
 from data_prep.command import build_parser, main
 
 
@@ -10,8 +10,9 @@ def called(monkeypatch):
     calls = []
     monkeypatch.setattr(command.early, "check_input", lambda *_: None)
     monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
+    done = Update({"tiles": 0}, new=1, changed=0, unchanged=0, removed=0, tiles=0, left_out={})
     monkeypatch.setattr(
-        command, "tile_images", lambda settings, **_: calls.append(settings) or {"tiles": 0}
+        command, "update_tiles", lambda settings, **_: calls.append(settings) or done
     )
     return calls
 
@@ -70,6 +71,12 @@ def test_every_flag_arrives(called):
         "update": False,
         "prune": False,
     }
+
+
+def test_left_out_images_are_code_7(called, monkeypatch):
+    done = Update({"tiles": 0}, 1, 0, 0, 0, tiles=0, left_out={"a/0.png": "it is damaged"})
+    monkeypatch.setattr(command, "update_tiles", lambda *_, **__: done)
+    assert main(["--input", "in", "--output", "out", "--on-error", "skip"]) == 7
 
 
 def test_wrong_values_are_one_line_and_code_2(called, capsys):

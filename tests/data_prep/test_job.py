@@ -50,6 +50,12 @@ def left_behind(settings):
     return sorted(path.name for path in Path(settings.output).parent.iterdir())
 
 
+def names_in(settings):
+    return sorted(
+        {path.name for path in Path(settings.output).iterdir()} - {"_reports", "_likeness"}
+    )
+
+
 def test_end_to_end(spark, settings, folder):
     said = []
     manifest = tile_images(settings, spark=spark, say=said.append)
@@ -97,7 +103,7 @@ def test_manifest(spark, settings):
 
 def test_files_are_sorted_compressed_and_without_dictionary(spark, settings):
     tile_images(settings, spark=spark)
-    files = sorted(Path(settings.output).glob("split=*/*.parquet"))
+    files = sorted(Path(settings.output).glob("shard=0/split=*/*.parquet"))
     assert {path.parent.name for path in files} == {"split=train", "split=test"}
     for path in files:
         rows = pq.read_table(path, columns=["source", "angle", "y", "x"]).to_pylist()
@@ -138,7 +144,8 @@ def test_planes_are_chosen_or_refused(spark, settings, folder):
             tifffile.imwrite(file, pixels, imagej=True, metadata={"axes": "ZCYX"})
     with pytest.raises(ImageError, match="--channel"):
         tile_images(settings, spark=spark)
-    chosen = replace(settings, z="max", channel="1")
+    # All show the same place, at other brightness.
+    chosen = replace(settings, z="max", channel="1", near_duplicates="off")
     manifest = tile_images(chosen, spark=spark)
     assert (manifest["settings"]["z"], manifest["settings"]["channel"]) == ("max", "1")
     row = spark.read.parquet(chosen.output).where("source = 'a/0.tif' and angle = 0").first()
@@ -214,25 +221,27 @@ def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
     manifest = tile_images(smaller, spark=spark)
     assert spark.read.parquet(settings.output).count() == manifest["tiles"]
     assert left_behind(settings) == ["raw images", "tiles"]
+    assert names_in(settings) == ["_dataset.json", "shard=1"]
 
 
-def test_neither_data_set_is_lost_when_the_last_step_fails(spark, settings, monkeypatch):
+@pytest.mark.parametrize("refused", ["_dataset.json", "_update.json", "shard=1"])
+def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
+    spark, settings, monkeypatch, refused
+):
     manifest = tile_images(settings, spark=spark)
-    rename, refused = Storage.rename, []
+    rename = Storage.rename
 
-    def refuse_once(self, source, target, **options):
-        if target == settings.output and not refused:
-            refused.append(target)
+    def refuse(self, source, target, **options):
+        if target.endswith(f"/{refused}"):
             raise StorageError("refused")
         rename(self, source, target, **options)
 
-    monkeypatch.setattr(Storage, "rename", refuse_once)
+    monkeypatch.setattr(Storage, "rename", refuse)
     smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
-    with pytest.raises(StorageError, match="refused") as raised:
+    with pytest.raises(StorageError, match="refused"):
         tile_images(smaller, spark=spark)
     assert spark.read.parquet(settings.output).count() == manifest["tiles"]
-    new = raised.value.__notes__[0].split("complete in ")[1]
-    assert 0 < spark.read.parquet(new).count() < manifest["tiles"]
+    assert names_in(settings) == ["_dataset.json", "shard=0"]
 
 
 def test_a_data_set_with_a_file_of_the_user_is_never_replaced(spark, settings):

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.plan import FILE_BYTES, Plan, PlannedSource, format_bytes, plan_units
+from data_prep.plan import (
+    MOST_FILE_BYTES,
+    Plan,
+    PlannedSource,
+    format_bytes,
+    plan_units,
+    rows_of_a_file,
+)
 from distkeras_grid.errors import NoSpaceError
 
 
@@ -43,35 +50,54 @@ def test_refuses_what_does_not_fit():
     st.lists(
         st.tuples(st.sampled_from(["train", "test"]), st.integers(1, 500)), min_size=1, max_size=40
     ),
-    st.integers(1, 18),
     st.integers(1, 16),
 )
-def test_every_step_once_one_split_a_task(rows, group_count, slots):
-    groups = [[5.0 * i, 5.0 * i + 90] for i in range(group_count)]
+def test_every_image_once_one_split_a_task(rows, slots):
     sources = [source(i, split, tiles=tiles) for i, (split, tiles) in enumerate(rows)]
-    units = plan_units(plan_of(*sources), groups, slots)
-    steps = Counter((unit.source.source, angle) for unit in units for angle in unit.angles)
-    assert set(steps.values()) == {1}
-    assert len(steps) == len(rows) * 2 * group_count
+    units = plan_units(plan_of(*sources), slots)
+    assert sorted(unit.source.source for unit in units) == [each.source for each in sources]
     partitions = [unit.partition for unit in units]
     assert partitions == sorted(partitions)
     assert set(partitions) == set(range(partitions[-1] + 1))
     assert len({(unit.partition, unit.source.split) for unit in units}) == partitions[-1] + 1
     for number in set(partitions):
-        mine = [(u.source.source, u.angles) for u in units if u.partition == number]
+        mine = [unit.source.source for unit in units if unit.partition == number]
         assert mine == sorted(mine)
 
 
-def test_few_images_are_cut_by_angles_and_many_are_not():
-    groups = [[float(a)] for a in range(18)]
-    assert len(plan_units(plan_of(source(1)), groups, slots=4)) == 16
-    assert len(plan_units(plan_of(*map(source, range(100))), groups, slots=4)) == 100
+MB = 1e6
 
 
-def test_large_data_sets_become_files_of_a_bounded_size():
-    sources = [source(i, tiles=10_000, tile_bytes=20_000.0) for i in range(100)]
-    units = plan_units(plan_of(*sources), [[float(a)] for a in range(18)], slots=1)
-    assert units[-1].partition + 1 == pytest.approx(100 * 2e8 / FILE_BYTES, rel=0.1)
+def written(sizes, slots=2):
+    """Bytes of each task, for images that become so many bytes [MB]."""
+    sources = [source(i, tiles=size * 100, tile_bytes=1e4) for i, size in enumerate(sizes)]
+    plan = plan_of(*sources)
+    filled = Counter()
+    for unit in plan_units(plan, slots):
+        filled[unit.partition] += unit.source.tiles * unit.source.tile_bytes
+    return [size / MB for size in filled.values()], plan
+
+
+@pytest.mark.parametrize("slots", [1, 2, 16])
+def test_images_of_mixed_sizes_become_files_of_about_one_size(slots):
+    """Images were counted: 633 MB stood beside 5 MB."""
+    sizes = [5, 5, 60, 2, 5, 90, 5, 5, 30, 120, 5, 7, 5, 60, 80, 5] * 20
+    tasks, _ = written(sizes, slots)
+    assert all(128 <= size <= 256 for size in tasks[:-1])
+    assert sum(tasks) == pytest.approx(sum(sizes))
+
+
+def test_a_large_image_becomes_several_files_of_one_task():
+    tasks, plan = written([633, 5, 5, 5])
+    assert tasks == pytest.approx([633, 15])
+    rows = rows_of_a_file(plan)
+    assert rows * 1e4 == pytest.approx(MOST_FILE_BYTES, rel=0.01)
+
+
+def test_few_bytes_do_not_become_many_files():
+    """One image a night made 16 files of 11 MB."""
+    assert len(written([11] * 16, slots=4)[0]) == pytest.approx(11 * 16 / 44, abs=2)
+    assert len(written([1] * 10, slots=16)[0]) == 1
 
 
 def test_bytes_for_people():

@@ -1,170 +1,388 @@
-"""A change of a data set, killed before every single step and finished by the next."""
+"""A change of a data set, stopped after each step, and two runs that meet in the middle of theirs.
+
+The plans run on a model of a file system that does each operation as HDFS does: whole or not at
+all. `test_update.py` kills real nights on real files.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
-import shutil
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from data_prep.publication import Change, commit, hidden_name, recover
-from distkeras_grid.errors import OutputExistsError
+from data_prep import publication
+from data_prep.publication import (
+    Change,
+    Delete,
+    Move,
+    Names,
+    Read,
+    Write,
+    new_name,
+    owner_of,
+    owners,
+    perform,
+    publish,
+    read_decision,
+    recover,
+    shard_name,
+    take_over,
+)
+from distkeras_grid.errors import DataError, GridError, OutputExistsError, StorageError
+from distkeras_grid.spark.dataframes import read_shards
+
+A, B, C = ("a" * 32, "b" * 32, "c" * 32)
+ROOT = "/tiles"
 
 
-class Killed(BaseException):
-    pass
+@dataclass
+class Disk:
+    """Names in one folder and what they hold."""
 
-
-class Folder:
-    """Local files, as `Storage` has them; dies before a given step."""
-
-    def __init__(self, steps=None):
-        self.left = steps
-
-    def _step(self):
-        if self.left is not None:
-            if self.left == 0:
-                raise Killed
-            self.left -= 1
+    held: dict[str, str] = field(default_factory=dict)
 
     def exists(self, uri):
-        return Path(uri).exists()
+        return uri == ROOT or uri.removeprefix(f"{ROOT}/") in self.held
 
     def list_names(self, uri):
-        return sorted(os.listdir(uri))
+        assert uri == ROOT
+        return sorted(self.held)
 
     def read_text(self, uri):
-        return Path(uri).read_text()
+        return self.held[uri.removeprefix(f"{ROOT}/")]
 
-    def write_text(self, uri, content, *, overwrite=False):
-        self._step()
-        if Path(uri).exists():
-            if not overwrite:
-                raise OutputExistsError(uri)
-            # As Hadoop does on a local disk: not in one step.
-            Path(uri).unlink()
-            self._step()
-        Path(uri).write_text(content)
+    def write_in_place(self, uri, text):
+        self.held[uri.removeprefix(f"{ROOT}/")] = text
 
-    def make_dirs(self, uri):
-        Path(uri).mkdir(parents=True, exist_ok=True)
-
-    def rename(self, source, target):
-        self._step()
-        assert not Path(target).exists()
-        Path(source).rename(target)
+    def rename(self, source, target, *, overwrite=False):
+        source, target = (uri.removeprefix(f"{ROOT}/") for uri in (source, target))
+        if target in self.held and not overwrite:
+            raise OutputExistsError(target)
+        self.held[target] = self.held.pop(source)
 
     def delete(self, uri):
-        if not Path(uri).exists():
-            return False
-        self._step()
-        shutil.rmtree(uri) if Path(uri).is_dir() else Path(uri).unlink()
-        return True
+        return self.held.pop(uri.removeprefix(f"{ROOT}/"), None) is not None
 
 
-def fill(root, name, text):
-    (root / name).mkdir()
-    (root / name / "tiles").write_text(text)
+def manifest(*shards, note=""):
+    shards = {"shards": [shard_name(number) for number in shards], "last_shard": max(shards)}
+    return json.dumps({**shards, "note": note})
 
 
-def shards(root):
-    """All that a reader of the folder sees."""
-    return {
-        path.name: (path / "tiles").read_text()
-        for path in root.iterdir()
-        if not path.name.startswith("_")
-    }
+class Actor:
+    """A run that does one operation at a time, and gives up what it has begun when it fails."""
+
+    def __init__(self, disk, plan, name):
+        self.disk, self.name = disk, name
+        self.plan = self._whole(plan)
+        self.pending = next(self.plan)
+        self.error: GridError | None = None
+        self.ended = False
+        self.steps = 0
+
+    def _whole(self, plan):
+        try:
+            yield from plan
+        except GridError as error:
+            self.error = error
+            yield from recover({self.name}, finish=False)
+        else:
+            yield Delete(publication.owner_name(self.name))
+
+    def step(self):
+        """Do one operation and check that a reader sees a whole data set."""
+        if self.ended:
+            return
+        self.steps += 1
+        try:
+            result: Any = publication._do(self.disk, ROOT, self.pending)
+        except GridError as error:
+            self._advance(self.plan.throw, error)
+        else:
+            self._advance(self.plan.send, result)
+        seen(self.disk)
+
+    def _advance(self, how, value):
+        try:
+            self.pending = how(value)
+        except StopIteration:
+            self.ended = True
+
+    def run(self, steps=10**6):
+        for _ in range(steps):
+            if self.ended:
+                return self
+            self.step()
+        return self
 
 
-def named(root):
+def seen(disk):
     """What a reader of the manifest sees."""
-    names = json.loads((root / "_dataset.json").read_text())["shards"]
-    return {name: (root / name / "tiles").read_text() for name in names}
+    return {name: disk.held[name] for name in read_shards(disk.held["_dataset.json"], "")}
 
 
-@pytest.fixture
-def root(tmp_path):
-    fill(tmp_path, "shard=0", "a b")
-    fill(tmp_path, "shard=1", "c")
-    (tmp_path / "_dataset.json").write_text(json.dumps(OLD))
-    return tmp_path
+def start():
+    """Shards 0 and 1 are there; run A has written 2 and 3, which replace 0."""
+    disk = Disk({"shard=0": "a b", "shard=1": "c", "_dataset.json": manifest(0, 1)})
+    disk.held |= {f"_owner.{A}": "", new_name(2, A): "a", new_name(3, A): "b2 d"}
+    return disk
 
 
-def prepare(root):
-    """What a night has written when it decides: b is replaced, c is gone, d is new."""
-    new = {number: hidden_name("new", number) for number in (2, 3)}
-    fill(root, new[2], "a")
-    fill(root, new[3], "b2 d")
-    return Change(
-        come=[(new[2], "shard=2"), (new[3], "shard=3")],
-        go=[("shard=0", hidden_name("old", 0)), ("shard=1", hidden_name("old", 1))],
-    )
+def night_of_a(disk):
+    change = Change(come=[2, 3], go=[0])
+    return Actor(disk, publish(A, change, manifest(1, 2, 3), disk.held["_dataset.json"]), A)
+
+
+def night_of_b(disk):
+    """B takes A for dead, ends what A began, and publishes one more shard that replaces 1."""
+
+    def whole():
+        yield Write(f"_owner.{B}", "")
+        taken = yield from take_over({A})
+        basis = yield Read("_dataset.json")
+        stand = [int(name[6:]) for name in read_shards(basis, "")]
+        number = max(*stand, taken.last) + 1
+        yield Write(new_name(number, B), "new of B")
+        after = manifest(*[n for n in stand if n != 1], number, note="B")
+        yield from publish(B, Change([number], [1]), after, basis)
+
+    return Actor(disk, whole(), B)
 
 
 BEFORE = {"shard=0": "a b", "shard=1": "c"}
-AFTER = {"shard=2": "a", "shard=3": "b2 d"}
-OLD, NEW = ({"shards": sorted(each)} for each in (BEFORE, AFTER))
-STEPS = 10
+AFTER = {"shard=1": "c", "shard=2": "a", "shard=3": "b2 d"}
 
 
-@pytest.mark.parametrize("steps", range(STEPS + 1))
-def test_killed_before_any_step_it_is_all_or_nothing_after_the_next(root, steps):
-    change = prepare(root)
-    ended = False
-    try:
-        commit(Folder(steps), str(root), change, NEW, OLD)
-        ended = True
-    except Killed:
-        pass
-    assert ended == (steps == STEPS)
-    if (root / "_dataset.json").exists():  # but for a moment, on a local disk alone
-        assert named(root) in (BEFORE, AFTER)
-    else:
-        assert steps == 4
-    assert recover(Folder(), str(root)) == (0 < steps < STEPS)
-    assert shards(root) == named(root) == (AFTER if steps else BEFORE)
-    assert sorted(os.listdir(root)) == sorted([*shards(root), "_dataset.json"])
+def clean(disk):
+    """No name but those of the data set."""
+    return set(disk.held) == {*seen(disk), "_dataset.json"}
 
 
-@pytest.mark.parametrize("steps", range(1, STEPS))
-def test_the_one_that_finishes_can_be_killed_too(root, steps):
-    with pytest.raises(Killed):
-        commit(Folder(2), str(root), prepare(root), NEW, OLD)
-    try:
-        recover(Folder(steps), str(root))
-    except Killed:
-        recover(Folder(), str(root))
-    assert shards(root) == named(root) == AFTER
-    assert sorted(os.listdir(root)) == ["_dataset.json", "shard=2", "shard=3"]
+def count_steps(night):
+    return night(start()).run().steps
 
 
-def test_an_update_that_came_between_is_not_overwritten(root):
-    change = prepare(root)
-    with pytest.raises(OutputExistsError, match="changed by another update"):
-        commit(Folder(), str(root), change, NEW, {"shards": []})
-    assert shards(root) == BEFORE
-    assert not (root / "_update.json").exists()
-    (root / "_update.json").write_text("{}")
-    with pytest.raises(OutputExistsError):
-        commit(Folder(), str(root), change, NEW, OLD)
-    assert shards(root) == BEFORE
+def test_a_whole_night():
+    disk = start()
+    night = night_of_a(disk).run()
+    assert (night.error, seen(disk)) == (None, AFTER)
+    assert clean(disk)
 
 
-def test_a_folder_moves_below_a_new_one(root):
-    fill(root, "split=train", "e")
-    change = Change(come=[("split=train", "shard=7/split=train")])
-    commit(Folder(), str(root), change, NEW, OLD)
-    assert (root / "shard=7" / "split=train" / "tiles").read_text() == "e"
+@pytest.mark.parametrize("steps", range(count_steps(night_of_a) + 1))
+def test_killed_after_any_step_it_is_all_or_nothing_after_the_next(steps):
+    disk = start()
+    night_of_a(disk).run(steps)
+    journal = disk.held.get("_update.json")
+    outcome = perform(disk, ROOT, recover({A}))
+    assert (outcome is None) == (journal is None)
+    assert seen(disk) in (BEFORE, AFTER)
+    if journal is not None:
+        assert (outcome, seen(disk)) == ("finished", AFTER)
+    assert clean(disk)
 
 
-def test_only_our_hidden_names_are_deleted(root):
-    fill(root, "_mine", "x")
-    fill(root, "_new-1.not", "x")
-    ours = hidden_name("new", 12)
-    fill(root, ours, "x")
-    assert not recover(Folder(), str(root))
-    assert {"_mine", "_new-1.not"} <= set(os.listdir(root))
-    assert ours not in os.listdir(root)
-    assert not recover(Folder(), str(root / "missing"))
+@pytest.mark.parametrize("steps", range(count_steps(night_of_a) + 1))
+def test_the_one_that_recovers_can_be_killed_too(steps):
+    disk = start()
+    night_of_a(disk).run(steps)
+    for killed in range(30):
+        again = Disk(dict(disk.held))
+        Actor(again, recover({A}), C).run(killed)
+        perform(again, ROOT, recover({A}))
+        assert seen(again) in (BEFORE, AFTER)
+        assert clean(again)
+
+
+@pytest.mark.parametrize("lost", [new_name(2, A), new_name(3, A), f"_dataset.{A}"])
+def test_a_change_that_cannot_be_finished_is_undone_once_and_for_all(lost):
+    """Today's defect: a journal without its source failed every night until somebody deleted it."""
+    for steps in range(count_steps(night_of_a) + 1):
+        disk = start()
+        night = night_of_a(disk).run(steps)
+        was_there = disk.held.pop(lost, None) is not None
+        outcome = perform(disk, ROOT, recover({A}))
+        if was_there and "_update.json" in disk.held:
+            raise AssertionError("the journal stays")
+        assert seen(disk) == (BEFORE if was_there else seen(disk))
+        assert seen(disk) in (BEFORE, AFTER)
+        assert outcome in (None, "undone", "finished")
+        assert clean(disk), (steps, night.pending)
+
+
+def test_a_night_whose_shard_was_swept_decides_nothing():
+    disk = start()
+    del disk.held[new_name(3, A)]
+    night = night_of_a(disk).run()
+    assert isinstance(night.error, OutputExistsError)
+    assert seen(disk) == BEFORE
+    assert clean(disk)
+
+
+def test_a_night_planned_for_another_data_set_decides_nothing():
+    disk = start()
+    night = night_of_a(disk)
+    disk.held["_dataset.json"] = manifest(0, 1, note="another")
+    night.run()
+    assert isinstance(night.error, OutputExistsError)
+    assert seen(disk) == BEFORE
+    assert clean(disk)
+
+
+def test_a_sleeper_that_was_taken_for_dead_spoils_nothing_when_it_wakes():
+    """All ways in which A runs, sleeps, runs some more, and sleeps while B does its night."""
+    a_steps, b_steps = count_steps(night_of_a), count_steps(night_of_b) + 6
+    met = set()
+    for first, second in itertools.product(range(a_steps + 1), range(b_steps + 1)):
+        for third in (0, 1, 2, 3, 5, 8, a_steps + 12):
+            disk = start()
+            sleeper = night_of_a(disk).run(first)
+            other = night_of_b(disk).run(second)
+            sleeper.run(third)
+            other.run()
+            sleeper.run()
+            ended = (sleeper.error is None, other.error is None)
+            met.add(ended)
+            rows = set(seen(disk).values())
+            if ended == (True, True):
+                assert rows in ({"a", "b2 d", "new of B"}, {"a b", "new of B"}), (first, second)
+            elif ended[1]:
+                assert "new of B" in rows
+            perform(disk, ROOT, take_over({A, B}))
+            assert clean(disk), (first, second, third, disk.held)
+    assert len(met) >= 3
+
+
+def test_both_killed_anywhere_the_third_cleans_up():
+    a_steps, b_steps = count_steps(night_of_a), count_steps(night_of_b) + 6
+    for first, second in itertools.product(range(a_steps + 1), range(b_steps + 1)):
+        for third in (0, 1, 3):
+            disk = start()
+            sleeper = night_of_a(disk).run(first)
+            night_of_b(disk).run(second)
+            sleeper.run(third)
+            perform(disk, ROOT, take_over({A, B}))
+            # A that sleeps between its look at _update.json and the deletion of it deletes B's. If
+            # B is killed then, a former shard stays, which no reader of the manifest sees.
+            extra = set(disk.held) - {*seen(disk), "_dataset.json"}
+            assert extra <= ({"shard=1"} if first == a_steps - 2 else set()), (second, third)
+
+
+@pytest.mark.parametrize("refused", ["shard=3", "_dataset.json"])
+def test_a_change_whose_rename_is_refused_is_undone(refused):
+    disk = start()
+    rename = disk.rename
+
+    def refuse(source, target, **how):
+        if target.endswith(f"/{refused}"):
+            raise StorageError("refused")
+        rename(source, target, **how)
+
+    disk.rename = refuse
+    night = night_of_a(disk).run()
+    assert isinstance(night.error, StorageError)
+    assert seen(disk) == BEFORE
+    assert clean(disk)
+    # So it is by the next one, where the run was killed.
+    disk = start()
+    night_of_a(disk).run(8)
+    assert "_update.json" in disk.held
+    rename, disk.rename = disk.rename, refuse
+    assert perform(disk, ROOT, recover({A})) == "undone"
+    assert seen(disk) == BEFORE
+    assert clean(disk)
+
+
+def test_only_what_is_proven_dead_is_swept():
+    """Today's defect: a second night deleted the first one's finished shard."""
+    disk = start()
+    disk.held |= {"_mine": "x", "_new-1.not": "x", new_name(4, C): "x", f"_owner.{C}": ""}
+    before = dict(disk.held)
+    assert perform(disk, ROOT, recover(set())) is None
+    assert disk.held == before
+    assert perform(disk, ROOT, recover({C})) is None
+    assert before.items() - disk.held.items() == {(new_name(4, C), "x"), (f"_owner.{C}", "")}
+    assert not perform(Disk(), ROOT, recover({A}))
+
+
+def test_the_change_of_a_living_run_is_left_alone():
+    disk = start()
+    night_of_a(disk).run(8)
+    assert "_update.json" in disk.held
+    before = dict(disk.held)
+    assert perform(disk, ROOT, recover({B, C})) is None
+    assert disk.held == before
+    assert owners(disk.held, disk.held["_update.json"]) == {A}
+
+
+HOSTILE = {
+    "owner": A,
+    "come": [2],
+    "go": [0],
+    "basis": None,
+    "manifest": "0" * 64,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"go": ["../home"]},
+        {"go": [[".", "../home"]]},
+        {"come": [["_new-1", "../../etc"]]},
+        {"come": [-1]},
+        {"come": "all"},
+        {"owner": "../" + "a" * 29},
+        {"owner": "a" * 31 + "/"},
+        {"owner": A + "\n"},
+        {"manifest": "' or 1=1 --"},
+        {"command": "rm"},
+    ],
+)
+def test_a_hostile_journal_is_refused_and_nothing_is_touched(change):
+    disk = start()
+    disk.held["_update.json"] = json.dumps({**HOSTILE, **change})
+    before = dict(disk.held)
+    with pytest.raises(DataError):
+        perform(disk, ROOT, recover({A}))
+    assert disk.held == before
+
+
+def test_a_hostile_journal_cannot_delete_what_the_manifest_names():
+    disk = start()
+    known = publication.digest(disk.held["_dataset.json"])
+    told = {**HOSTILE, "come": [0], "go": [0, 1], "manifest": known}
+    disk.held["_update.json"] = json.dumps(told)
+    assert perform(disk, ROOT, recover({A})) == "finished"
+    assert seen(disk) == BEFORE
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"owner": 1}', "\x00"])
+def test_a_damaged_journal_is_refused(text):
+    with pytest.raises(DataError):
+        read_decision(text)
+
+
+@pytest.mark.parametrize("name", ["..", "../home", "shard=0/../..", "/etc", "thesis", "shard=x"])
+def test_no_plan_can_touch_another_name(name):
+    disk = Disk({name: "x"})
+
+    def plan(operation):
+        yield operation
+
+    for operation in (Read(name), Write(name, ""), Move(name, "shard=0"), Delete(name)):
+        with pytest.raises(DataError):
+            perform(disk, ROOT, plan(operation))
+    with pytest.raises(DataError):
+        perform(Disk({"shard=0": "x"}), ROOT, plan(Move("shard=0", name)))
+    assert perform(disk, ROOT, (x for x in [Names()])) is None
+    assert disk.held == {name: "x"}
+
+
+def test_hidden_names_carry_their_owner():
+    assert owner_of(new_name(3, A)) == A
+    for name in ("_new-3.mine", "_mine", "shard=3", f"_new-3.{A}.tmp", "_dataset.json"):
+        assert owner_of(name) is None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import cv2
 import numpy as np
@@ -11,15 +13,28 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from data_prep import TileSpec
+from data_prep import TileSpec, iter_tiles, sampling
 from data_prep.cutting import Cutting
 from data_prep.digests import pixel_digest
 from data_prep.images import decode_image
+from data_prep.job import executor_errors, load_contents
 from data_prep.picture import Choice
-from data_prep.plan import PlannedSource, Unit
+from data_prep.plan import Plan, PlannedSource, Unit, plan_units
+from data_prep.reading import Opening
+from data_prep.sampling import prepare
 from data_prep.schema import image_field
-from data_prep.stages import Inspected, cut_image, inspect_image, inspector, tile_frame
+from data_prep.stages import (
+    Inspected,
+    Reader,
+    cut_image,
+    cutter,
+    inspect_image,
+    inspect_images,
+    inspector,
+    tile_frame,
+)
 from data_prep.zones import ZoneRules
+from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
 
 SPEC = TileSpec(16, angles=[0, 90])
@@ -64,10 +79,10 @@ def cut(content, cutting, found, source="a.png"):
     dtype = found.dtype
     bits = found.bits
     field = image_field(cutting.spec, found.channels, dtype, cutting.encoding, ("a",), bits)
-    angles = list(cutting.spec.angles)
-    row = {"content": content, "path": f"file:/in/{source}", "source": source, "angles": angles}
+    row = {"source": source}
     row |= {"sha256": found.sha256, "label": 0, "label_name": "a", "split": "train"}
-    return [each for batch in cut_image(row, field, cutting) for each in batch.to_pylist()]
+    ready = prepare(content, f"file:/in/{source}", source, cutting, field.shape[2])
+    return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
 
 
 def test_the_paper_specification_writes_6972_rows():
@@ -116,19 +131,97 @@ def test_an_image_that_keeps_no_tile_is_named():
         assert "a.png" in inspect_image("a.png", content, wrong).error
 
 
+@pytest.fixture
+def paths(tmp_path):
+    made = [tmp_path / f"{number} [x].png" for number in range(6)]
+    for number, path in enumerate(made):
+        Image.fromarray(np.full((24, 24), number, np.uint8)).save(path)
+    return made
+
+
+def reader(spark, kind, *, tolerant=True):
+    return Reader(Opening(kind), partial(load_contents, spark), tolerant)
+
+
+FIELD = Field("image", (16, 16, 1), classes=("a",))
+CUTTING = Cutting(SPEC, "raw", 90, 1, Choice())
+
+
 @pytest.mark.spark
-def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, tmp_path):
+@pytest.mark.parametrize("kind", ["file", "spark"])
+def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, paths, kind):
     from pyspark.sql import functions as F
 
-    paths = [tmp_path / f"{number}.png" for number in range(3)]
-    for number, path in enumerate(paths):
-        Image.fromarray(np.full((24, 24), number, np.uint8)).save(path)
-    # Two units a task, and an image in two tasks.
-    steps = [(path, angle) for angle in SPEC.angles for path in paths]
-    units = [Unit(planned(path), (angle,), i // 2) for i, (path, angle) in enumerate(steps)]
-    images = spark.read.format("binaryFile").load(str(tmp_path))
-    cutting = Cutting(SPEC, "raw", 90, 1, Choice())
-    tiles = tile_frame(spark, images, units, Field("image", (16, 16, 1), classes=("a",)), cutting)
-    rows = tiles.select(F.spark_partition_id().alias("at"), "source", "angle").collect()
+    units = [Unit(planned(path), i // 2) for i, path in enumerate(paths)]
+    tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
+    rows = tiles.select(F.spark_partition_id().alias("at"), "source").collect()
     found = list(dict.fromkeys(map(tuple, rows)))
-    assert found == [(unit.partition, unit.source.source, unit.angles[0]) for unit in units]
+    assert found == [(unit.partition, unit.source.source) for unit in units]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["file", "spark"])
+def test_both_ways_of_reading_see_the_same(spark, paths, kind):
+    lengths = {f"file:{path}": path.stat().st_size for path in paths}
+    paths[1].write_bytes(b"no image")
+    paths[2].unlink()
+    found = {
+        each.uri: each for each in inspect_images(spark, lengths, reader(spark, kind), CUTTING)
+    }
+    good = [f"file:{path}" for path in (paths[0], *paths[3:])]
+    assert [found[uri].width for uri in good] == [24] * 4
+    assert {uri for uri, each in found.items() if each.error is None} == set(good)
+    assert found[f"file:{paths[1]}"].error
+    # Spark tells nothing of a file that is gone.
+    assert (f"file:{paths[2]}" in found) == (kind == "file")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["file", "spark"])
+def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, paths, kind):
+    units = [Unit(planned(path), 0) for path in paths]
+    Image.fromarray(np.full((24, 24), 99, np.uint8)).save(paths[3])
+    tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
+    left = {row.source for row in tiles.select("source").collect()}
+    assert left == {path.name for path in paths} - {paths[3].name}
+    strict = tile_frame(spark, units, reader(spark, kind, tolerant=False), FIELD, CUTTING)
+    with pytest.raises(ImageError), executor_errors(spark, "tiles"):
+        strict.collect()
+
+
+def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
+    """Once to inspect and once to cut; it was 5 to 18 times."""
+    import pyarrow as pa
+
+    read, decoded = Counter(), Counter()
+
+    class Counting(Opening):
+        def read(self, uri):
+            read[uri] += 1
+            return super().read(uri)
+
+    read_image = sampling.read_image
+
+    def counting(content, uri, *rest):
+        decoded[uri] += 1
+        return read_image(content, uri, *rest)
+
+    monkeypatch.setattr(sampling, "read_image", counting)
+    opening = Counting("file")
+    sources = tuple(planned(path) for path in paths)
+    (inspected,) = inspector(CUTTING, opening)(
+        iter([pa.RecordBatch.from_pylist([{"path": source.uri} for source in sources])])
+    )
+    assert inspected.num_rows == len(paths)
+    # Few images and many slots: an image was cut by several tasks.
+    units = plan_units(Plan(sources, ("a",), 2, 256), slots=16)
+    rows = [
+        {"path": unit.source.uri, "label": 0, "label_name": "a", "split": "train"}
+        | {"source": unit.source.source, "sha256": unit.source.sha256}
+        for unit in units
+    ]
+    cut = cutter(FIELD, CUTTING, opening, tolerant=False)
+    tiles = sum(batch.num_rows for batch in cut(iter([pa.RecordBatch.from_pylist(rows)])))
+    assert tiles == len(paths) * len(list(iter_tiles(np.zeros((24, 24), np.uint8), SPEC)))
+    assert set(read.values()) == set(decoded.values()) == {2}
+    assert set(read) == {source.uri for source in sources}

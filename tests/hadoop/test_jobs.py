@@ -100,7 +100,7 @@ def predicted(grid: Grid, project: Path, tiles: str, trained: str) -> str:
 def test_tiles_lie_on_hdfs_with_what_describes_them(client: InsecureClient, tiles: str) -> None:
     manifest = read_json(client, f"{ROOT}/tiles/_dataset.json")
     assert manifest["image"]["distkeras_grid"]["shape"] == [64, 64, 1]
-    assert {"split=train", "split=test"} <= set(client.list(f"{ROOT}/tiles"))
+    assert {"split=train", "split=test"} <= set(client.list(f"{ROOT}/tiles/shard=0"))
 
 
 def test_training_with_the_driver_in_a_container(client: InsecureClient, trained: str) -> None:

@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 
 NIGHTS = """
 import json, sys
-from data_prep import TileSpec, TilingSettings, update, update_tiles
+from data_prep import TileSpec, TilingSettings, shards, update, update_tiles
+from data_prep.reading import choose_opening
 from distkeras_grid.spark.session import build_session
 
 class Stops(update.Storage):
@@ -33,7 +34,7 @@ class Stops(update.Storage):
             sys.stdin.read()
         super().rename(source, target, **more)
 
-update.Storage = Stops
+update.Storage = shards.Storage = Stops
 spark = build_session("night", master="local[2]")
 spec = TileSpec(32, angles=[0])
 settings = TilingSettings("/night/raw", "/night/tiles", spec, split="0.5:0.5", update=True)
@@ -45,6 +46,7 @@ for line in map(str.strip, sys.stdin):
         "tiles": rows.count(),
         "ids": rows.distinct().count(),
         "sources": [list(row) for row in rows.drop("tile_id").distinct().collect()],
+        "read": choose_opening(spark, shards.Storage(spark).resolve("/night/raw")).kind,
     }), flush=True)
 """
 DEADLINE = 600.0  # s, for all nights of one process
@@ -89,6 +91,8 @@ def test_nights(grid: Grid) -> None:
     with nights(grid) as do:
         first = json.loads(do("whole"))
         assert (first["done"], first["tiles"]) == ([4, 0, []], 4 * 9)
+        # Tasks have opened the images themselves.
+        assert first["read"] == "webhdfs"
         client.write("/night/raw/a/new.png", picture(10))
         client.write("/night/raw/b/0 [x].png", picture(11), overwrite=True)
         client.write("/night/raw/b/cut.png", picture(12)[:300])
@@ -106,4 +110,4 @@ def test_nights(grid: Grid) -> None:
     assert changed == {"b/0 [x].png"}
     assert after["b/0 [x].png"][1] == before["b/0 [x].png"][1]
     names = client.list("/night/tiles")
-    assert sorted(names) == ["_dataset.json", "shard=1", "shard=2"]
+    assert sorted(names) == ["_dataset.json", "_likeness", "_reports", "shard=1", "shard=2"]

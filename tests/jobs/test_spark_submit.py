@@ -75,7 +75,7 @@ def test_tiles(tiles):
     manifest = json.loads((tiles / "_dataset.json").read_text())
     assert manifest["image"]["distkeras_grid"]["shape"] == [64, 64, 1]
     assert tuple(manifest["image"]["distkeras_grid"]["classes"]) == CLASSES
-    assert {path.name for path in tiles.glob("split=*")} == {"split=train", "split=test"}
+    assert {path.name for path in tiles.glob("shard=0/split=*")} == {"split=train", "split=test"}
 
 
 def test_training_by_two_executors(cluster, trained):
@@ -99,7 +99,7 @@ def test_training_by_two_executors(cluster, trained):
 def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
     import pyarrow.dataset as ds
 
-    before = ds.dataset(tiles / "split=test")
+    before = ds.dataset(tiles / "shard=0" / "split=test")
     after = ds.dataset(predicted)
     assert {*before.schema.names, "split", "prediction"} == set(after.schema.names)
     assert after.count_rows() == before.count_rows()

@@ -103,6 +103,7 @@ def test_an_update_that_disagrees_with_what_is_there(here):
     made = TilingSettings("images", "tiles", spec, channels="3", update=True)
     (here / "tiles").mkdir()
     content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
+    content |= {"last_shard": -1, "last_update": 0}
     metadata = {
         "version": 1,
         "shape": [64, 64, 3],

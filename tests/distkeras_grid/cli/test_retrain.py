@@ -8,19 +8,25 @@ import pytest
 
 from distkeras_grid.cli.retrain import (
     LEFTOVER,
+    Latest,
+    Manifest,
+    TiledSource,
     build_parser,
     delete_run,
     main,
     new_sources,
     outdated,
+    parse,
     read_latest,
     train_flags,
 )
+from distkeras_grid.errors import SchemaError
 from distkeras_grid.spark.storage import Storage
 
 RUNS = ["2026-11-07T060000Z", "2026-11-14T060000Z", "2026-11-21T060000Z"]
 MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "runs"]
-LATEST = {"run": RUNS[-1], "model": f"runs/{RUNS[-1]}/model.keras", "update": 4}
+LATEST = Latest(RUNS[-1], 4)
+MODEL = f"runs/{RUNS[-1]}/model.keras"
 
 
 def test_the_oldest_runs_go_and_nothing_else():
@@ -39,14 +45,49 @@ def test_only_our_leftovers_are_ours():
 
 def test_new_is_what_was_tiled_after_the_latest_run():
     def tiled(name, update, split="train"):
-        return {"sha256": name, "status": "tiled", "update": update, "split": split}
+        return TiledSource("tiled", name, split, update)
 
-    sources = [tiled("a", 0), tiled("b", 5), tiled("c", 5, "test"), tiled("d", 4)]
-    sources.append({"source": "e", "status": "left out"})
-    manifest = {"sources": sources, "last_update": 5}
+    sources = (tiled("a", 0), tiled("b", 5), tiled("c", 5, "test"), tiled("d", 4))
+    manifest = Manifest((*sources, TiledSource("left out")), 5)
     assert new_sources(manifest, "train", LATEST) == ["b"]
     assert new_sources(manifest, None, LATEST) == ["b", "c"]
     assert new_sources(manifest, "train", None) == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run": "../../home"},
+        {"run": "2026-11-21T060000Z\n"},
+        {"run": "os:system"},
+        {"run": None},
+        {"update": "4"},
+    ],
+)
+def test_a_hostile_pointer_is_refused(change):
+    told = {"run": RUNS[-1], "model": MODEL, "update": 4}
+    assert parse(json.dumps(told), Latest, "latest.json") == LATEST
+    with pytest.raises(SchemaError):
+        parse(json.dumps({**told, **change}), Latest, "latest.json")
+
+
+def test_the_model_of_a_pointer_is_not_believed():
+    """It was imported and called, where it said module:function."""
+    told = {"run": RUNS[-1], "model": "os:getcwd", "update": 4}
+    latest = parse(json.dumps(told), Latest, "latest.json")
+    flags = build_parser().parse_args(MINIMUM)
+    assert train_flags(flags, "runs/new", latest, ["d"]).model == MODEL
+
+
+@pytest.mark.parametrize("digest", ["' or 1=1 or ''='", "a" * 63, "A" * 64, "a" * 64 + "\n", 7])
+def test_a_digest_that_is_none_is_refused(digest):
+    """It became a part of an SQL expression."""
+    source = {"status": "tiled", "split": "train", "update": 1, "sha256": "a" * 64}
+    told = {"last_update": 1, "sources": [source]}
+    assert new_sources(parse(json.dumps(told), Manifest, ""), "train", None) == ["a" * 64]
+    source["sha256"] = digest
+    with pytest.raises(SchemaError):
+        parse(json.dumps(told), Manifest, "_dataset.json")
 
 
 def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
@@ -55,7 +96,7 @@ def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
     assert (first.model, first.where, first.output) == ("m:build", "label < 2", "runs/new")
     later = train_flags(flags, "runs/new", LATEST, ["d", "e"])
     assert (later.model, later.where) == (
-        LATEST["model"],
+        MODEL,
         "source_sha256 in ('d', 'e') and (label < 2)",
     )
     flags.where = None
@@ -77,7 +118,7 @@ def test_data_that_do_not_tell_what_is_new(spark, tmp_path, capsys):
     (tmp_path / "_dataset.json").write_text(json.dumps({"sources": []}))
     flags = ["--data", str(tmp_path), "--model", "json:loads", "--output", str(tmp_path / "runs")]
     assert main(flags) == 2
-    assert "tile --update" in capsys.readouterr().err
+    assert "distkeras-grid tile" in capsys.readouterr().err
 
 
 @pytest.mark.spark
@@ -85,8 +126,10 @@ def test_a_pointer_that_was_lost_is_replaced_by_the_newest_run(spark, tmp_path):
     storage = Storage(spark)
     assert read_latest(storage, str(tmp_path), []) is None
     found = read_latest(storage, "runs", ["thesis", *RUNS])
-    assert found == {**LATEST, "update": -1}
-    (tmp_path / "latest.json").write_text(json.dumps(LATEST))
+    assert found == Latest(RUNS[-1], -1)
+    (tmp_path / "latest.json").write_text(
+        json.dumps({"run": RUNS[-1], "model": MODEL, "update": 4})
+    )
     assert read_latest(storage, str(tmp_path), ["latest.json"]) == LATEST
 
 

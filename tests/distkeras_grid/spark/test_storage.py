@@ -193,3 +193,44 @@ def test_free_space_of_a_path_to_come(storage, root):
 def test_paths_nobody_serves_are_one_clear_error(storage, uri):
     with pytest.raises(StorageError, match="Cannot look up"):
         storage.exists(uri)
+
+
+def test_a_file_is_written_in_place_without_another_beside_it(storage, root, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_BYTES", 4)
+    for text in ("first and longer", "ü"):
+        storage.write_in_place(f"{root}/new/sign", text)
+        assert storage.read_text(f"{root}/new/sign") == text
+    # Not even a file with its checksum.
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["sign"]
+
+
+@pytest.mark.parametrize("new", ["write_text", "write_in_place"])
+@pytest.mark.parametrize("old", ["write_text", "write_in_place"])
+def test_a_file_that_replaces_another_is_readable_with_checksums_or_without(
+    storage, root, tmp_path, old, new
+):
+    """In one step: Hadoop deletes the old file of a local disk before it renames the new one."""
+    getattr(storage, old)(f"{root}/a", "old and longer")
+    getattr(storage, new)(f"{root}/b", "new")
+    before = (tmp_path / "b").stat().st_ino
+    storage.rename(f"{root}/b", f"{root}/a", overwrite=True)
+    assert storage.read_text(f"{root}/a") == "new"
+    assert (tmp_path / "a").stat().st_ino == before
+    assert names(tmp_path) == ["a"]
+
+
+def test_only_an_empty_directory_is_deleted(storage, root, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    assert storage.delete_empty(f"{root}/empty")
+    assert storage.delete_empty(f"{root}/missing") in (True, False)
+    assert not storage.delete_empty(f"{root}/full")
+    assert names(tmp_path) == ["full"]
+
+
+def test_size_counts_all_files_below(storage, root, tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "x").write_bytes(b"123")
+    (tmp_path / "a" / "b" / "y").write_bytes(b"45")
+    assert storage.size(f"{root}/a") == 5

@@ -1,0 +1,335 @@
+"""The report of a run: what came in, what went out and what was left out, as JSON and as a page.
+
+Pure: figures and pictures come in, text goes out. `data_prep.samples_shown` gets the pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.geometry import TileSpec
+from data_prep.plan import PlannedSource, format_bytes
+from distkeras_grid.pages import STYLE
+
+Corners = NDArray[np.float64]
+
+FOLDER = "_reports"
+# So many names are listed on the page; the JSON file has all.
+SHOWN_REASONS = 200
+# Longer side of a thumbnail on the page [CSS pixels].
+GRID_PIXELS = 360
+
+MORE_STYLE = """
+.sheet { display: flex; flex-wrap: wrap; gap: .4rem; margin: .6rem 0; }
+.sheet img { width: 112px; height: 112px; }
+.grids { display: flex; flex-wrap: wrap; gap: 1.2rem; }
+figure { margin: 0; }
+figcaption { font-size: .85rem; max-width: 360px; overflow-wrap: anywhere; }
+svg { display: block; border-radius: 4px; }
+.flat { fill: #0a84ff22; stroke: #0a84ff; stroke-width: 1; vector-effect: non-scaling-stroke; }
+.turned { fill: none; stroke: #ff9f0a; stroke-width: 1; vector-effect: non-scaling-stroke; }
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Pictures of a report.
+
+    Parameters
+    ----------
+    tiles : dict of str to list of bytes
+        JPEG files of some tiles, by class.
+    thumbnails : dict of str to bytes
+        JPEG files of some images, by path.
+    squares : dict of str to list of (float, array [4, 2])
+        Angle and corners of the tiles of these images, in pixels of the image as it came.
+    angles : dict of float to int
+        Tiles by angle.
+    """
+
+    tiles: dict[str, list[bytes]] = field(default_factory=dict)
+    thumbnails: dict[str, bytes] = field(default_factory=dict)
+    squares: dict[str, list[tuple[float, Corners]]] = field(default_factory=dict)
+    angles: dict[float, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a run did, in figures: the report in JSON.
+
+    Parameters
+    ----------
+    began : str
+        Time in UTC, ISO 8601.
+    seconds : float
+    input, output : str
+    images, tiles : dict of str to dict of str to int
+        Of this run, by split and class.
+    angles : dict of str to int
+        Tiles of this run by angle.
+    new, changed, unchanged, removed : int
+        Images.
+    left_out, quarantined, copies : dict of str to str
+        Why, by path.
+    without_tiles : dict of str to int
+        Number of angles at which an image has no tile, by path.
+    excluded : int
+        Tiles that zones keep off.
+    read_bytes, written_bytes : int
+        Of image files, each counted once; of tiles as stored, by samples.
+    total_tiles : int
+        Tiles of the data set now.
+    """
+
+    began: str
+    seconds: float
+    input: str
+    output: str
+    images: dict[str, dict[str, int]]
+    tiles: dict[str, dict[str, int]]
+    angles: dict[str, int]
+    new: int
+    changed: int
+    unchanged: int
+    removed: int
+    left_out: dict[str, str]
+    quarantined: dict[str, str]
+    copies: dict[str, str]
+    without_tiles: dict[str, int]
+    excluded: int
+    read_bytes: int
+    written_bytes: int
+    total_tiles: int
+
+    @property
+    def read_rate(self) -> float:
+        """Megabytes of image files a second."""
+        return self.read_bytes / 1e6 / max(self.seconds, 1e-3)
+
+    @property
+    def written_rate(self) -> float:
+        """Megabytes of tiles a second."""
+        return self.written_bytes / 1e6 / max(self.seconds, 1e-3)
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        rates = {
+            "read_megabytes_per_second": round(self.read_rate, 3),
+            "written_megabytes_per_second": round(self.written_rate, 3),
+        }
+        return json.dumps({"version": 1, **asdict(self), **rates}, indent=1) + "\n"
+
+
+def count(
+    sources: Sequence[PlannedSource],
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Return images and tiles by split and class."""
+    images: dict[str, dict[str, int]] = {}
+    tiles: dict[str, dict[str, int]] = {}
+    for each in sources:
+        for table, number in ((images, 1), (tiles, each.tiles)):
+            by_class = table.setdefault(each.split, {})
+            by_class[each.label] = by_class.get(each.label, 0) + number
+    return images, tiles
+
+
+def render(
+    figures: Figures,
+    shown: Shown,
+    sources: Mapping[str, PlannedSource],
+    angles: Sequence[float],
+) -> str:
+    """Return the report as one page that needs no other file.
+
+    Parameters
+    ----------
+    figures : Figures
+    shown : Shown
+    sources : mapping of str to PlannedSource
+        The images of the thumbnails, by path.
+    angles : sequence of float
+        Those of the squares.
+    """
+    title = f"Tiles of {figures.input}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape(figures.began)}, {figures.seconds:,.0f} s, to {escape(figures.output)}</p>",
+        _summary(figures),
+        _section("Images and tiles of this run", _counts(figures)),
+        _section("Left out", _reasons(figures.left_out, "Nothing was left out.")),
+    ]
+    if figures.quarantined:
+        parts.append(_section("In quarantine, not read", _reasons(figures.quarantined, "")))
+    if figures.copies:
+        parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
+    parts += [
+        _section("Tiles by angle", _angles(figures)),
+        _section("Some tiles of each class", _sheets(shown)),
+        _section("Where tiles lie", _grids(shown, sources, angles)),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{MORE_STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _section(heading: str, body: str) -> str:
+    return f"<h2>{escape(heading)}</h2>\n{body}" if body else ""
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    head, *rest = rows
+    cells = "".join(f"<th>{escape(str(cell))}</th>" for cell in head)
+    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rest]
+    table = "".join(f"<tr>{line}</tr>" for line in (cells, *lines))
+    return f'<div class="scroll"><table>{table}</table></div>'
+
+
+def _summary(figures: Figures) -> str:
+    rates = (
+        f"{format_bytes(figures.read_bytes)} ({figures.read_rate:,.1f} MB/s)",
+        f"{format_bytes(figures.written_bytes)} ({figures.written_rate:,.1f} MB/s)",
+    )
+    return _table(
+        [
+            ("images", "new", "changed", "unchanged", "gone", "left out", "in quarantine"),
+            (
+                f"{figures.new + figures.changed + figures.unchanged:,}",
+                *(f"{n:,}" for n in (figures.new, figures.changed, figures.unchanged)),
+                f"{figures.removed:,}",
+                f"{len(figures.left_out):,}",
+                f"{len(figures.quarantined):,}",
+            ),
+        ]
+    ) + _table(
+        [
+            ("read", "written, by samples", "tiles in the data set"),
+            (*rates, f"{figures.total_tiles:,}"),
+        ]
+    )
+
+
+def _counts(figures: Figures) -> str:
+    if not figures.tiles:
+        return "<p>No image was tiled.</p>"
+    classes = sorted({name for by_class in figures.tiles.values() for name in by_class})
+    rows: list[list[object]] = [["split", *classes]]
+    for split, by_class in figures.tiles.items():
+        images = figures.images[split]
+        cells = [f"{images.get(c, 0):,} images, {by_class.get(c, 0):,} tiles" for c in classes]
+        rows.append([split, *cells])
+    return _table(rows)
+
+
+def _reasons(reasons: Mapping[str, str], none: str) -> str:
+    if not reasons:
+        return f"<p>{none}</p>"
+    listed = sorted(reasons.items())[:SHOWN_REASONS]
+    more = len(reasons) - len(listed)
+    note = f"<p>And {more:,} more: see the JSON file.</p>" if more else ""
+    return _table([("image", "why"), *listed]) + note
+
+
+def _angles(figures: Figures) -> str:
+    """Return a bar for each angle, and which images have none at some."""
+    most = max(figures.angles.values(), default=0)
+    if not most:
+        return ""
+    width, height = 8, 80
+    bars = []
+    for i, (angle, number) in enumerate(figures.angles.items()):
+        bar = round(height * number / most, 1)
+        bars.append(
+            f'<rect x="{i * width}" y="{height - bar}" width="{width - 2}" height="{bar}" '
+            f'fill="#0a84ff"><title>{angle} degrees: {number:,} tiles</title></rect>'
+        )
+    picture = (
+        f'<svg width="{len(bars) * width}" height="{height}" role="img" '
+        f'aria-label="tiles by angle">{"".join(bars)}</svg>'
+    )
+    numbers = figures.angles.values()
+    text = f"<p>{min(numbers):,} to {max(numbers):,} tiles an angle, {len(numbers)} angles.</p>"
+    if figures.excluded:
+        text += f"<p>Zones keep off {figures.excluded:,} tiles.</p>"
+    bare = [
+        (path, f"{missing} of {len(numbers)}")
+        for path, missing in sorted(figures.without_tiles.items())[:SHOWN_REASONS]
+    ]
+    return picture + text + (_table([("image", "angles without a tile"), *bare]) if bare else "")
+
+
+def _sheets(shown: Shown) -> str:
+    return "\n".join(
+        f"<h3>{escape(name)}</h3><div class='sheet'>"
+        + "".join(f'<img src="{_data(tile)}" alt="{escape(name)}">' for tile in tiles)
+        + "</div>"
+        for name, tiles in shown.tiles.items()
+    )
+
+
+def _grids(shown: Shown, sources: Mapping[str, PlannedSource], angles: Sequence[float]) -> str:
+    figures = [
+        _grid(sources[path], thumbnail, shown.squares.get(path, []), angles)
+        for path, thumbnail in shown.thumbnails.items()
+        if path in sources
+    ]
+    if not figures:
+        return ""
+    told = " and ".join(f"{angle:g}" for angle in angles)
+    return (
+        f"<p>Tiles at {told} degrees. What no square covers is in no tile at that angle.</p>"
+        f'<div class="grids">{"".join(figures)}</div>'
+    )
+
+
+def grid_angles(spec: TileSpec) -> list[float]:
+    """Return the angles that a grid shows: the first, and the first oblique one.
+
+    Examples
+    --------
+    >>> grid_angles(TileSpec(angles=range(0, 360, 45)))
+    [0.0, 45.0]
+    """
+    angles = list(spec.angles)
+    oblique = [angle for angle in angles if angle % 90]
+    return list(dict.fromkeys([angles[0], *oblique[:1]]))
+
+
+def _grid(
+    source: PlannedSource,
+    thumbnail: bytes,
+    squares: Sequence[tuple[float, Corners]],
+    angles: Sequence[float],
+) -> str:
+    scale = GRID_PIXELS / max(source.width, source.height)
+    width, height = round(source.width * scale), round(source.height * scale)
+    kinds = dict(zip(angles, ("flat", "turned"), strict=False))
+    shapes = "".join(
+        f'<polygon class="{kinds[angle]}" points="'
+        + " ".join(f"{x:.0f},{y:.0f}" for x, y in corners.tolist())
+        + '"/>'
+        for angle, corners in squares
+    )
+    label = escape(source.source)
+    return (
+        f'<figure><svg width="{width}" height="{height}" '
+        f'viewBox="0 0 {source.width} {source.height}" role="img" aria-label="tiles of {label}">'
+        f'<image href="{_data(thumbnail)}" width="{source.width}" height="{source.height}" '
+        f'preserveAspectRatio="none"/>{shapes}</svg>'
+        f"<figcaption>{label}: {source.width}x{source.height}, {source.tiles:,} tiles, "
+        f"{escape(source.split)}</figcaption></figure>"
+    )
+
+
+def _data(jpeg: bytes) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

@@ -1,0 +1,187 @@
+"""The pictures of a report: a few tiles of each class, and a few images as thumbnails."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.plan import PlannedSource
+from data_prep.report import Corners, Shown
+from data_prep.tiles import Tile
+from distkeras_grid.feeding.schema import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TILES_A_CLASS = 8
+THUMBNAILS = 12
+THUMBNAIL_PIXELS = 480
+JPEG_QUALITY = 80
+
+Pixels = NDArray[Any]
+
+
+def thumbnail(pixels: Pixels) -> bytes:
+    """Return a small copy of an image as a JPEG file; deep pixels from darkest to brightest.
+
+    Parameters
+    ----------
+    pixels : array [height, width, 1 or 3]
+    """
+    height, width = pixels.shape[:2]
+    scale = THUMBNAIL_PIXELS / max(height, width)
+    if scale < 1:
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+        pixels = pixels.reshape(*pixels.shape[:2], -1)
+    low, high = (0.0, 255.0) if pixels.dtype == np.uint8 else _range([pixels])
+    return _jpeg(pixels, low, high)
+
+
+def choose_images(labels: Mapping[str, str], number: int = THUMBNAILS) -> list[str]:
+    """Return a few images, in turn of each class, in an order that no name explains.
+
+    Parameters
+    ----------
+    labels : mapping of str to str
+        Class by path.
+    number : int
+
+    Examples
+    --------
+    >>> sorted(choose_images({"a/0": "a", "a/1": "a", "b/0": "b"}, 2))[1]
+    'b/0'
+    """
+    by_class: dict[str, list[str]] = {}
+    for path in sorted(labels, key=lambda each: hashlib.sha256(each.encode()).digest()):
+        by_class.setdefault(labels[path], []).append(path)
+    ranked = [(rank, path) for paths in by_class.values() for rank, path in enumerate(paths)]
+    return [path for _, path in sorted(ranked)[:number]]
+
+
+def choose_tiles(
+    rows: Sequence[tuple[str, str, str]], number: int = TILES_A_CLASS
+) -> dict[str, list[str]]:
+    """Return the ids of some tiles of each class, in turn of its images.
+
+    Parameters
+    ----------
+    rows : sequence of (class, source, tile_id)
+    number : int
+        Of each class.
+    """
+    ranked: dict[str, list[tuple[int, str]]] = {}
+    seen: dict[str, int] = {}
+    for label, source, tile in sorted(rows, key=lambda row: row[2]):
+        seen[source] = seen.get(source, -1) + 1
+        ranked.setdefault(label, []).append((seen[source], tile))
+    return {label: [tile for _, tile in sorted(ranked[label])[:number]] for label in sorted(ranked)}
+
+
+def look_up(
+    spark: SparkSession,
+    folders: Sequence[str],
+    sources: Sequence[PlannedSource],
+    angles: Sequence[float],
+    image: Field,
+    thumbnails: Mapping[str, bytes],
+) -> Shown:
+    """Return some tiles of each class, and where those of the images with thumbnails lie.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    folders : sequence of str
+        Shards that hold the tiles of these images, and no others.
+    sources : sequence of PlannedSource
+        A few are looked at.
+    angles : sequence of float
+        Tiles at these are looked at.
+    image : Field
+        The image column.
+    thumbnails : mapping of str to bytes
+        JPEG files by path.
+    """
+    from pyspark.sql import functions as F
+
+    if not folders:
+        return Shown()
+    root = folders[0].rpartition("/")[0]
+    tiles = spark.read.option("basePath", root).parquet(*folders)
+    by_angle = {row["angle"]: row["count"] for row in tiles.groupBy("angle").count().collect()}
+    labels = {each.source: each.label for each in sources}
+    paths = choose_images(labels, TILES_A_CLASS * len(set(labels.values())))
+    tiles = tiles.where(F.col("angle").isin(list(angles)))
+    rows = tiles.where(F.col("source").isin(sorted({*paths, *thumbnails})))
+    names = ("source", "label_name", "tile_id", "angle", "src_cx", "src_cy", "scale")
+    found = rows.select(*names).toArrow().to_pylist()
+    chosen = choose_tiles(
+        [
+            (row["label_name"], row["source"], row["tile_id"])
+            for row in found
+            if row["source"] in paths
+        ]
+    )
+    pictures = _pictures(rows, [tile for some in chosen.values() for tile in some], image)
+    squares: dict[str, list[tuple[float, Corners]]] = {}
+    for row in found:
+        if row["source"] in thumbnails:
+            corners = _corners(row, image.shape[0])
+            squares.setdefault(row["source"], []).append((row["angle"], corners))
+    return Shown(
+        tiles={name: [pictures[tile] for tile in some] for name, some in chosen.items()},
+        thumbnails=dict(thumbnails),
+        squares=squares,
+        angles=by_angle,
+    )
+
+
+def _corners(row: Mapping[str, Any], side: int) -> Corners:
+    """Return the corners of a tile in its image as it came."""
+    zeros = np.zeros((1, 1), np.uint8)
+    tile = Tile(zeros, row["angle"], 0, 0, row["src_cx"], row["src_cy"])
+    centre = np.array([tile.src_cx, tile.src_cy])
+    # A tile of one pixel has the directions; its side is as long as the stored one's.
+    corners: Corners = centre + (np.array(tile.corners()) - centre) * (side / row["scale"])
+    return corners
+
+
+def _pictures(rows: DataFrame, ids: Sequence[str], image: Field) -> dict[str, bytes]:
+    """Return tiles as JPEG files, by their ids."""
+    from pyspark.sql import functions as F
+
+    column = "image" if image.encoding == "raw" else "image.bytes"
+    wanted = rows.where(F.col("tile_id").isin(list(ids))).select("tile_id", column)
+    stored = {row[0]: bytes(row[1]) for row in wanted.collect()}
+    if image.encoding != "raw":
+        return stored
+    arrays = {
+        tile: np.frombuffer(content, image.dtype).reshape(image.shape)
+        for tile, content in stored.items()
+    }
+    # All at one scale, so that classes can be compared.
+    low, high = (0.0, 255.0) if image.dtype == "uint8" else _range(list(arrays.values()))
+    return {tile: _jpeg(pixels, low, high) for tile, pixels in arrays.items()}
+
+
+def _range(images: Sequence[Pixels]) -> tuple[float, float]:
+    low = min((float(each.min()) for each in images), default=0.0)
+    high = max((float(each.max()) for each in images), default=1.0)
+    return low, max(high, low + 1)
+
+
+def _jpeg(pixels: Pixels, low: float, high: float) -> bytes:
+    from PIL import Image
+
+    scaled = (pixels.astype(np.float32) - low) * (255 / (high - low))
+    eight = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    stream = BytesIO()
+    picture = Image.fromarray(eight[:, :, 0] if eight.shape[2] == 1 else eight)
+    picture.save(stream, "JPEG", quality=JPEG_QUALITY)
+    return stream.getvalue()

@@ -1,0 +1,280 @@
+"""Shards of a data set of tiles: cut the new ones, copy what stays of former ones, publish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from data_prep.alike import to_json
+from data_prep.changes import Changes, Listed, former_name, give_up
+from data_prep.job import (
+    Say,
+    check_written,
+    cut_tiles,
+    executor_errors,
+    look_at,
+    tiling_versions,
+)
+from data_prep.likeness_store import save_fingerprints
+from data_prep.manifest import TILED, DataSet, Entry, build_manifest, tiled_entry
+from data_prep.near_duplicates import Likeness
+from data_prep.ownership import Ownership
+from data_prep.plan import Plan, PlannedSource, counted
+from data_prep.publication import Change, last_shard, new_name, perform, publish, shard_name
+from data_prep.settings import TilingSettings
+from data_prep.stages import CHANGED, Reader, write_tiles
+from data_prep.stages import settings as spark_settings
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import MANIFEST, read_shards
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What one changed image makes Spark copy at most.
+SHARD_BYTES = 16 << 30
+# A killed night loses at most this part of its work, and writes its manifest at most so often.
+PUBLICATIONS = 8
+# Rows that Spark reads at once while it copies tiles; its default would hold thousands of them.
+COPIED_ROWS = "64"
+
+
+@dataclass
+class Night:
+    """What a night has decided.
+
+    Parameters
+    ----------
+    before : DataSet or None
+        The data set to add to; None where a new one begins.
+    basis : str or None
+        Text of the manifest that is there.
+    changes : Changes
+        Images that are lost while they are cut are taken out of it.
+    planned : list of PlannedSource
+        Those that replace tiles come first, so into one shard.
+    listed : mapping of str to Listed
+    image : Field
+        The image column.
+    pairs : list of Likeness
+        Images that show the same place.
+    fingerprints : dict of str to bytes
+        What tells that and is not stored yet, by the digest of the pixels.
+    """
+
+    before: DataSet | None
+    basis: str | None
+    changes: Changes
+    planned: list[PlannedSource]
+    listed: Mapping[str, Listed]
+    image: Field
+    pairs: list[Likeness] = field(default_factory=list)
+    fingerprints: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def update(self) -> int:
+        """Number of this update, from 0."""
+        return self.before.last_update + 1 if self.before else 0
+
+
+@dataclass
+class _State:
+    """How far publishing has come."""
+
+    entries: dict[str, Entry]
+    going: dict[str, Entry]  # whose present tiles go, by path
+    last: int  # number of the last shard
+    content: dict[str, Any]  # of the manifest that is there
+    basis: str | None
+    change: Change = field(default_factory=Change)
+    size: float = 0.0  # bytes that are not published
+
+
+class Shards:
+    """Writes what a night has decided.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    settings : TilingSettings
+    owner : Ownership
+        Of the data set.
+    reader : Reader
+    say : callable
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: TilingSettings,
+        owner: Ownership,
+        reader: Reader,
+        say: Say,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._owner = owner
+        self._reader = reader
+        self._say = say
+        self._storage = Storage(spark)
+        self._root = settings.output.rstrip("/")
+
+    def publish(self, night: Night) -> dict[str, Any]:
+        """Write shard by shard, and publish some at a time; return the last manifest."""
+        state = self._begin(night)
+        most = _bytes(night.planned) / PUBLICATIONS
+        waiting = {each.source for each in night.planned}
+        shards = divide_shards(night.planned) or [[]]
+        for shard in shards:
+            waiting -= {each.source for each in shard}
+            tiled = self._cut(shard, night, state) if shard else {}
+            self._drop({path for path in state.going if path not in waiting}, night, state)
+            state.entries |= tiled
+            state.size += _bytes(shard)
+            # What replaces a data set does so as a whole.
+            if shard is shards[-1] or (state.size >= most and not self._settings.overwrite):
+                self._commit(night, state)
+        # Found again if they are lost: an update that is killed before this looks once more.
+        save_fingerprints(self._storage, self._root, night.fingerprints)
+        return state.content
+
+    def _begin(self, night: Night) -> _State:
+        before, changes = night.before, night.changes
+        going = {entry.source: entry for entry in changes.dropped}
+        state = _State(
+            # Until its turn comes, an image to be replaced stands with its former tiles.
+            entries=going | changes.entries,
+            going=going,
+            last=self._owner.last_shard,
+            content=before.content if before else {},
+            basis=night.basis,
+        )
+        if night.basis is not None:
+            state.last = max(state.last, last_shard(night.basis))
+        if before is None and night.basis is not None:
+            former = read_shards(night.basis, f"{self._root}/{MANIFEST}")
+            state.change.go += [int(name.removeprefix("shard=")) for name in former]
+        return state
+
+    def _cut(self, shard: Sequence[PlannedSource], night: Night, state: _State) -> dict[str, Entry]:
+        """Tile images into a new shard; return their entries."""
+        angles = len(list(self._settings.spec.angles))
+        in_order = tuple(sorted(shard, key=lambda each: each.source))
+        plan = Plan(in_order, night.image.classes, angles, night.image.nbytes)
+        number = state.last = state.last + 1
+        folder = self._folder(number)
+        missing = cut_tiles(
+            self._spark, plan, self._reader, night.image, self._settings, folder, self._say
+        )
+        self._lose([each for each in shard if each.sha256 in missing], night, state)
+        done = [each for each in shard if each.sha256 not in missing]
+        if not done:
+            self._storage.delete(folder)
+            return {}
+        state.change.come.append(number)
+        tiles = sum(each.tiles for each in done)
+        self._say(f"  shard {number}: {counted(tiles, 'tile')} of {counted(len(done), 'image')}")
+        return {each.source: _entry(each, number, night) for each in done}
+
+    def _lose(self, lost: Sequence[PlannedSource], night: Night, state: _State) -> None:
+        """List images that could not be cut any more; tiles that they had stay."""
+        if not lost:
+            return
+        lengths = {each.uri: night.listed[each.source].length for each in lost}
+        now = look_at(self._spark, lengths, self._reader, self._settings, self._say)
+        for each in lost:
+            seen = now.get(each.uri)
+            reason = (seen.error if seen else None) or f"{each.uri} {CHANGED}."
+            former = state.going.pop(each.source, None)
+            give_up(night.changes, each.source, former, reason)
+            if former is not None:
+                state.entries.pop(former_name(former), None)
+            state.entries[each.source] = night.changes.entries[each.source]
+            self._say(f"  left out: {each.source}: {night.changes.problems[each.source]}")
+
+    def _drop(self, paths: set[str], night: Night, state: _State) -> None:
+        """Copy the shards of these images without their tiles, as new shards."""
+        if {state.going[path].shard for path in paths} & set(state.change.come):
+            # Only what is published can be copied.
+            self._commit(night, state)
+        going = [state.going.pop(path) for path in sorted(paths)]
+        for number in sorted({entry.shard or 0 for entry in going}):
+            state.change.go.append(number)
+            stay = [
+                entry
+                for entry in state.entries.values()
+                if (entry.status, entry.shard) == (TILED, number) and entry.source not in paths
+            ]
+            if not stay:
+                continue
+            state.last += 1
+            self._copy(number, stay, night.image, self._folder(state.last))
+            state.change.come.append(state.last)
+            moved = {entry.source: replace(entry, shard=state.last) for entry in stay}
+            state.entries |= moved
+            state.going |= {path: moved[path] for path in state.going if path in moved}
+
+    def _copy(self, number: int, stay: Sequence[Entry], image: Field, folder: str) -> None:
+        """Copy the tiles of these images into a new shard."""
+        from pyspark.sql import functions as F
+
+        wanted = Counter({str(entry.sha256): entry.tiles for entry in stay})
+        reading = {"spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS}
+        with spark_settings(self._spark, reading), executor_errors(self._spark, self._root):
+            tiles = self._spark.read.parquet(f"{self._root}/{shard_name(number)}")
+            tiles = tiles.where(F.col("source_sha256").isin(sorted(wanted)))
+            write_tiles(self._spark, tiles, image, folder)
+            check_written(self._spark, folder, wanted)
+
+    def _folder(self, number: int) -> str:
+        """Return the hidden folder of a new shard."""
+        return f"{self._root}/{new_name(number, self._owner.id)}"
+
+    def _commit(self, night: Night, state: _State) -> None:
+        """Publish what is written, if anything differs from what is there."""
+        manifest = self._manifest(night, state)
+        former = state.content.get("sources")
+        if state.change or state.basis is None or manifest["sources"] != former:
+            text = msgspec.json.encode(manifest).decode() + "\n"
+            plan = publish(self._owner.id, state.change, text, state.basis)
+            perform(self._storage, self._root, plan)
+            state.basis, state.content = text, manifest
+            state.change, state.size = Change(), 0.0
+
+    def _manifest(self, night: Night, state: _State) -> dict[str, Any]:
+        listed = list(state.entries.values())
+        shards = sorted({entry.shard for entry in listed if entry.shard is not None})
+        return {
+            **build_manifest(self._settings, night.image, listed, tiling_versions()),
+            "shards": [shard_name(number) for number in shards],
+            "last_shard": state.last,
+            "last_update": night.update,
+            "near_duplicates": to_json(night.pairs),
+        }
+
+
+def _entry(planned: PlannedSource, number: int, night: Night) -> Entry:
+    file = night.listed[planned.source]
+    stamp = {"length": file.length, "modified": file.modified}
+    return tiled_entry(planned, shard=number, update=night.update, **stamp)
+
+
+def _bytes(planned: Iterable[PlannedSource]) -> float:
+    return sum(each.tiles * each.tile_bytes for each in planned)
+
+
+def divide_shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]:
+    """Divide images into shards of about `SHARD_BYTES`, in their order."""
+    shards: list[list[PlannedSource]] = []
+    room = 0.0
+    for each in planned:
+        if not shards or room <= 0:
+            shards.append([])
+            room = SHARD_BYTES
+        shards[-1].append(each)
+        room -= each.tiles * each.tile_bytes
+    return shards

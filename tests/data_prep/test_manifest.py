@@ -1,0 +1,65 @@
+"""``_dataset.json`` is data: what no run writes there is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from data_prep.geometry import TileSpec
+from data_prep.manifest import TILED, DataSet, Entry, build_manifest
+from data_prep.settings import TilingSettings
+from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.feeding.schema import Field
+
+SETTINGS = TilingSettings("in", "out", TileSpec(32, angles=[0]))
+
+
+def content():
+    image = Field("image", (32, 32, 1), classes=("a",))
+    entry = Entry("a/0.png", TILED, 4, sha256="a" * 64, label="a", split="train", shard=0, update=0)
+    built = build_manifest(SETTINGS, image, [entry], {})
+    return json.loads(json.dumps({**built, "last_shard": 0, "last_update": 0}))
+
+
+def test_what_was_written_is_read():
+    known = DataSet.from_json(content())
+    assert known.entries["a/0.png"].shard == 0
+    assert (known.last_shard, known.image.classes) == (0, ("a",))
+    known.check_settings(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shard": "../../home"},
+        {"shard": -1},
+        {"sha256": "' or 1=1 or ''='"},
+        {"sha256": "a" * 64 + "\n"},
+        {"split": "train/../../home"},
+        {"source": 7},
+        {"tiles": "many"},
+    ],
+)
+def test_a_hostile_entry_is_refused(change):
+    hostile = content()
+    hostile["sources"][0] |= change
+    with pytest.raises(SchemaError):
+        DataSet.from_json(hostile)
+
+
+@pytest.mark.parametrize("name", ["image", "spec", "settings", "sources", "last_shard"])
+def test_a_damaged_manifest_is_refused(name):
+    damaged = content()
+    del damaged[name]
+    with pytest.raises(SchemaError):
+        DataSet.from_json(damaged)
+    with pytest.raises(SchemaError):
+        DataSet.from_json({**content(), name: "x"})
+
+
+def test_settings_that_are_missing_are_others():
+    damaged = content()
+    del damaged["settings"]["seed"]
+    with pytest.raises(ConfigurationError):
+        DataSet.from_json(damaged).check_settings(SETTINGS)

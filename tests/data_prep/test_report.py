@@ -1,0 +1,139 @@
+"""The report of a run: figures that add up, one page that needs no other file, pictures in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.geometry import TileSpec, count_tiles
+from data_prep.plan import PlannedSource
+from data_prep.report import Figures, Shown, count, grid_angles, render
+from data_prep.samples_shown import choose_images, choose_tiles, thumbnail
+from data_prep.tiles import iter_tiles
+
+SPEC = TileSpec(32, angles=[0, 40, 90])
+
+
+def source(path, split="train", size=(100, 80)):
+    label = path.split("/")[0]
+    tiles = count_tiles(*size, SPEC)
+    return PlannedSource(path, f"file:/{path}", path, label, split, None, *size, 1, tiles, 500.0)
+
+
+def figures(**more):
+    values = {
+        "began": "2026-11-22T02:00:00+00:00",
+        "seconds": 10.0,
+        "input": "raw",
+        "output": "tiles",
+        "images": {},
+        "tiles": {},
+        "angles": {},
+        "new": 3,
+        "changed": 0,
+        "unchanged": 1,
+        "removed": 0,
+        "left_out": {},
+        "quarantined": {},
+        "copies": {},
+        "without_tiles": {},
+        "excluded": 0,
+        "read_bytes": 5_000_000,
+        "written_bytes": 20_000_000,
+        "total_tiles": 40,
+    }
+    return Figures(**{**values, **more})
+
+
+def test_counts_add_up():
+    sources = [source("a/0"), source("a/1", "test"), source("b/0", size=(34, 33))]
+    images, tiles = count(sources)
+    assert images == {"train": {"a": 1, "b": 1}, "test": {"a": 1}}
+    assert tiles["test"] == {"a": sources[1].tiles}
+
+
+def test_json_has_rates():
+    told = json.loads(figures().to_json())
+    assert told["read_megabytes_per_second"] == 0.5
+    assert told["written_megabytes_per_second"] == 2.0
+
+
+class Links(HTMLParser):
+    """All that a browser would load, and all text."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.text, self.tags = [], [], Counter()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture
+def page():
+    pixels = np.random.default_rng(1).integers(0, 65536, (80, 100, 1), dtype=np.uint16)
+    hostile = "a/<script>alert(1)</script>.png"
+    tiles = iter_tiles(np.zeros((80, 100), np.uint8), SPEC, grid_angles(SPEC))
+    squares = [(tile.angle, np.array(tile.corners())) for tile in tiles]
+    shown = Shown({"a": [thumbnail(pixels)] * 3}, {hostile: thumbnail(pixels)}, {hostile: squares})
+    told = figures(
+        left_out={hostile: "it is <b>cut</b>"},
+        tiles={"train": {"a": 5}},
+        images={"train": {"a": 1}},
+        angles={"0": 4, "40": 0, "90": 4},
+        without_tiles={hostile: 1},
+    )
+    return render(told, shown, {hostile: source(hostile)}, grid_angles(SPEC))
+
+
+def test_the_page_needs_no_other_file_and_runs_nothing(page):
+    links = Links()
+    links.feed(page)
+    assert links.links
+    assert all(link.startswith("data:image/jpeg;base64,") for link in links.links)
+    assert links.tags["script"] == links.tags["b"] == 0
+    assert "it is <b>cut</b>" in "".join(links.text)
+    for link in links.links:
+        Image.open(BytesIO(base64.b64decode(link.partition(",")[2]))).verify()
+
+
+def test_the_grid_shows_each_tile_of_the_first_angle_and_of_the_first_oblique_one(page):
+    assert grid_angles(SPEC) == [0.0, 40.0]
+    tiles = list(iter_tiles(np.zeros((80, 100), np.uint8), SPEC))
+    for kind, angle in (("flat", 0.0), ("turned", 40.0)):
+        shapes = re.findall(rf'class="{kind}" points="([^"]+)"', page)
+        drawn = [[tuple(map(float, at.split(","))) for at in shape.split()] for shape in shapes]
+        expected = [tile.corners() for tile in tiles if tile.angle == angle]
+        assert len(drawn) == len(expected) > 0
+        np.testing.assert_allclose(drawn, expected, atol=0.51)
+
+
+def test_a_thumbnail_is_small_and_uses_all_of_the_range():
+    deep = np.linspace(100, 4000, 1000 * 600).reshape(600, 1000, 1).astype(np.uint16)
+    picture = np.asarray(Image.open(BytesIO(thumbnail(deep))))
+    assert picture.shape == (288, 480)
+    assert picture.min() < 8
+    assert picture.max() > 247
+    colour = np.zeros((50, 40, 3), np.uint8)
+    assert Image.open(BytesIO(thumbnail(colour))).size == (40, 50)
+
+
+def test_images_and_tiles_are_chosen_in_turn():
+    labels = {f"{label}/{i}": label for label in "abc" for i in range(20)}
+    assert Counter(labels[path] for path in choose_images(labels, 6)) == {"a": 2, "b": 2, "c": 2}
+    assert choose_images({}, 6) == []
+    rows = [("a", f"s{i % 3}", f"{i:03}") for i in range(30)]
+    chosen = choose_tiles(rows, 6)
+    assert Counter(int(tile) % 3 for tile in chosen["a"]) == {0: 2, 1: 2, 2: 2}

@@ -1,0 +1,128 @@
+"""Planning and publishing many images on the driver: what is written, and how often."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from data_prep import TileSpec, TilingSettings, shards
+from data_prep.changes import Listed, compare, decide, splits_of
+from data_prep.labels import annotate_each
+from data_prep.manifest import DataSet, planned_source
+from data_prep.schema import image_field
+from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
+from data_prep.stages import Inspected
+
+SPEC = TileSpec(256, angles=range(0, 360, 5))
+SETTINGS = TilingSettings(
+    *("/raw", "/tiles", SPEC), labels="folder:1", group=r"/(?P<group>specimen\d+)/"
+)
+IMAGES = 3000
+
+
+class Disk:
+    """Files by path; counts what goes through."""
+
+    def __init__(self):
+        self.held, self.moved, self.manifests = {}, 0, 0
+
+    def exists(self, uri):
+        return uri == "/tiles" or uri in self.held
+
+    def list_names(self, uri):
+        return sorted(name.removeprefix(f"{uri}/") for name in self.held)
+
+    def read_text(self, uri):
+        self.moved += len(self.held[uri])
+        return self.held[uri]
+
+    def write_in_place(self, uri, content):
+        self.moved += len(content)
+        self.held[uri] = content
+
+    def rename(self, source, target, *, overwrite=False):
+        assert overwrite or target not in self.held
+        self.manifests += target.endswith("/_dataset.json")
+        self.held[target] = self.held.pop(source)
+
+    def delete(self, uri):
+        return self.held.pop(uri, None) is not None
+
+
+class Owner:
+    id = "a" * 32
+    last_shard = 6
+
+
+def first_night():
+    """A laboratory's whole archive: many images, of which each becomes 185 MB of tiles."""
+    names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(IMAGES)]
+    listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
+    digest = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
+    found = {
+        name: Inspected(
+            *(listed[name].uri, digest[name], 2272, 1704, 1, "uint8", 15_600.0, None),
+            bits=8,
+            tiles=11_864,
+        )
+        for name in names
+    }
+    said, problems = annotate_each(names, SETTINGS.labels, str, SETTINGS.group)
+    comparison = compare({}, listed, said, problems, (), prune=False)
+    classes = tuple(sorted({each.label for each in said.values()}))
+    image = image_field(SPEC, 1, "uint8", "raw", classes, 8)
+    changes = decide({}, listed, said, comparison, found, image, prune=False)
+    splits = splits_of(changes, {}, said, found, SETTINGS.fractions, SETTINGS.seed)
+    planned = [
+        planned_source(
+            *(found[path], path),
+            label=said[path].label,
+            split=splits[path],
+            group=said[path].group,
+        )
+        for path in sorted(changes.work)
+    ]
+    return Night(None, None, changes, planned, listed, image)
+
+
+def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
+    """It was written twice for each shard: 45 GB for 100,000 images."""
+    monkeypatch.setattr(Shards, "__init__", lambda *_: None)
+    disk, night, writer = Disk(), first_night(), Shards()
+    writer._settings, writer._root, writer._storage = SETTINGS, "/tiles", disk
+    writer._owner = Owner()
+    disk.held[f"/tiles/_owner.{Owner.id}"] = ""
+
+    def cut(shard, night, state):
+        state.last += 1
+        state.change.come.append(state.last)
+        disk.held[f"/tiles/_new-{state.last}.{Owner.id}"] = "tiles"
+        return {each.source: shards._entry(each, state.last, night) for each in shard}
+
+    monkeypatch.setattr(writer, "_cut", cut, raising=False)
+    manifest = writer.publish(night)
+    count = len(divide_shards(night.planned))
+    assert count > 4 * PUBLICATIONS
+    assert disk.manifests <= PUBLICATIONS + 1
+    written = json.loads(disk.held["/tiles/_dataset.json"])
+    assert len(disk.held["/tiles/_dataset.json"]) < 600 * IMAGES
+    assert disk.moved < 2 * (PUBLICATIONS + 1) * len(disk.held["/tiles/_dataset.json"])
+    assert written == json.loads(json.dumps(manifest))
+    assert len(written["sources"]) == IMAGES
+    # Numbers that another run has used are not used again.
+    assert manifest["shards"] == [f"shard={7 + i}" for i in range(count)]
+    known = DataSet.from_json(written)
+    assert {entry.shard for entry in known.entries.values()} == {7 + i for i in range(count)}
+    assert set(disk.held) == {
+        *(f"/tiles/{name}" for name in (*manifest["shards"], "_dataset.json")),
+        f"/tiles/_owner.{Owner.id}",
+    }
+
+
+def test_shards_are_bounded_in_size():
+    night = first_night()
+    sizes = [
+        sum(each.tiles * each.tile_bytes for each in some) for some in divide_shards(night.planned)
+    ]
+    largest = max(each.tiles * each.tile_bytes for each in night.planned)
+    assert all(shards.SHARD_BYTES <= size < shards.SHARD_BYTES + largest for size in sizes[:-1])
