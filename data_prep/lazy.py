@@ -9,6 +9,7 @@ they would take more than half of the free space, it cuts them anew for every ba
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
 from data_prep.picture import Choice, Pixels
 from data_prep.sampling import prepare
-from data_prep.tiles import cut_tile
+from data_prep.tiles import cut_at
 from distkeras_grid.errors import (
     ConfigurationError,
     ImageError,
@@ -118,6 +119,11 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     y: int
     sha256: str | None = None
 
+    @property
+    def frame(self) -> tuple[str, str, float]:
+        """What tiles of one turned image have in common."""
+        return self.uri, self.sha256 or "", self.angle
+
     def __post_init__(self) -> None:
         if not 0 <= self.angle < 360:
             raise ValueError(f"angle is in [0, 360). Received: {self.angle!r}.")
@@ -152,13 +158,20 @@ def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     cutting = Recipe.from_text(field.recipe).cutting(field.shape[0], field.shape[2])
     places = [_place(content, field, row) for row, content in enumerate(contents)]
     tiles = aligned_empty((len(places), *field.shape), field.dtype)
-    for row in sorted(range(len(places)), key=lambda row: places[row].uri):
-        place = places[row]
-        image = _images.get(place, field, cutting)
+    order = sorted(range(len(places)), key=lambda row: places[row].frame)
+    for _, group in itertools.groupby(order, key=lambda row: places[row].frame):
+        rows = list(group)
+        first = places[rows[0]]
+        image = _images.get(first, field, cutting)
+        x = np.array([places[row].x for row in rows])
+        y = np.array([places[row].y for row in rows])
         try:
-            tiles[row] = cut_tile(image, cutting.spec, place.angle, place.x, place.y)
+            for row, tile in zip(
+                rows, cut_at(image, cutting.spec, first.angle, (x, y)), strict=True
+            ):
+                tiles[row] = tile
         except ImageError as error:
-            raise ImageError(f"{place.uri}: {error}") from error
+            raise ImageError(f"{first.uri}: {error}") from error
     return tiles
 
 

@@ -175,8 +175,15 @@ def iter_tiles(
             yield from _tiles_of_frame(pixels, frame, at, spec, white)
 
 
-def cut_tile(image: Pixels, spec: TileSpec, angle: float, x: int, y: int) -> Pixels:
-    """Cut one tile, without the rest of the turned image.
+def cut_at(
+    image: Pixels,
+    spec: TileSpec,
+    angle: float,
+    positions: Positions,
+    *,
+    cache_bytes: int = CACHE_BYTES,
+) -> Iterator[Pixels]:
+    """Cut tiles of one angle at given positions.
 
     Parameters
     ----------
@@ -187,45 +194,63 @@ def cut_tile(image: Pixels, spec: TileSpec, angle: float, x: int, y: int) -> Pix
         edge of the image.
     angle : float
         Degrees in [0, 360), counter-clockwise.
-    x, y : int
-        Left and top edge in the frame of the turned image, pixels.
+    positions : pair of int arrays
+        Left and top edges in the frame of the turned image, pixels.
+    cache_bytes : int, default 64 MiB
+        Where tiles overlap so much that it costs less, the rectangle around them is computed once,
+        if the turned image has at most this size. Else each tile is computed alone.
 
-    Returns
-    -------
+    Yields
+    ------
     array [tile, tile] or [tile, tile, channels]
-        The pixels of the tile that `iter_tiles` cuts there. At multiples of 90 degrees they are
-        the same. At other angles OpenCV begins to count at another pixel and rounds positions
-        otherwise: of 8-bit values, with linear or cubic interpolation, at most 1 in 1,000 differs,
-        by one level.
+        The pixels of the tile that `iter_tiles` cuts there; it may be a view. At multiples of 90
+        degrees they are the same. At other angles OpenCV begins to count at another pixel and
+        rounds positions otherwise: of 8-bit values, with linear or cubic interpolation, at most 1
+        in 1,000 differs, by one level.
 
     Raises
     ------
     ImageError
-        If the array is no image of those types, or the tile does not lie in it.
+        If the array is no image of those types, or a tile does not lie in it.
 
     Examples
     --------
     >>> image = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    >>> cut_tile(image, TileSpec(2), 90, 0, 1).tolist()
-    [[2, 6], [1, 5]]
+    >>> [tile.tolist() for tile in cut_at(image, TileSpec(2), 90, (np.array([0]), np.array([1])))]
+    [[[2, 6], [1, 5]]]
     """
     _check_image(image)
-    height, width, tile = *image.shape[:2], spec.tile
+    height, width, side = *image.shape[:2], spec.tile
     frame = Frame(width, height, angle)
-    base_x, base_y = frame.to_base((np.array([x]), np.array([y])), tile)
-    left, top = int(base_x[0]), int(base_y[0])
-    across, down = np.array([0, tile, 0, tile]), np.array([0, 0, tile, tile])
-    corners_x, corners_y = frame.base_to_source(left + across, top + down)
-    outside = max(
-        -corners_x.min(), -corners_y.min(), corners_x.max() - width, corners_y.max() - height
+    left, top = frame.to_base(positions, side)
+    if spec.edge != "pad":
+        _check_inside(frame, spec, positions)
+    pixels = _TurnedImage(image, frame, spec)
+    around = (np.ptp(left) + side) * (np.ptp(top) + side) if left.size else 0
+    if pixels.nbytes <= cache_bytes and left.size * side**2 > around:
+        pixels.keep([(left, top)], side)
+    for x, y in zip(left.tolist(), top.tolist(), strict=True):
+        yield _turned(pixels.read(x, y, x + side, y + side), frame.turns)
+
+
+def _check_inside(frame: Frame, spec: TileSpec, positions: Positions) -> None:
+    """Refuse tiles that have pixels of which there are none in the image."""
+    left, top = frame.to_base(positions, spec.tile)
+    across, down = np.meshgrid([0, spec.tile], [0, spec.tile])
+    x, y = frame.base_to_source(
+        left[:, np.newaxis] + across.ravel(), top[:, np.newaxis] + down.ravel()
     )
-    if outside >= ROUNDING and spec.edge != "pad":
+    outside = np.maximum(
+        np.maximum(-x, x - frame.source_width), np.maximum(-y, y - frame.source_height)
+    ).max(axis=1)
+    wrong = np.flatnonzero(outside >= ROUNDING)
+    if wrong.size:
+        first = wrong[0]
         raise ImageError(
-            f"A tile of {tile} at x={x}, y={y} and {angle} degrees lies outside of its image of "
-            f"{width}x{height}, by {outside:.1f} pixels."
+            f"A tile of {spec.tile} at x={positions[0][first]}, y={positions[1][first]} and "
+            f"{frame.angle} degrees lies outside of its image of {frame.source_width}x"
+            f"{frame.source_height}, by {outside[first]:.1f} pixels."
         )
-    turned = _TurnedImage(image, frame, spec)
-    return _turned(turned.read(left, top, left + tile, top + tile), frame.turns)
 
 
 def _tiles_of_frame(

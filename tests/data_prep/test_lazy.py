@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from data_prep import lazy
 from data_prep.geometry import TileSpec
 from data_prep.lazy import KEPT_BYTES, Recipe, cut_tiles_of, json_of, read_content, tile_field
 from data_prep.picture import Choice
-from data_prep.tiles import cut_tile, iter_tiles
+from data_prep.tiles import cut_at, iter_tiles
 from distkeras_grid.errors import (
     ConfigurationError,
     ImageError,
@@ -48,6 +49,11 @@ def images(tmp_path):
     return found
 
 
+def cut_tile(image, spec, angle, x, y):
+    (tile,) = cut_at(image, spec, angle, (np.array([x]), np.array([y])))
+    return tile
+
+
 def contents_of(places):
     return [memoryview(json_of(place)) for place in places]
 
@@ -76,6 +82,30 @@ def test_a_tile_by_itself_has_the_pixels_of_the_tile_among_all(shape, mode):
         assert apart.max() <= (0 if tile.angle % 90 == 0 else 1)
         values, others = values + apart.size, others + np.count_nonzero(apart)
     assert others < values / 1000
+
+
+@pytest.mark.parametrize("edge", ["drop", "pad"])
+@pytest.mark.parametrize("angle", [0, 25, 90, 115, 200])
+def test_tiles_that_overlap_are_computed_together(angle, edge, monkeypatch):
+    """All of an angle at once, from one rectangle; with no room for it, one by one."""
+    image, spec = noise((90, 120, 3)), TileSpec(32, overlap=0.75, angles=[angle], edge=edge)
+    tiles = list(iter_tiles(image, spec))
+    positions = tuple(np.array([getattr(tile, name) for tile in tiles]) for name in ("x", "y"))
+    warped = []
+
+    def counted(*args, **options):
+        warped.append(args[2])
+        return warp(*args, **options)
+
+    warp = cv2.warpAffine
+    monkeypatch.setattr(cv2, "warpAffine", counted)
+    together = np.stack(list(cut_at(image, spec, angle, positions)))
+    assert len(warped) <= 2
+    alone = np.stack(list(cut_at(image, spec, angle, positions, cache_bytes=0)))
+    assert len(warped) <= 2 + (len(tiles) if angle % 90 else 0)
+    for found in (together, alone):
+        apart = np.abs(found.astype(int) - np.stack([tile.pixels for tile in tiles]))
+        assert apart.max() <= (0 if angle % 90 == 0 else 1)
 
 
 def test_with_padding_a_tile_may_reach_over_the_edge():
@@ -314,6 +344,7 @@ def test_a_spool_reads_each_image_once_however_the_rows_came(images, tmp_path, m
     monkeypatch.setattr(lazy, "read_content", counted)
     monkeypatch.setattr(lazy, "_images", lazy._Images(1))
     monkeypatch.setattr(feature_file, "DECODE_ROWS", 5)
+    monkeypatch.setattr(feature_file, "DECODE_BYTES", 5000)
     places = places_of(images)
     order = np.random.default_rng(4).permutation(len(places))
     with Spool((tile_field(SPEC),), ("label",), tmp_path) as spool:
