@@ -15,6 +15,7 @@ from data_prep.fold_command import main, make_folds
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_tiles
+from distkeras_grid.spark.storage import Storage
 
 pytestmark = pytest.mark.spark
 
@@ -95,6 +96,7 @@ def test_what_is_not_there_is_named(spark, settings, tmp_path):
     make_folds(settings.output, "2", spark=spark)
     with pytest.raises(SchemaError):
         read_tiles(settings.output, splits=("train",), fold="fold_2")
-    (Path(settings.output) / "_folds" / "fold.json").write_text(json.dumps({"columns": 3}))
+    file = f"{settings.output}/_folds/fold.json"
+    Storage(spark).write_text(file, json.dumps({"columns": 3}), overwrite=True)
     with pytest.raises(DataError):
         read_tiles(settings.output, splits=("train",), fold="fold_0")
