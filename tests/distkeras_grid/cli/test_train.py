@@ -299,7 +299,7 @@ def test_another_data_set_for_validation_stays_a_path(spark, data):
         ([], 3, "rows of test, train"),
         (["--split", "train", "--set", "batchsize=3"], 2, "did you mean 'batch_size'"),
         (["--split", "train", "--batch-size", "0"], 2, "batch_size must be"),
-        (["--where", "lable = 1"], 2, "columns features, label. Received: 'lable = 1'"),
+        (["--where", "lable = 1"], 2, "Received: 'lable = 1'"),
         (["--where", "label ="], 2, "Received: 'label ='"),
         (["--model", "json:loads"], 2, "needs s;"),
         (["--model", "platform:node"], 2, "must be a Keras 3 model"),
