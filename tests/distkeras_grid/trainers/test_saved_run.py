@@ -120,7 +120,7 @@ def test_a_local_copy_that_fails_leaves_nothing(temporary, monkeypatch):
         return write(self, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(StorageError, match=f"cannot write to {temporary}: .*No space left"):
+    with pytest.raises(StorageError, match=f"Cannot write to {temporary}: .*No space left"):
         keep_copy(*run_of(3))
     assert list(temporary.iterdir()) == []
 
