@@ -101,7 +101,8 @@ def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
 
     before = ds.dataset(tiles / "shard=0" / "split=test")
     after = ds.dataset(predicted)
-    assert {*before.schema.names, "split", "prediction"} == set(after.schema.names)
+    partitions = {"shard", "split"}
+    assert {*before.schema.names, *partitions, "prediction"} == set(after.schema.names)
     assert after.count_rows() == before.count_rows()
     predictions = after.to_table(columns=["prediction"]).column(0).to_pylist()
     assert {len(row) for row in predictions} == {len(CLASSES)}
