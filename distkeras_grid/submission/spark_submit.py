@@ -69,7 +69,10 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Interrupt a command and its children; kill them if they do not end."""
-    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+    # In a script's background SIGINT is ignored, and children inherit that.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    gentle = signal.SIGTERM if ignored else signal.SIGINT
+    for number, seconds in ((gentle, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):

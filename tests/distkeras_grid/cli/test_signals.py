@@ -35,10 +35,13 @@ commands = {"bare": bare, "guarded": lambda rest: guarded(work)}
 raise SystemExit(run("train", commands[sys.argv[1]], sys.argv[2:]))
 """
 FOLLOWING = """
-import sys
+import signal, sys
 from distkeras_grid.cli.running import run
 from distkeras_grid.submission import spark_submit
 
+# These tests may run in a script's background, where SIGINT is ignored.
+ignored = sys.argv[3:] == ["ignored"]
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
 spark_submit.STOP_SECONDS = float(sys.argv[1])
 code = run("submit", lambda _: spark_submit.follow([sys.executable, "-c", sys.argv[2]]), [])
 raise SystemExit(code)
@@ -52,6 +55,7 @@ def told(number, frame):
         time.sleep(0.3)
         raise SystemExit(0)
 signal.signal(signal.SIGINT, told)
+signal.signal(signal.SIGTERM, told)
 print("working", flush=True)
 while True:
     time.sleep(0.1)
@@ -65,9 +69,12 @@ def interrupted(number, program, *arguments):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout.readline() == "working\n"
-        os.kill(process.pid, number)
-        out, err = process.communicate(timeout=30)
+        try:
+            assert process.stdout.readline() == "working\n"
+            os.kill(process.pid, number)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     return process.returncode, out.splitlines(), err
 
 
@@ -92,6 +99,13 @@ def test_the_last_line_of_json_tells_of_the_interrupt():
 def test_what_a_command_follows_is_interrupted_once(number):
     code, out, _ = interrupted(number, FOLLOWING, "20", FOLLOWED.format(ends=True))
     assert (code, out) == (ExitCode.INTERRUPTED, ["SIGINT"])
+
+
+def test_in_the_background_of_a_script_what_is_followed_is_terminated():
+    code, out, _ = interrupted(
+        signal.SIGTERM, FOLLOWING, "20", FOLLOWED.format(ends=True), "ignored"
+    )
+    assert (code, out) == (ExitCode.INTERRUPTED, ["SIGTERM"])
 
 
 def test_what_does_not_end_when_it_is_interrupted_is_killed():
