@@ -326,8 +326,8 @@ class LimitsSpec(Value, frozen=True):
     start_timeout : float, default 300
         Seconds until all workers must have started.
     round_timeout : float or None, default 600
-        Seconds that a synchronous round may stay incomplete, or an asynchronous worker silent;
-        None for no limit.
+        Seconds that a synchronous round may stay incomplete, or a worker silent; None for no
+        limit.
     threads : int, default 1
         Cores of a worker.
     gpu_sharing : bool, default False

@@ -135,7 +135,8 @@ class RunWatch:
     spec : RunSpec
         The run.
     synchronous : bool, default False
-        Whether the server watches over silent workers itself, by its rounds.
+        Whether workers wait for each other in rounds. The server then gives up a round that stays
+        incomplete, but only from its first commit on.
 
     Attributes
     ----------
@@ -169,7 +170,7 @@ class RunWatch:
         # Of the center, when the server was last looked at.
         self._version = 0
         self._window_seconds: dict[int, float] = {}
-        # For each worker: its last status on the server, and since when it has had it.
+        # For each worker: its last status on the server, and since when nothing has changed.
         self._heard: dict[int, tuple[SeatStatus, float]] = {}
         # For each worker that was started again: its rows at that time, and how often since.
         self._restarted: dict[int, tuple[int, int]] = {}
@@ -247,6 +248,7 @@ class RunWatch:
         return [AllMeasured(sum(self._window_seconds.values()) / self._spec.workers)]
 
     def _looked(self, event: Looked, now: float) -> list[WatchAction]:
+        folded = event.version != self._version
         self._version = event.version
         finished = sum(worker.status == "finished" for worker in event.workers)
         if finished >= self.needed:
@@ -258,7 +260,7 @@ class RunWatch:
                 Fail(ClusterError(f"Spark's job ended before the workers had finished ({states})."))
             ]
         missing = self._missing_too_long(event, now)
-        return [Fail(missing)] if missing else self._silent(event, now)
+        return [Fail(missing)] if missing else self._silent(event, folded, now)
 
     def _wrong_count(self, event: Looked) -> TrainingError | None:
         expected = self._spec.epochs * self._spec.rows
@@ -309,13 +311,15 @@ class RunWatch:
             "to start."
         )
 
-    def _silent(self, event: Looked, now: float) -> list[WatchAction]:
-        """Find workers that neither get on nor die."""
+    def _silent(self, event: Looked, folded: bool, now: float) -> list[WatchAction]:
+        """Find workers that neither get on nor die; `folded`: the center has changed."""
         actions: list[WatchAction] = []
         for worker in event.workers:
             before, since = self._heard.get(worker.worker, (None, now))
             allowed = self._allowed_silence(worker, event.version)
-            if worker != before or allowed is None:
+            # A worker that is late for each round gets on, too, but none of its rows is folded.
+            in_rounds = folded and self._synchronous and worker.status == "running"
+            if worker != before or in_rounds or allowed is None:
                 since = now
             elif now - since > allowed:
                 actions.append(self._start_again(worker, now - since))
@@ -345,7 +349,9 @@ class RunWatch:
         if worker.status == "joined" and version:
             # The others have long begun: one that takes another's place may be stuck in its start.
             return self._spec.limits.start_timeout
-        if worker.status != "running" or self._synchronous:
+        if worker.status != "running":
             return None
         window = self._window_seconds.get(worker.worker, 0.0)
-        return max(self._spec.round_timeout, SILENT_WINDOWS * window)
+        silence = max(self._spec.round_timeout, SILENT_WINDOWS * window)
+        # A worker that has opened a round waits in it until the server gives the round up.
+        return silence + self._spec.round_timeout if self._synchronous else silence

@@ -132,7 +132,8 @@ class Trainer(ABC):
         How long a synchronous round waits for its workers, from its first commit [s]. With a window
         of an epoch or more, workers may end this far apart. The task of an asynchronous worker is
         started again if it sends no commit for this time, or for 20 times its window if that is
-        longer.
+        longer. If no synchronous worker sends a commit, so that no round begins, their tasks are
+        started again after twice this time, or after this time and 20 windows.
     allow_plaintext : bool, default False
         Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     gpu_sharing : bool, default False

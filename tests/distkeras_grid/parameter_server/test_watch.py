@@ -203,10 +203,63 @@ def test_long_windows_are_waited_for():
     assert watch.handle(looked("running", "running"), 201.0) == [Restart(0, 10, 201.0)]
 
 
-def test_silence_in_rounds_is_the_servers_to_judge():
+def test_who_is_silent_in_an_open_round_is_the_servers_to_judge():
+    """A round that is opened in the last moment has its own `round_timeout`."""
     watch = watched(synchronous=True)
     watch.handle(looked("running", "running"), 0.0)
-    assert watch.handle(looked("running", "running"), 1e6) == []
+    assert watch.handle(looked("running", "running"), 120.0) == []
+
+
+def test_a_round_that_nobody_opens_starts_its_workers_again():
+    """The server times a round from its first commit: one that has none never ends there."""
+    watch = watched(synchronous=True)
+    watch.handle(looked("running", "running", version=0), 0.0)
+    silent = watch.handle(looked("running", "running", version=0), 120.1)
+    assert silent == [Restart(0, 10, 120.1), Restart(1, 11, 120.1)]
+
+
+def test_a_round_that_nobody_ever_opens_ends_the_run():
+    watch, actions = watched(synchronous=True), []
+    for number in range(5):
+        actions += watch.handle(looked("finished", "running"), 121.0 * number)
+    *restarts, end = actions
+    assert restarts == [Restart(1, 11, 121.0)] * 3
+    assert error_of([end]) is WorkerFailedError
+
+
+def test_a_worker_whose_commits_are_late_gets_on_with_the_rounds():
+    """None of its rows is folded, and it is not silent."""
+    watch = watched(workers=3, quorum=0.6, synchronous=True)
+    for number in range(20):
+        assert (
+            watch.handle(looked("running", "running", "running", version=number), 50.0 * number)
+            == []
+        )
+
+
+def test_long_windows_of_a_round_are_waited_for():
+    watch = watched(workers=1, synchronous=True)
+    watch.handle(WindowMeasured(0, 10.0), 0.0)
+    watch.handle(looked("running"), 0.0)
+    assert watch.handle(looked("running"), 260.0) == []
+    assert watch.handle(looked("running"), 260.1) == [Restart(0, 10, 260.1)]
+
+
+def test_no_limit_of_a_round_is_no_limit_of_silence():
+    for synchronous in (False, True):
+        watch = watched(round_timeout=None, synchronous=synchronous)
+        watch.handle(looked("running", "running"), 0.0)
+        assert watch.handle(looked("running", "running"), 1e9) == []
+        assert watch.deadline == float("inf")
+
+
+def test_rounds_that_go_on_without_a_stuck_replacement_do_not_give_it_more_time():
+    watch = watched(workers=3, quorum=0.6, synchronous=True)
+    for number in range(4):
+        told = looked("joined", "running", "running", version=1 + number)
+        assert watch.handle(told, 10.0 * number) == []
+    told = looked("joined", "running", "running", version=6)
+    assert watch.handle(told, 30.1) == [Restart(0, 10, 30.1)]
 
 
 def test_a_replacement_that_is_stuck_in_its_start_is_started_again():
@@ -281,10 +334,18 @@ def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, 
 
 
 def test_nothing_is_due_while_nobody_is_waited_for():
+    watch = watched()
+    assert watch.deadline == float("inf")
+    watch.handle(looked("ready", "joined", version=0), 5.0)
+    assert watch.deadline == float("inf")
+
+
+def test_a_round_that_nobody_opens_is_due():
     watch = watched(synchronous=True)
-    assert watch.deadline == float("inf")
     watch.handle(looked("running", "running"), 5.0)
-    assert watch.deadline == float("inf")
+    assert watch.deadline == 5.0 + 60.0 + 60.0
+    watch.handle(looked("running", "running", version=2), 9.0)
+    assert watch.deadline == 9.0 + 60.0 + 60.0
 
 
 @pytest.mark.parametrize(

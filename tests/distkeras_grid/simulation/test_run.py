@@ -330,10 +330,11 @@ def test_a_worker_that_hangs_is_started_again():
     assert "lost" in [record.status for record in found.history.workers]
 
 
-def test_a_worker_that_hangs_for_good_ends_the_run():
+@pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
+def test_a_worker_that_hangs_for_good_ends_the_run(rule):
     slow = {"straggler_probability": 1.0, "straggler_factor": 1000.0}
     with pytest.raises(WorkerFailedError):
-        finished(rows=[4], run={"round_timeout": 10.0}, **slow)
+        finished(rule, rows=[4], run={"round_timeout": 10.0}, **slow)
 
 
 def test_a_quorum_goes_on_without_the_lost():
