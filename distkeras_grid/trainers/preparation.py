@@ -136,18 +136,17 @@ class PreparedRun:
         if self.spec.algorithm.statistics != "recalibrate" or self._measuring is None:
             return
         epoch = self.history.training_seconds() / self.spec.epochs
+        # That is what the model has until everything is measured, and after an interrupt.
+        self._tell_statistics("own" if self.spec.workers == 1 else "average")
         try:
             self._measuring(self.spec.limits.start_timeout + MEASURING_EPOCHS * epoch)
-        except BaseException as error:
-            averaged = "own" if self.spec.workers == 1 else "average"
-            for told in (self.description, self.history.params):
-                told["statistics"] = averaged
-            if not isinstance(error, GridError):
-                raise
+        except GridError as error:
             progress.note(
                 "Training is complete, but the statistics of batch normalization are still the "
                 f"workers' averages: {error}"
             )
+        else:
+            self._tell_statistics("recalibrate")
         self.description["total_seconds"] = time.time() - self.began
 
     def network(self) -> partial[NetworkNeed]:
@@ -188,6 +187,10 @@ class PreparedRun:
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
         )
+
+    def _tell_statistics(self, value: str) -> None:
+        for told in (self.description, self.history.params):
+            told["statistics"] = value
 
     def _describe(self, summaries: list[dict[str, Any]]) -> None:
         """Add the run's figures to its description."""
