@@ -674,10 +674,14 @@ def _store(value: Value, name: str, content: Any) -> None:
     msgspec.structs.force_setattr(value, name, content)
 
 
-def _within(name: str, value: float, least: float, most: float = math.inf) -> None:
+# The largest whole number that every reader of a run's JSON takes as one.
+_LARGEST = 2**63 - 1
+
+
+def _within(name: str, value: float, least: float, most: float = _LARGEST) -> None:
     # Not `value < least`: NaN is refused, too.
-    if not least <= value <= most or math.isinf(value):
-        upper = "" if most == math.inf else f" and at most {most:g}"
+    if not least <= value <= most:
+        upper = f" and at most {most:g}" if most < _LARGEST or value > most else ""
         raise ConfigurationError(f"{name} must be at least {least:g}{upper}. Received: {value!r}.")
 
 

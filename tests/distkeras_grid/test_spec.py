@@ -129,6 +129,8 @@ def test_a_spec_cannot_be_changed_in_place(everything):
         ("schedule", {"epochs_per_window": 0}),
         ("schedule", {"window": 0}),
         ("schedule", {"seed": -1}),
+        ("schedule", {"epochs": 2**63}),
+        ("schedule", {"epochs": 10**400}),
         ("schedule", {"snapshots_per_epoch": -1}),
         ("layout", {"trainable_size": 0}),
         ("layout", {"statistics_size": -1}),
@@ -142,6 +144,7 @@ def test_a_spec_cannot_be_changed_in_place(everything):
         ("limits", {"threads": 0}),
         ("data", {"class_weight": {0: -1.0}}),
         ("data", {"class_weight": {0: math.nan}}),
+        ("data", {"class_weight": {0: math.inf}}),
     ],
 )
 def test_values_out_of_range_are_refused(section, change):
