@@ -11,7 +11,6 @@
     │   ├── EmptyDataError                  no rows
     │   ├── EmptySplitError                 a class would have no tiles in a split
     │   ├── SplitLeakError                  rows of more than one split, or a source in two splits
-    │   ├── EmptySplitError                 a split has no tile of a class
     │   └── ImageError                      an image that cannot be read or tiled
     │       └── AmbiguousImageError         a file of several images, and none chosen
     ├── EnvironmentMismatchError            executors lack packages, or have other versions

@@ -16,6 +16,13 @@ from pathlib import Path
 
 from distkeras_grid.errors import ConfigurationError
 
+# A longer source [bytes] takes seconds to parse and is left to the import.
+LONGEST = 1_000_000
+# With these a module can make any name when it runs.
+_ANY_NAME = frozenset(
+    {"*", "__getattr__", "__dict__", "exec", "globals", "locals", "modules", "setattr", "vars"}
+)
+
 
 def check_function(source: str) -> None:
     """Refuse a function that its module does not have, as far as the files tell.
@@ -94,12 +101,15 @@ def _ask(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def _text_of(spec: ModuleSpec) -> bytes | None:
+    """Return the source of a module, None where there is none or it is too long."""
     if spec.origin is None or not spec.origin.endswith(".py"):
         return None
     try:
-        return Path(spec.origin).read_bytes()
+        with Path(spec.origin).open("rb") as file:
+            text = file.read(LONGEST + 1)
     except OSError:
         return None
+    return text if len(text) <= LONGEST else None
 
 
 def _moves_modules(package: ModuleSpec) -> bool:
@@ -112,16 +122,25 @@ def _moves_modules(package: ModuleSpec) -> bool:
 
 
 def _names_in(spec: ModuleSpec) -> set[str] | None:
-    """Return the names that a module defines at its top, None where reading cannot tell."""
+    """Return the names that a module binds anywhere, None where reading cannot tell."""
     text = _text_of(spec)
     if text is None:
         return None
     try:
-        names = set(_defined(ast.walk(ast.parse(text))))
-    except (SyntaxError, ValueError):
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # The last two: expressions that are nested too deeply for Python's compiler.
         return None
-    # Either may make any name.
-    return None if names & {"*", "__getattr__"} else names
+    names = set(_defined(nodes))
+    return None if _ANY_NAME & (names | set(_used(nodes))) else names
+
+
+def _used(nodes: Iterable[ast.AST]) -> Iterable[str]:
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
 
 
 def _defined(nodes: Iterable[ast.AST]) -> Iterable[str]:
