@@ -15,9 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from io import FileIO
+from typing import Any
 
-from distkeras_grid.errors import BusyError, StorageError
+from distkeras_grid.errors import (
+    BusyError,
+    ClusterError,
+    ConfigurationError,
+    GridError,
+    StorageError,
+)
 
 # What a file that was written here begins with, and how much of one is read to see it.
 _MARK = '{"verb": '
@@ -31,12 +38,20 @@ class Lock:
     ----------
     file : file
         Open and locked.
+    path : str
+        The file's path.
     holder : dict
         Who holds it, as the file tells it.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written. All methods that change it raise this, too.
     """
 
-    def __init__(self, file: TextIO, holder: dict[str, Any]) -> None:
+    def __init__(self, file: FileIO, path: str, holder: dict[str, Any]) -> None:
         self._file = file
+        self._path = path
         self._holder = holder
         self._write()
 
@@ -56,10 +71,17 @@ class Lock:
             self._write()
 
     def _write(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(json.dumps(self._holder) + "\n")
-        self._file.flush()
+        try:
+            # First the new content, then the new length: a holder that is killed between them
+            # still names its application, and a full disk has room for what replaces the old.
+            content = json.dumps(self._holder).encode() + b"\n"
+            os.pwrite(self.descriptor, content, 0)
+            os.ftruncate(self.descriptor, len(content))
+        except OSError as error:
+            raise StorageError(
+                f"the lock file {self._path} cannot be written: {error.strerror}. Free some space, "
+                "or give another file"
+            ) from error
 
 
 _current: ContextVar[Lock | None] = ContextVar("lock", default=None)
@@ -91,28 +113,18 @@ def held(
     ------
     BusyError
         If another process holds it, or the last holder's application still runs; names it.
+    ClusterError
+        If nobody can tell whether the last holder's application still runs.
     StorageError
-        If the file cannot be opened, is a link, or has content that is not a lock's.
+        If the file cannot be opened, locked or written, is a link, or has content that is not a
+        lock's.
     """
-    import fcntl
-
     with _opened(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(
-                f"{path} is held by {_describe(_content(file))}; nothing was done"
-            ) from error
-        content = _content(file)
-        application = _holder(content).get("application")
-        if isinstance(application, str) and still_runs(application):
-            raise BusyError(
-                f"{path} guards {application}, which still runs; it was started by "
-                f"{_describe(content)}. Stop it: distkeras-grid cancel {application}. Nothing was "
-                "done"
-            )
+        _seize(file, path)
+        _check_application(_content(file), path, still_runs)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        lock = Lock(file, {"verb": verb, "pid": os.getpid(), "host": platform.node(), "since": now})
+        holder = {"verb": verb, "pid": os.getpid(), "host": platform.node(), "since": now}
+        lock = Lock(file, path, holder)
         token = _current.set(lock)
         try:
             yield lock
@@ -120,7 +132,53 @@ def held(
             _current.reset(token)
 
 
-def _opened(path: str) -> TextIO:
+def _seize(file: FileIO, path: str) -> None:
+    """Lock the file, or say who has locked it."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BusyError(
+            f"{path} is held by {_describe(_content(file))}; nothing was done"
+        ) from error
+    except OSError as error:
+        # Some network file systems have no locks.
+        raise StorageError(
+            f"the lock file {path} cannot be locked: {error.strerror}; give a file on a local disk"
+        ) from error
+
+
+def _check_application(content: str, path: str, still_runs: Callable[[str], bool]) -> None:
+    """Refuse a lock whose last holder has left an application behind that may still run."""
+    from distkeras_grid.submission.yarn import check_id
+
+    application = _holder(content).get("application")
+    if application is None:
+        return
+    try:
+        check_id(str(application))
+    except ConfigurationError as error:
+        raise StorageError(
+            f"{path} names an application that is none. Received: {application!r}. Delete the file "
+            "if nothing runs that it may guard"
+        ) from error
+    try:
+        runs = still_runs(application)
+    except GridError as error:
+        raise ClusterError(
+            f"{path} guards {application}, started by {_describe(content)}, and YARN cannot be "
+            f"asked whether it still runs. Received: {error} If you know that it has ended, delete "
+            f"{path}. Nothing was done"
+        ) from error
+    if runs:
+        raise BusyError(
+            f"{path} guards {application}, which still runs; it was started by "
+            f"{_describe(content)}. Stop it: distkeras-grid cancel {application}. Nothing was done"
+        )
+
+
+def _opened(path: str) -> FileIO:
     """Open the file for a lock; refuse what must not be overwritten."""
     try:
         # A link may name a file of somebody else's choice, a pipe or a device would block.
@@ -134,7 +192,7 @@ def _opened(path: str) -> TextIO:
             "machine that you may write to"
         ) from error
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file = os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace")
+        file = FileIO(descriptor, "r+")
         content = _content(file)
         if not content.strip() or content.startswith(_MARK):
             return file
@@ -147,15 +205,15 @@ def _opened(path: str) -> TextIO:
     )
 
 
-def _content(file: TextIO) -> str:
-    file.seek(0)
-    return file.read(_LONGEST)
+def _content(file: FileIO) -> str:
+    return os.pread(file.fileno(), _LONGEST, 0).decode(errors="replace")
 
 
 def _holder(content: str) -> dict[str, Any]:
     try:
-        holder = json.loads(content)
-    except ValueError:
+        # Behind it may stand the end of a longer one: see `Lock._write`.
+        holder, _ = json.JSONDecoder().raw_decode(content)
+    except (ValueError, RecursionError):
         return {}
     return holder if isinstance(holder, dict) else {}
 

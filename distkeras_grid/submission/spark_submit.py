@@ -49,7 +49,7 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
     """Run a command with its output in view; return its exit code.
 
     An interrupt of this process, whoever sends it, interrupts the command once: Spark then stops
-    the executors. One that has not ended after a minute is killed.
+    the executors. One that has not ended after a minute, or at a second interrupt, is killed.
 
     Parameters
     ----------
@@ -68,16 +68,23 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt a command and its children; kill them if they do not end."""
+    """Interrupt a command and its children; kill them if they do not end, or if hurried."""
     # In a script's background SIGINT is ignored, and children inherit that.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    gentle = signal.SIGTERM if ignored else signal.SIGINT
-    for number, seconds in ((gentle, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-            return
+    try:
+        _send(process, signal.SIGTERM if ignored else signal.SIGINT, STOP_SECONDS)
+    finally:
+        # A second interrupt passes through here, too: else the command would go on alone.
+        if process.poll() is None:
+            _send(process, signal.SIGKILL, KILL_SECONDS)
+
+
+def _send(process: subprocess.Popen[bytes], number: signal.Signals, seconds: float) -> None:
+    """Send a signal to a command and its children; wait for the command's end, if it comes."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
 
 
 def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import platform
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli.lock import current, held
+from distkeras_grid.cli.lock import Lock, current, held
 from distkeras_grid.cli.running import run
-from distkeras_grid.errors import BusyError, StorageError
+from distkeras_grid.errors import BusyError, ClusterError, ConfigurationError, StorageError
 
 HOLDER = """
 import subprocess, sys
@@ -164,6 +167,56 @@ def test_an_application_whose_end_nobody_has_seen_keeps_the_lock(path):
     with held(path, "train", runs):
         pass
     assert asked == ["application_17_0001"] * 2
+
+
+@pytest.mark.parametrize(
+    "answer", [ClusterError("Cannot reach YARN."), ConfigurationError("HADOOP_CONF_DIR is not set")]
+)
+def test_an_application_that_nobody_can_ask_for_keeps_the_lock_and_is_named(path, answer):
+    def runs(identifier):
+        raise answer
+
+    with held(path, "submit") as lock:
+        lock.add_application("application_17_0001")
+    before = Path(path).read_text()
+    with pytest.raises(ClusterError) as raised:
+        held(path, "train", runs).__enter__()
+    # What is guarded, why nobody can tell, and which file is in the way.
+    assert all(part in str(raised.value) for part in (path, "application_17_0001", str(answer)))
+    assert Path(path).read_text() == before
+
+
+@pytest.mark.parametrize("told", ["", "x; rm -rf /", "application_17", 17, ["application_17_0001"]])
+def test_a_lock_file_that_names_no_application_is_refused_and_yarn_is_not_asked(path, told):
+    content = json.dumps({"verb": "submit", "application": told})
+    Path(path).write_text(content)
+    with pytest.raises(StorageError):
+        held(path, "train", lambda _: pytest.fail("asked")).__enter__()
+    assert Path(path).read_text() == content
+
+
+def test_the_end_of_a_longer_content_hides_no_application(path):
+    holder = {"verb": "submit", "application": "application_17_0001"}
+    Path(path).write_text(json.dumps(holder) + '\n"since": "2026"}\n')
+    with pytest.raises(BusyError):
+        held(path, "train", lambda _: True).__enter__()
+
+
+def test_a_file_system_without_locks_is_a_storage_error(path, monkeypatch):
+    import fcntl
+
+    def without_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(StorageError):
+        held(path, "train").__enter__()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_is_a_storage_error():
+    with open("/dev/full", "r+b", buffering=0) as file, pytest.raises(StorageError):
+        Lock(file, "/dev/full", {"verb": "train"})
 
 
 def test_an_application_that_has_ended_leaves_the_lock_free(path):

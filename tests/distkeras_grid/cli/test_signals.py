@@ -113,6 +113,24 @@ def test_what_does_not_end_when_it_is_interrupted_is_killed():
     assert (code, out) == (ExitCode.INTERRUPTED, ["SIGINT"])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_kills_what_does_not_end_at_the_first(number):
+    followed = FOLLOWED.format(ends=False)
+    with subprocess.Popen(
+        [sys.executable, "-c", FOLLOWING, "60", followed], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "working\n"
+            os.kill(process.pid, number)
+            assert process.stdout.readline() == "SIGINT\n"
+            os.kill(process.pid, number)
+            # The end of the output is the end of both processes.
+            rest, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, rest) == (ExitCode.INTERRUPTED, "")
+
+
 def test_the_handler_of_before_comes_back_and_other_threads_are_left_alone():
     before = signal.getsignal(signal.SIGTERM)
     with terminable():
