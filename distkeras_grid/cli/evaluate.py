@@ -41,7 +41,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = verb_parser("evaluate", DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add("--data", required=True, metavar="URI", help="Parquet data set with both columns")
+    add(
+        "--data",
+        required=True,
+        metavar="URI",
+        help="Parquet data set with both columns, or with --model the one to predict",
+    )
     add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
     add("--split", help="evaluate this split of a tile data set (default: all rows)")
     add(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from distkeras_grid.cli.console import tell_error
@@ -57,6 +57,12 @@ class Parser(argparse.ArgumentParser):
             if not given and flags[found[0]].nargs is None:
                 next(words, None)  # The flag's value.
         return None
+
+    def replace_help(self, texts: Mapping[str, str]) -> None:
+        """Replace what the help text says of some flags; `argparse.SUPPRESS` leaves one out."""
+        flags = self._flags()
+        for flag, text in texts.items():
+            flags[flag].help = text
 
     def error(self, message: str) -> NoReturn:
         """Report a mistake in one line, and exit with the code of wrong flags."""

@@ -62,8 +62,8 @@ class Latest(msgspec.Struct, frozen=True):
 DESCRIPTION = """\
 Train as `distkeras-grid train` does, starting from the last model in the folder of runs --output.
 The new run is added there, in a folder named after the time; latest.json names the newest run and
-its model. The first run starts from --model. The data must be tiles that `tile --update` maintains.
-If no image is new since the last run, the command does nothing and ends with exit code 0.
+its model. The first run starts from --model. The data must be a data set that `distkeras-grid tile`
+made. If no image is new since the last run, the command does nothing and ends with exit code 0.
 """
 EPILOG = """\
 examples:
@@ -81,6 +81,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.prog = "distkeras-grid retrain"
     parser.description = DESCRIPTION
     parser.epilog = EPILOG + exit_codes_help()
+    parser.replace_help(
+        {
+            "--model": "what the first run starts from: FILE.keras on any Hadoop path, or "
+            "module:function",
+            "--output": "folder of the runs, to which one is added",
+            # Refused with a reason of its own.
+            "--overwrite": argparse.SUPPRESS,
+        }
+    )
     add = parser.add_argument
     add(
         "--rows",

@@ -22,9 +22,9 @@ from distkeras_grid.errors import GridError
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what every command takes."""
-    parser.add_argument("--lock", metavar="FILE")
-    parser.add_argument("--log-format", choices=(TEXT, JSON), default=TEXT)
+    """Add what every command takes; the end of every help text tells of it."""
+    parser.add_argument("--lock", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--log-format", choices=(TEXT, JSON), default=TEXT, help=argparse.SUPPRESS)
 
 
 def parse(verb: str, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -19,7 +19,7 @@ from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import guarded
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
 from distkeras_grid.trainers import TRAINERS
 
@@ -67,7 +67,7 @@ feature columns it is called without arguments.
 """
 
 
-def build_parser(*, names_model: bool = True) -> argparse.ArgumentParser:
+def build_parser(*, names_model: bool = True) -> Parser:
     """Return the parser of the command line; of a job that builds its own model without --model."""
     parser = verb_parser("train", DESCRIPTION, EPILOG)
     add = parser.add_argument

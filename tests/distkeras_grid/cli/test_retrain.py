@@ -113,6 +113,12 @@ def test_flags_that_cannot_be_meant(flags, told, capsys):
     assert told in capsys.readouterr().err
 
 
+def test_the_help_text_offers_no_flag_that_is_refused():
+    text = build_parser().format_help()
+    assert "--overwrite" not in text
+    assert "new or empty" not in text
+
+
 @pytest.mark.spark
 def test_data_that_do_not_tell_what_is_new(spark, tmp_path, capsys):
     (tmp_path / "_dataset.json").write_text(json.dumps({"sources": []}))
