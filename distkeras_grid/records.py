@@ -279,10 +279,10 @@ def parse_line(line: str, number: int) -> dict[str, Any]:
         parsed = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"line {number} of the history is no JSON ({error}): {line[:80]!r}"
+            f"Line {number} of the history is no JSON: {error}. Received: {line[:80]!r}."
         ) from error
     if not isinstance(parsed, dict):
-        raise DataError(f"line {number} of the history is no JSON object: {line[:80]!r}")
+        raise DataError(f"Line {number} of the history is no JSON object. Received: {line[:80]!r}.")
     return parsed
 
 

@@ -43,8 +43,8 @@ class Block:
         shapes = [array.shape[:2] for array in self.arrays]
         if len(set(shapes)) != 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
             raise DataError(
-                "the arrays of a block must begin with the same (steps, batch), each at least 1; "
-                f"features, labels (and weights) begin with {shapes}"
+                "The shapes of features, labels and weights in a block begin with the same (steps, "
+                f"batch), each at least 1. Received: {shapes}."
             )
 
     @property

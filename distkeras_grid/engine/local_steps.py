@@ -205,8 +205,8 @@ class OwnSteps:
     def apply(self, gradients: Sequence[Any]) -> None:
         """Take a step with the mean gradients of all workers, if the rule has such steps."""
         raise ConfigurationError(
-            f"{type(self).__name__} makes its steps in the window, {len(gradients)} gradients came "
-            "in."
+            f"{type(self).__name__} makes its steps in the window. Received: {len(gradients)} "
+            "gradients."
         )
 
     def loaded(self, trainable: Sequence[Any]) -> Sequence[Any]:

@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.allowance import Allowance
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.compression import Hearing, WireName
+from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
@@ -55,6 +55,7 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport
+from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector, empty_vector
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class WorkerClient:
         size: int,
         deadline: float,
         *,
-        compression: WireName | None = None,
+        compression: CompressionName | None = None,
     ) -> None:
         self.seat = seat
         self.vector = empty_vector(size)
@@ -112,7 +113,7 @@ class WorkerClient:
         deadline: float,
         *,
         state_size: int = 0,
-        compression: WireName | None = None,
+        compression: CompressionName | None = None,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import ml_dtypes
 import numpy as np
@@ -24,29 +24,12 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
 from distkeras_grid.rules.gradient_compression import DeepGradientCompression
+from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
 
-#: Form of compressed vectors.
-WireName: TypeAlias = Literal["bfloat16", "dgc"]
-COMPRESSIONS: tuple[WireName, ...] = ("bfloat16", "dgc")
+COMPRESSIONS: tuple[CompressionName, ...] = get_args(CompressionName)
 #: A trainer's argument ``compression``.
 Compression: TypeAlias = Literal["bfloat16"] | DeepGradientCompression
-
-
-def check_wire(name: Any) -> WireName | None:
-    """Return the name of a compression; None stays None.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none of that name.
-    """
-    if name is not None and name not in COMPRESSIONS:
-        raise ConfigurationError(
-            f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, or None. "
-            f"Received: {name!r}."
-        )
-    return cast("WireName | None", name)
 
 
 def check_compression(value: Any) -> Compression | None:
@@ -62,15 +45,14 @@ def check_compression(value: Any) -> Compression | None:
     >>> check_compression("dgc") == DeepGradientCompression()
     True
     """
-    if isinstance(value, DeepGradientCompression):
+    if value is None or isinstance(value, DeepGradientCompression):
         return value
-    name = check_wire(value)
-    return DeepGradientCompression() if name == "dgc" else name
-
-
-def wire_of(compression: Compression | None) -> WireName | None:
-    """Return the form of the vectors in exchanges."""
-    return "dgc" if isinstance(compression, DeepGradientCompression) else compression
+    if value not in COMPRESSIONS:
+        raise ConfigurationError(
+            f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, or None. "
+            f"Received: {value!r}."
+        )
+    return DeepGradientCompression() if value == "dgc" else "bfloat16"
 
 
 class Wire(Protocol):
@@ -98,7 +80,7 @@ class Wire(Protocol):
         ...
 
 
-def build_wire(name: WireName, size: int) -> Wire:
+def build_wire(name: CompressionName, size: int) -> Wire:
     """Return the form in which vectors of this size are sent."""
     return Bfloat16(size) if name == "bfloat16" else Sparse(size)
 
@@ -282,7 +264,9 @@ class Telling:
     np.float32(5.0)
     """
 
-    def __init__(self, compression: WireName | None, size: int, *, replies: bool = True) -> None:
+    def __init__(
+        self, compression: CompressionName | None, size: int, *, replies: bool = True
+    ) -> None:
         self._sparse = compression == "dgc"
         self._changes = self._sparse and replies
         self._replies = replies
@@ -339,7 +323,7 @@ class Hearing:
         The center received at the start; kept, and changed in place.
     """
 
-    def __init__(self, compression: WireName | None, known: Vector) -> None:
+    def __init__(self, compression: CompressionName | None, known: Vector) -> None:
         self._changes = compression == "dgc"
         self._known = known
 

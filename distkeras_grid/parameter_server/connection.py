@@ -13,7 +13,7 @@ import numpy as np
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
-from distkeras_grid.parameter_server.compression import Wire, WireName, build_wire
+from distkeras_grid.parameter_server.compression import Wire, build_wire
 from distkeras_grid.parameter_server.messages import (
     PRE_AUTHENTICATION_LIMIT,
     Center,
@@ -48,6 +48,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
     WorkerWelcome,
 )
+from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -137,7 +138,12 @@ class Connection:
     """
 
     def __init__(
-        self, side: Side, size: int, *, state_size: int = 0, compression: WireName | None = None
+        self,
+        side: Side,
+        size: int,
+        *,
+        state_size: int = 0,
+        compression: CompressionName | None = None,
     ) -> None:
         self.state = "hello"
         self.vector: Vector | None = None

@@ -17,7 +17,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.auth import prove, verify
 from distkeras_grid.parameter_server.channel import STALL_SECONDS, Channel
-from distkeras_grid.parameter_server.compression import WireName
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Challenge,
@@ -32,6 +31,7 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
+from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Forms(NamedTuple):
     """Form in which sections are sent."""
 
     state_size: int
-    compression: WireName | None
+    compression: CompressionName | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Conversation:
         seconds: float,
         *,
         state_size: int = 0,
-        compression: WireName | None = None,
+        compression: CompressionName | None = None,
     ) -> Self:
         """Connect and authenticate both ends, with one attempt on each route.
 

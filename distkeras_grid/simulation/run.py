@@ -179,11 +179,6 @@ class Simulation:
         return self._mind.center.vector.copy()
 
     @property
-    def needed(self) -> int:
-        """Workers that a synchronous round waits for, and the end."""
-        return self._watch.needed
-
-    @property
     def version(self) -> int:
         """Folds so far: one for each asynchronous commit, one for each synchronous round."""
         return self._mind.books.version

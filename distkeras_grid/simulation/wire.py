@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distkeras_grid.parameter_server.compression import WireName, build_wire
+from distkeras_grid.parameter_server.compression import build_wire
 
 if TYPE_CHECKING:
+    from distkeras_grid.spec import CompressionName
     from distkeras_grid.weights import Vector
 
 
@@ -30,7 +31,7 @@ class SimulatedWire:
     (12, 1.0)
     """
 
-    def __init__(self, compression: WireName | None, size: int) -> None:
+    def __init__(self, compression: CompressionName | None, size: int) -> None:
         self._wire = build_wire(compression, size) if compression else None
 
     def carry(self, vector: Vector) -> int:

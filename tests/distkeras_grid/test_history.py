@@ -178,8 +178,8 @@ def test_numbers_that_are_not_finite_survive_strict_json():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1"),
-        ("not json", "line 1"),
+        ("", "Line 1"),
+        ("not json", "Line 1"),
         ("[1]", "no JSON object"),
         ('{"kind": "history", "format": 2}', "format 1"),
         ('{"kind": "history", "format": 1}\n{"kind": "other"}', "Line 2.*kind"),

@@ -18,7 +18,6 @@ from distkeras_grid.feeding.source import ClassWeighted
 from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
-from distkeras_grid.parameter_server.compression import wire_of
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
@@ -101,9 +100,9 @@ class Server:
             trainable_size=ROWS,
             rows=ROWS,
             epochs=EPOCHS,
-            compression=wire_of(compression),
+            compression=compression,
         )
-        self._stack = stack
+        self._stack, self._wire = stack, settings.spec.compression
         self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
         stack.callback(self._service.close)
         self.driver = DriverClient.connect(
@@ -112,7 +111,6 @@ class Server:
         stack.callback(self.driver.close)
 
     def worker(self, attempt=0):
-        wire = wire_of(self._compression)
         client = WorkerClient.connect(
             self._service.address,
             seat_key(workers_key(self.key), 0),
@@ -121,7 +119,7 @@ class Server:
             attempt,
             ROWS,
             deadline=5,
-            compression=wire,
+            compression=self._wire,
         )
         self._stack.callback(client.close)
         return client
