@@ -38,6 +38,7 @@ DAMAGE = (
     AttributeError,
     ArithmeticError,
     RuntimeError,
+    MemoryError,
     struct.error,
     tifffile.TiffFileError,
     Image.DecompressionBombError,

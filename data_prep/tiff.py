@@ -7,7 +7,6 @@ them. A file with several is refused, unless a `Choice` says which one. Reduced 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import tifffile
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project, without_alpha
-from data_prep.tiff_metadata import Ome, tiff_pixel_size
+from data_prep.tiff_metadata import Ome, planes_stated, tiff_pixel_size
 from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 COLOUR_NAMES = ("red", "green", "blue")
@@ -33,8 +32,18 @@ MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
 COLOUR = (RGB, YCBCR)
 JPEG_COMPRESSIONS = (6, 7, 33007, 34712)
 ALPHA = (1, 2)
+Stored = tifffile.TiffPage | tifffile.TiffFrame
 # Of one pixel: hyperspectral cameras have hundreds.
 MAX_SAMPLES = 1024
+# A plane takes at most as many bytes as the largest image of 4 channels of 16 bits.
+MAX_PIXEL_BYTES = 8
+# A damaged or hostile description states any number of planes, and tifffile makes room for them.
+MAX_PLANES = 1_000_000
+# Pieces of a page in these formats have a header of their own, which can state another size.
+CODED = ("JPEG", "JPEG2000", "PNG", "WEBP")
+CODED_COMPRESSIONS = (*JPEG_COMPRESSIONS, 33003, 33004, 33005, 34927, 34933, 50001)
+# JPEG fills the last blocks of a piece up to a multiple of this, pixels.
+JPEG_BLOCK = 16
 # Each turns pixels [height, width, ...] stored with that orientation upright.
 UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda a: a,
@@ -99,6 +108,10 @@ def read_tiff(content: bytes, name: str, choice: Choice, max_pixels: int) -> Pic
     # Without `_multifile` tifffile would open whatever path the OME-XML names.
     opened = partial(tifffile.TiffFile, BytesIO(content), _multifile=False)
     with _warnings_kept_away(), opened() as tiff:
+        if (stated := planes_stated(tiff)) > MAX_PLANES:
+            raise ImageError(
+                f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
+            )
         stacks = list(_stacks(tiff))
         if not stacks:
             raise ImageError(f"{name} holds no image. Remove it.")
@@ -109,7 +122,7 @@ def read_tiff(content: bytes, name: str, choice: Choice, max_pixels: int) -> Pic
         described = Ome.of(tiff, stack.number)
         planes = _Planes(stack, others, name, content)
         pixels = _chosen_planes(planes, described, name, choice)
-        return _picture(pixels, page, described, tiff_pixel_size(tiff, page, described), name)
+        return _picture(pixels, page, described, tiff_pixel_size(tiff, page, described))
 
 
 def _stacks(tiff: tifffile.TiffFile) -> Iterator[Stack]:
@@ -119,29 +132,38 @@ def _stacks(tiff: tifffile.TiffFile) -> Iterator[Stack]:
         if page.is_reduced and number > 0:
             continue
         count = len(series.axes) - len(page.axes)
-        leading = tuple(zip(series.axes[:count], series.shape[:count], strict=True))
-        yield Stack(series, number, leading)
+        # Two axes without a name have the same letter.
+        names = (
+            axis + str(series.axes[:place].count(axis) or "")
+            for place, axis in enumerate(series.axes[:count])
+        )
+        yield Stack(series, number, tuple(zip(names, series.shape[:count], strict=True)))
 
 
 def _chosen_page(stacks: list[Stack], name: str, choice: Choice) -> tuple[Stack, dict[str, int]]:
     """Return the series that holds the chosen page, and the page's place on its other axes."""
-    pages = [(stack, place) for stack in stacks for place in _places(stack, choice)]
-    if choice.page is None and len(pages) > 1:
+    rests = [_other_axes(stack, choice) for stack in stacks]
+    counts = [math.prod(rest.values()) for rest in rests]
+    if choice.page is None and sum(counts) > 1:
         raise AmbiguousImageError(
-            f"{name} holds {len(pages)} pages. Received: none to take. Choose one by --page 0 to "
-            f"{len(pages) - 1}, or, if they are focal planes or channels, by --z or --channel."
+            f"{name} holds {sum(counts)} pages. Received: none to take. Choose one by --page 0 to "
+            f"{sum(counts) - 1}, or, if they are focal planes or channels, by --z or --channel."
         )
     number = choice.page or 0
-    if number >= len(pages):
-        raise ImageError(f"{name} has {len(pages)} pages. Received: page {number}, counted from 0.")
-    return pages[number]
+    for stack, rest, count in zip(stacks, rests, counts, strict=True):
+        if number < count:
+            place = np.unravel_index(number, tuple(rest.values())) if rest else ()
+            return stack, dict(zip(rest, map(int, place), strict=True))
+        number -= count
+    raise ImageError(
+        f"{name} has {sum(counts)} pages. Received: page {choice.page}, counted from 0."
+    )
 
 
-def _places(stack: Stack, choice: Choice) -> list[dict[str, int]]:
+def _other_axes(stack: Stack, choice: Choice) -> dict[str, int]:
+    """Return the lengths of the axes that are neither focal planes nor channels."""
     used = {_z_axis(stack, choice), _channel_axis(stack, choice)}
-    rest = [(axis, length) for axis, length in stack.leading if axis not in used]
-    numbers = itertools.product(*(range(length) for _, length in rest))
-    return [dict(zip((axis for axis, _ in rest), each, strict=True)) for each in numbers]
+    return {axis: length for axis, length in stack.leading if axis not in used}
 
 
 def _z_axis(stack: Stack, choice: Choice) -> str | None:
@@ -149,7 +171,7 @@ def _z_axis(stack: Stack, choice: Choice) -> str | None:
     names = [axis for axis, _ in stack.leading]
     if "Z" in names:
         return "Z"
-    unnamed = [axis for axis in names if axis in UNNAMED]
+    unnamed = [axis for axis in names if axis[0] in UNNAMED]
     return unnamed[0] if unnamed and choice.z is not None else None
 
 
@@ -157,7 +179,7 @@ def _channel_axis(stack: Stack, choice: Choice) -> str | None:
     names = [axis for axis, _ in stack.leading]
     if "C" in names:
         return "C"
-    unnamed = [axis for axis in names if axis in UNNAMED and axis != _z_axis(stack, choice)]
+    unnamed = [axis for axis in names if axis[0] in UNNAMED and axis != _z_axis(stack, choice)]
     return unnamed[0] if unnamed and choice.channel is not None else None
 
 
@@ -181,48 +203,105 @@ class _Planes:
         self._content = content
 
     def read(self, **more: int) -> Pixels:
-        """Return a page [height, width] or [height, width, samples], without an alpha channel."""
+        """Return a page [height, width] or [height, width, samples], upright; 0 is black."""
         place = self._place | more
         lengths = [length for _, length in self.stack.leading]
         indices = [place.get(axis, 0) for axis, _ in self.stack.leading]
         number = int(np.ravel_multi_index(indices, lengths)) if lengths else 0
-        series = self.stack.series
-        if len(series) != math.prod(lengths):
-            pixels = series.asarray(maxworkers=1).reshape(-1, *self.stack.first.shape)[number]
+        if len(self.stack.series) == math.prod(lengths):
+            page, stored = self._page(number)
+            pixels = self._decoded(page, stored)
         else:
-            page = series[number]
-            if page is None:
-                raise ImageError(
-                    f"{self._name} keeps this plane in another file. Convert it to one file."
-                )
-            self._check_whole(page)
-            pixels = self._decoded(page)
-        axes = self.stack.first.axes
+            page = self.stack.first
+            pixels = self._in_one_block(number)
+        axes = page.axes
         order = [axes.index(axis) for axis in "YXS" if axis in axes]
         if len(order) != pixels.ndim:
             raise ImageError(
                 f"{self._name} has pages with the axes {axes}. Save it as a stack of flat pages."
             )
         pixels = pixels.transpose(order)
-        return without_alpha(pixels, self._name) if _has_alpha(self.stack.first) else pixels
+        if _has_alpha(page):
+            pixels = without_alpha(pixels, self._name)
+        return _upright(_with_meaning(pixels, page, self._name), page)
 
-    def _decoded(self, page: tifffile.TiffPage | tifffile.TiffFrame) -> Pixels:
-        first = self.stack.first
-        if first.photometric == YCBCR and first.compression not in JPEG_COMPRESSIONS:
+    def _page(self, number: int) -> tuple[tifffile.TiffPage, Stored]:
+        """Return what describes a page, and what holds its pixels; it must be of the stack's kind.
+
+        tifffile takes all pages of a stack to be as the first one, so its own tags are read again.
+        """
+        stored, first = self.stack.series[number], self.stack.first
+        if stored is None:
+            raise ImageError(
+                f"{self._name} keeps this plane in another file. Convert it to one file."
+            )
+        if stored.is_virtual:  # it has no tags
+            self._check_whole(first, stored)
+            return first, stored
+        page = stored.aspage()
+        if _kind(page) != _kind(first):
+            raise ImageError(
+                f"{self._name} has planes of different kinds in one stack. Received: "
+                f"{_kind(first)} in the first, {_kind(page)} in page {page.index}. Save them as "
+                "separate files."
+            )
+        self._check_whole(page, page)
+        return page, page
+
+    def _in_one_block(self, number: int) -> Pixels:
+        """Return a plane of those that lie one after the other behind a single page."""
+        first, start = self.stack.first, self.stack.series.dataoffset
+        end = (start or 0) + (number + 1) * first.nbytes
+        if start is None or first.dtype is None or end > len(self._content):
+            raise ImageError(
+                f"{self._name} states more planes than it holds. Received: plane {number}, from 0. "
+                "Copy it again."
+            )
+        stored = first.dtype.newbyteorder(first.parent.byteorder)
+        pixels = np.frombuffer(self._content, stored, first.size, end - first.nbytes)
+        return pixels.reshape(first.shape).astype(first.dtype)
+
+    def _decoded(self, page: tifffile.TiffPage, stored: Stored) -> Pixels:
+        if page.photometric == YCBCR and page.compression not in JPEG_COMPRESSIONS:
             # tifffile returns such values as they are stored.
             with Image.open(BytesIO(self._content), formats=("TIFF",)) as image:
                 image.seek(page.index)
                 return np.asarray(image.convert("RGB"))
         # A Spark task has one core.
-        return np.asarray(page.asarray(maxworkers=1))
+        return np.asarray(stored.asarray(maxworkers=1))
 
-    def _check_whole(self, page: tifffile.TiffPage | tifffile.TiffFrame) -> None:
-        """Refuse a page with missing pieces, which would be filled with zeros."""
-        pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
+    def _check_whole(self, page: tifffile.TiffPage, stored: Stored) -> None:
+        """Refuse a page with missing pieces, which would be filled with zeros, or larger ones."""
+        pieces = list(zip(stored.dataoffsets, stored.databytecounts, strict=True))
         if any(at + count > len(self._content) for at, count in pieces):
             raise ImageError(f"{self._name} is cut short. Copy it again.")
         if any(count == 0 for _, count in pieces):
             raise ImageError(f"{self._name} has tiles without content. Save it with all pixels.")
+        height, width = (JPEG_BLOCK * -(-side // JPEG_BLOCK) for side in page.chunks[:2])
+        for at, count in pieces if page.compression in CODED_COMPRESSIONS else ():
+            across, down = _coded_size(self._content[at : at + count])
+            if across > width or down > height:
+                raise ImageError(
+                    f"{self._name} has a piece of {across}x{down} pixels where its header states "
+                    f"{page.chunks[1]}x{page.chunks[0]}. Save it again."
+                )
+
+
+def _kind(page: tifffile.TiffPage) -> str:
+    """Return in words what the pages of one stack must share."""
+    space = getattr(page.photometric, "name", page.photometric)
+    shape = "x".join(map(str, page.shape))
+    extra = f" {tuple(map(int, page.extrasamples))}" if page.extrasamples else ""
+    return f"{shape} {page.axes} {page.dtype} of {page.bitspersample} bits, {space}{extra}"
+
+
+def _coded_size(piece: bytes) -> tuple[int, int]:
+    """Return width and height as a piece's own header states them, 0 where it has none."""
+    try:
+        with Image.open(BytesIO(piece), formats=CODED) as image:
+            return image.size
+    except UnidentifiedImageError:
+        return 0, 0
 
 
 def _chosen_planes(planes: _Planes, described: Ome, name: str, choice: Choice) -> Pixels:
@@ -318,6 +397,12 @@ def channel_number(text: str, count: int, names: Sequence[str], name: str) -> in
 def _check_size(page: tifffile.TiffPage, name: str, max_pixels: int) -> None:
     # A damaged header can ask for tiles that no memory holds.
     sizes = ((page.imagewidth, page.imagelength), page.chunks[1::-1])
+    item = page.dtype.itemsize if page.dtype is not None else 1
+    if max(page.size, math.prod(page.chunks)) * item > MAX_PIXEL_BYTES * max_pixels:
+        raise ImageError(
+            f"{name} would take {page.size * item:,} bytes for one plane of {page.shape} values. "
+            "Cut it into smaller images, or save it with fewer channels."
+        )
     for width, height in sizes:
         if width * height > max_pixels or page.samplesperpixel > MAX_SAMPLES:
             raise ImageError(
@@ -344,41 +429,48 @@ def _check_kind(page: tifffile.TiffPage, name: str) -> None:
         )
 
 
-def _picture(
-    pixels: Pixels,
-    page: tifffile.TiffPage,
-    described: Ome,
-    pixel_size: tuple[float, float] | None,
-    name: str,
-) -> Picture:
-    """Give the values of a plane their common meaning: 0 is black, the largest is white."""
-    notes: tuple[str, ...] = ()
-    bits = int(page.bitspersample)
+def _with_meaning(pixels: Pixels, page: tifffile.TiffPage, name: str) -> Pixels:
+    """Give the values of a page their common meaning: 0 is black, the largest is white."""
     if page.photometric == PALETTE and page.colormap is not None:
         # As Pillow does: the upper byte of a palette's 16 bits.
-        pixels = (page.colormap[:, pixels.astype(np.intp)] >> 8).astype(np.uint8)
-        pixels, bits = np.moveaxis(pixels, 0, 2), 8
-    elif page.photometric == CMYK and pixels.ndim == 3:
-        pixels = np.asarray(Image.fromarray(pixels, "CMYK").convert("RGB"))
-    elif pixels.dtype.kind != "i":
-        white = (1 << bits) - 1
+        colours = (page.colormap[:, pixels.astype(np.intp)] >> 8).astype(np.uint8)
+        return np.moveaxis(colours, 0, 2)
+    if page.photometric == CMYK and pixels.ndim == 3:
+        return np.asarray(Image.fromarray(pixels, "CMYK").convert("RGB"))
+    if pixels.dtype.kind == "i":
         if page.photometric == MIN_IS_WHITE:
-            pixels = (white - pixels.astype(np.int64)).astype(_unsigned(bits))
-            notes = ("inverted, for it stores white as 0",)
-        if bits < 8:
-            pixels = (pixels.astype(np.uint8) * (255 // white)).astype(np.uint8)
-    elif page.photometric == MIN_IS_WHITE:
-        raise ImageError(f"{name} has signed values with white as 0. Convert it to unsigned ones.")
-    orientation = page.tags.get("Orientation")
-    turned = UPRIGHT.get(int(orientation.value) if orientation else 1, UPRIGHT[1])(pixels)
-    stated = described.bits if described.bits is not None else bits
-    if orientation and int(orientation.value) >= 5 and pixel_size is not None:
+            raise ImageError(
+                f"{name} has signed values with white as 0. Convert it to unsigned ones."
+            )
+        return pixels
+    bits = int(page.bitspersample)
+    white = (1 << bits) - 1
+    if page.photometric == MIN_IS_WHITE:
+        pixels = (white - pixels.astype(np.int64)).astype(_unsigned(bits))
+    return (pixels.astype(np.uint8) * (255 // white)).astype(np.uint8) if bits < 8 else pixels
+
+
+def _orientation(page: tifffile.TiffPage) -> int:
+    tag = page.tags.get("Orientation")
+    return int(tag.value) if tag else 1
+
+
+def _upright(pixels: Pixels, page: tifffile.TiffPage) -> Pixels:
+    return UPRIGHT.get(_orientation(page), UPRIGHT[1])(pixels)
+
+
+def _picture(
+    pixels: Pixels, page: tifffile.TiffPage, described: Ome, pixel_size: tuple[float, float] | None
+) -> Picture:
+    """Return the pixels with what the file says about them."""
+    stated = described.bits if described.bits is not None else int(page.bitspersample)
+    if _orientation(page) >= 5 and pixel_size is not None:
         pixel_size = pixel_size[::-1]
     return Picture(
-        np.ascontiguousarray(turned),
+        np.ascontiguousarray(pixels),
         stated if 8 < stated < 16 else None,
         pixel_size,
-        notes,
+        ("inverted, for it stores white as 0",) if page.photometric == MIN_IS_WHITE else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,6 +110,28 @@ class Ome:
         return cls(
             names if all(names) else (), int(bits) if bits.isdecimal() else None, _size(sides)
         )
+
+
+def planes_stated(tiff: tifffile.TiffFile) -> int:
+    """Return the largest number of planes that the OME-XML of a file states; 0 if there is none.
+
+    Raises
+    ------
+    ValueError
+        If a number in it is none.
+    """
+    if not tiff.is_ome:
+        return 0
+    try:
+        root = ElementTree.fromstring(tiff.ome_metadata or "")
+    except ElementTree.ParseError:
+        return 0
+    found = [0]
+    for pixels in root.findall("{*}Image/{*}Pixels"):
+        found.append(math.prod(int(pixels.get(f"Size{axis}", 1)) for axis in "CZT"))
+        for data in pixels.findall("{*}TiffData"):
+            found += [int(data.get(name, 0)) for name in ("PlaneCount", "NumPlanes")]
+    return max(found)
 
 
 def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) -> Size | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import struct
+import tracemalloc
 from contextlib import suppress
 from io import BytesIO
 
+import imagecodecs
 import numpy as np
 import pytest
 import tifffile
@@ -275,3 +279,126 @@ def test_choices_are_checked():
     for wrong in ({"page": -1}, {"z": "middle"}, {"channel": "0,1"}, {"channel": ""}):
         with pytest.raises(ConfigurationError):
             Choice(**wrong)
+
+
+def stack_of(pages, description=None, **options):
+    """Return pages that a description calls one stack, each as it is."""
+    stream = BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        for number, page in enumerate(pages):
+            text = description if number == 0 else None
+            kind = {"photometric": "minisblack"} | options | page[1]
+            file.write(page[0], metadata=None, contiguous=False, description=text, **kind)
+    return stream.getvalue()
+
+
+def ome_of(planes, listed=None):
+    return (
+        '<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"><Image ID="Image:0">'
+        '<Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint8" SizeX="47" SizeY="33" '
+        f'SizeZ="{planes}" SizeC="1" SizeT="1"><Channel ID="Channel:0:0"/>'
+        f'<TiffData IFD="0" PlaneCount="{listed or planes}"/></Pixels></Image></OME>'
+    )
+
+
+IMAGEJ_OF_TWO = "ImageJ=1.53\nimages=2\nslices=2\n"
+
+
+@pytest.mark.parametrize("description", [ome_of(2), IMAGEJ_OF_TWO], ids=["OME", "ImageJ"])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        (np.ascontiguousarray(GRAY.T), {}),
+        (np.repeat(GRAY, 2, axis=0), {}),
+        (DEEP, {}),
+        (GRAY, {"photometric": "miniswhite"}),
+    ],
+    ids=["turned", "larger", "deeper", "white as 0"],
+)
+def test_planes_of_different_kinds_are_no_stack(other, compression, description):
+    content = stack_of([(GRAY, {}), other], description, compression=compression)
+    for z in ("1", "max", "mean"):
+        with pytest.raises(ImageError):
+            read_image(content, "x", Choice(z=z))
+
+
+def test_brightest_is_brightest_where_white_is_0():
+    content = write(np.stack([GRAY, 255 - GRAY]), photometric="miniswhite")
+    found = read_image(content, "x", Choice(z="max")).pixels
+    np.testing.assert_array_equal(found[..., 0], 255 - np.minimum(GRAY, 255 - GRAY))
+
+
+def test_each_page_has_its_own_palette():
+    pages = [Image.fromarray(GRAY % 4).convert("P") for _ in range(2)]
+    for number, page in enumerate(pages):
+        page.putpalette([0, 0, 0, 200, 10 * number, 0, 0, 100, 0, 0, 0, 50])
+    content = by_pillow(pages[0], save_all=True, append_images=pages[1:])
+    for number, page in enumerate(pages):
+        found = read_image(content, "x", Choice(page=number)).pixels
+        np.testing.assert_array_equal(found, np.asarray(page.convert("RGB")))
+
+
+@pytest.mark.parametrize("shape", [[10**7, 33, 47], [2, 33, 47]])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_planes_that_are_stated_and_not_there(shape, compression):
+    content = write(
+        GRAY, description=json.dumps({"shape": shape, "axes": "TYX"}), compression=compression
+    )
+    with pytest.raises(ImageError):
+        read_image(content, "x", Choice(page=1))
+
+
+@pytest.mark.parametrize("xml", [ome_of(10**12), ome_of(1, 10**12), ome_of("x")])
+def test_no_room_is_made_for_planes_that_no_file_holds(xml):
+    with pytest.raises(ImageError):
+        read_image(write(GRAY, metadata=None, description=xml), "x", Choice(z="0"))
+
+
+def test_a_choice_among_many_pages_lists_none_of_them():
+    xml = ome_of(1).replace('SizeT="1"', 'SizeT="50000"')
+    content = write(GRAY, metadata=None, description=xml)
+    tracemalloc.start()
+    found = read_image(content, "x", Choice(page=0)).pixels
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found[..., 0], GRAY)
+    assert peak < 6e6
+
+
+def test_a_piece_that_is_larger_inside_is_refused():
+    small = write(GRAY[:32, :32], compression="jpeg", metadata=None)
+    with tifffile.TiffFile(BytesIO(small)) as file:
+        tags = file.pages.first.tags
+        places = [tags[name].valueoffset for name in ("StripOffsets", "StripByteCounts")]
+    for side, fits in ((32, True), (49, False), (2000, False)):
+        piece = imagecodecs.jpeg8_encode(np.full((side, side), 100, np.uint8))
+        content = bytearray(small) + piece
+        struct.pack_into("<I", content, places[0], len(small))
+        struct.pack_into("<I", content, places[1], len(piece))
+        if fits:
+            assert (decode_image(bytes(content), "x") == 100).all()
+        else:
+            with pytest.raises(ImageError):
+                decode_image(bytes(content), "x")
+
+
+def test_many_samples_are_counted_before_they_are_decoded():
+    content = write(np.zeros((40, 40, 200), np.uint8), photometric="minisblack", planarconfig=1)
+    choice = Choice(channel="7")
+    assert read_image(content, "x", choice).pixels.shape == (40, 40, 1)
+    with pytest.raises(ImageError):
+        read_image(content, "x", choice, max_pixels=40 * 40)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_two_axes_without_a_name(compression):
+    stacks = RNG.integers(0, 256, (2, 3, 33, 47), dtype=np.uint8)
+    content = write(stacks, photometric="minisblack", compression=compression)
+    for page in range(6):
+        found = read_image(content, "x", Choice(page=page)).pixels
+        np.testing.assert_array_equal(found[..., 0], stacks[divmod(page, 3)])
+    found = read_image(content, "x", Choice(z="max", channel="2")).pixels
+    np.testing.assert_array_equal(found[..., 0], stacks[:, 2].max(axis=0))
+    with pytest.raises(ImageError):
+        read_image(content, "x", Choice(page=6))
