@@ -100,14 +100,16 @@ def resample(pixels: Pixels, factor_x: float, factor_y: float, name: str) -> Pix
         If the image would become too large.
     """
     height, width, channels = pixels.shape
-    size = max(1, round(width * factor_x)), max(1, round(height * factor_y))
-    if size == (width, height):
-        return pixels
-    if size[0] * size[1] > MAX_PIXELS:
+    # A file can state any number; what is too large may be infinite.
+    across, down = max(1.0, width * factor_x), max(1.0, height * factor_y)
+    if not across * down <= MAX_PIXELS:
         raise ImageError(
-            f"{name} would have {size[0]:,}x{size[1]:,} pixels of the wanted size. Give a larger "
+            f"{name} would have {across:,.0f}x{down:,.0f} pixels of the wanted size. Give a larger "
             "--pixel-size."
         )
+    size = round(across), round(down)
+    if size == (width, height):
+        return pixels
     grows = size[0] * size[1] > width * height
     how = cv2.INTER_CUBIC if grows else cv2.INTER_AREA
     resized: Pixels = cv2.resize(pixels, size, None, 0, 0, how).reshape(size[1], size[0], channels)

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ EXCLUDE, INCLUDE = "exclude", "include"
 # Of many unknown files so many are named.
 SHOWN = 5
 COLUMNS = ("file", "left", "top", "right", "bottom")
+# Pixels from the corner of an image. Far beyond any image, and far below where arithmetic breaks.
+FARTHEST = 1e9
 Transform = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 Points = tuple[tuple[float, float], ...]
 
@@ -85,7 +88,7 @@ class ZoneRules:
     Parameters
     ----------
     by_file : mapping of str to tuple of Zone
-        By the image's path below the input folder.
+        By the image's path below the input folder, as Unicode NFC, however a file system writes it.
     bottom_strip : int, default 0
         Rows at the bottom of every image that no tile touches, pixels.
     """
@@ -95,7 +98,7 @@ class ZoneRules:
 
     def of(self, path: str, width: int, height: int) -> Zones:
         """Return the zones of one image of that size."""
-        listed = list(self.by_file.get(path, ()))
+        listed = list(self._listed(path))
         if self.bottom_strip:
             top = height - self.bottom_strip
             listed.append(_rectangle(EXCLUDE, 0, top, width, height))
@@ -113,7 +116,7 @@ class ZoneRules:
         SchemaError
             Names some of them.
         """
-        if unknown := sorted(set(self.by_file) - set(paths)):
+        if unknown := sorted(set(self.by_file) - {_same_name(path) for path in paths}):
             raise SchemaError(
                 f"zones name {len(unknown)} files that are not among the images. Received: "
                 f"{', '.join(unknown[:SHOWN])}. Give paths below the input folder."
@@ -121,11 +124,14 @@ class ZoneRules:
 
     def digest(self, path: str) -> str | None:
         """Return a short hash of one image's zones, None where it has none."""
-        listed = self.by_file.get(path, ())
+        listed = self._listed(path)
         if not listed and not self.bottom_strip:
             return None
         text = json.dumps([self.bottom_strip, [(zone.kind, zone.rings) for zone in listed]])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _listed(self, path: str) -> tuple[Zone, ...]:
+        return self.by_file.get(_same_name(path), ())
 
 
 def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
@@ -146,7 +152,7 @@ def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
     Returns
     -------
     dict of str to tuple of Zone
-        By the image's path below the input folder.
+        By the image's path below the input folder, as Unicode NFC.
 
     Raises
     ------
@@ -162,7 +168,8 @@ def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
     else:
         raise ConfigurationError(f"zones are a .csv, .geojson or .json file. Received: {name!r}.")
     found: dict[str, tuple[Zone, ...]] = {}
-    for file, zone in pairs:
+    for name_there, zone in pairs:
+        file = _same_name(name_there)
         found[file] = (*found.get(file, ()), zone)
     return found
 
@@ -182,10 +189,10 @@ def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:
             raise SchemaError(
                 f"{place}: left, top, right and bottom are numbers. {error}."
             ) from error
-        if not (left < right and top < bottom):
+        if not (-FARTHEST <= left < right <= FARTHEST and -FARTHEST <= top < bottom <= FARTHEST):
             raise SchemaError(
-                f"{place}: left is less than right, and top less than bottom. Received: {left:g}, "
-                f"{top:g}, {right:g}, {bottom:g}."
+                f"{place}: left is less than right, and top less than bottom, all within "
+                f"{FARTHEST:g} pixels. Received: {left:g}, {top:g}, {right:g}, {bottom:g}."
             )
         kind = _kind(row.get("kind"), place)
         yield row["file"], _rectangle(kind, left, top, right, bottom)
@@ -221,9 +228,17 @@ def _ring(points: Any) -> Points:
     ring = tuple((float(point[0]), float(point[1])) for point in points)
     if len(ring) > 1 and ring[0] == ring[-1]:
         ring = ring[:-1]
-    if len(ring) < 3 or not np.isfinite(ring).all():
+    if len(ring) < 3:
         raise ValueError(f"a ring of {len(ring)} points")
+    # Written so that NaN is refused, too.
+    if not all(-FARTHEST <= number <= FARTHEST for point in ring for number in point):
+        raise ValueError(f"a point beyond {FARTHEST:g} pixels")
     return ring
+
+
+def _same_name(path: str) -> str:
+    """Return a path as it is compared: file systems write the same accents in two ways."""
+    return unicodedata.normalize("NFC", path)
 
 
 def _kind(kind: object, place: str) -> str:

@@ -71,6 +71,11 @@ def test_colour_stays_colour_and_too_large_is_refused():
     assert resample(colour, 0.5, 2, "x").shape == (80, 20, 3)
     with pytest.raises(ImageError, match="x would have"):
         resample(colour, 1000, 1000, "x")
+    for factor in (1e300, 1e308, float("inf")):
+        with pytest.raises(ImageError):
+            resample(colour, factor, factor, "x")
+        with pytest.raises(ImageError):
+            resample(colour, factor, 1e-300, "x")
 
 
 def test_zones_are_of_the_image_as_it_came():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -66,6 +67,10 @@ def test_geojson():
         ('[{"properties": {"file": "a"}, "geometry": {"type": "Polygon", "coordinates": '
          "[[[0, 0], [1, 0], [NaN, 1]]]}}]", "z.json"),
         ("[7]", "z.json"),
+        ("file,left,top,right,bottom\na,0,0,inf,9", "z.csv"),
+        ("file,left,top,right,bottom\na,-1e300,0,1,9", "z.csv"),
+        ("file,left,top,right,bottom\na,0,nan,9,9", "z.csv"),
+        (json.dumps([feature("a", [[[0, 0], [1e300, 0], [1, 1]]])]), "z.json"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_named(text, name):
@@ -111,3 +116,17 @@ def test_zones_of_files_that_are_not_there():
 def test_scaled_zones():
     (polygon,) = ZoneRules({}, 20).of("any", 300, 200).scaled(0.5, 2).excluded
     np.testing.assert_array_equal(polygon[0], [[0, 360], [150, 360], [150, 400], [0, 400]])
+
+
+def test_accents_are_written_in_two_ways():
+    composed, decomposed = (unicodedata.normalize(form, "é/ü.png") for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    header, row = "file,left,top,right,bottom", "{},0,0,5,5"
+    for written in (composed, decomposed):
+        rules = ZoneRules(read_zones(f"{header}\n{row.format(written)}", "z.csv"))
+        for there in (composed, decomposed):
+            rules.check_files([there])
+            assert rules.of(there, 10, 10)
+            assert rules.digest(there)
+    both = f"{header}\n{row.format(composed)}\n{row.format(decomposed)}"
+    assert len(ZoneRules(read_zones(both, "z.csv")).of(composed, 10, 10).excluded) == 2
