@@ -240,6 +240,13 @@ class Frame:
         """Return where tiles of the base angle's frame lie in this frame."""
         return turn(positions, self.base_size, (tile, tile), self.turns)
 
+    def centres(
+        self, positions: Positions, tile: int
+    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+        """Return the points of the source at which the centres of this frame's tiles lie."""
+        x, y = self.to_base(positions, tile)
+        return self.base_to_source(x + tile / 2, y + tile / 2)
+
     def base_to_source(
         self, x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]
     ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
@@ -280,6 +287,17 @@ def turn(
         x, y = y, width - across - x
         width, height, across, down = height, width, down, across
     return x, y
+
+
+def normal_angle(angle: float) -> float:
+    """Return an angle in [0, 360), rounded so that a computed quarter turn is one.
+
+    Examples
+    --------
+    >>> normal_angle(90.00000000000001), normal_angle(-1e-12)
+    (90.0, 0.0)
+    """
+    return round(float(angle) % 360, ANGLE_DIGITS) % 360
 
 
 def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
@@ -459,7 +477,7 @@ def _sorted_angles(angles: object) -> tuple[float, ...]:
         raise ConfigurationError(
             f"angles must be one or more degrees such as range(0, 360, 5). Received: {angles!r}."
         )
-    return tuple(sorted({round(float(value) % 360, ANGLE_DIGITS) % 360 for value in values}))
+    return tuple(sorted({normal_angle(value) for value in values}))
 
 
 def _is_integer(value: object) -> bool:

@@ -203,14 +203,12 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
     for angle in (*again, *angles):
         frame = Frame(*size, angle)
         positions, _ = allowed_positions(frame, spec, zones)
-        base_x, base_y = frame.to_base(positions, spec.tile)
-        centres = frame.base_to_source(base_x + spec.tile / 2, base_y + spec.tile / 2)
         count = len(positions[0])
         values = {
             **{name: [row[name]] * count for name, _ in IMAGES},
             "angle": np.full(count, angle, np.float64),
             **dict(zip(("x", "y"), positions, strict=True)),
-            **dict(zip(("src_cx", "src_cy"), centres, strict=True)),
+            **dict(zip(("src_cx", "src_cy"), frame.centres(positions, spec.tile), strict=True)),
         }
         columns = (*IMAGES, *POSITIONS, *CENTRES)
         yield pa.record_batch(

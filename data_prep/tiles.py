@@ -16,8 +16,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.geometry import Frame, Positions, TileSpec, turn
+from data_prep.geometry import Frame, Positions, TileSpec, normal_angle, turn
 from data_prep.layout import allowed_positions, outside_parts
+from data_prep.polygons import touch
 from data_prep.quality import FrameQuality, Quality
 from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ConfigurationError, ImageError
@@ -30,7 +31,7 @@ CACHE_BYTES = 64 << 20
 # from the window of the source that it needs.
 PIECE_COLUMNS = 8192
 # In mode "inscribed" corners lie outside of the image by less than this, pixels.
-ROUNDING = 1.5
+CORNER_OUTSIDE = 1.5
 # The widest interpolation, lanczos4, reads 4 pixels on each side.
 WINDOW_MARGIN = 5
 
@@ -211,7 +212,8 @@ def cut_at(
     Raises
     ------
     ImageError
-        If the array is no image of those types, or a tile does not lie in it.
+        If the array is no image of those types, or a tile does not lie in it; with edge ``pad``,
+        if no part of it does.
 
     Examples
     --------
@@ -221,10 +223,9 @@ def cut_at(
     """
     _check_image(image)
     height, width, side = *image.shape[:2], spec.tile
-    frame = Frame(width, height, angle)
+    frame = Frame(width, height, normal_angle(angle))
     left, top = frame.to_base(positions, side)
-    if spec.edge != "pad":
-        _check_inside(frame, spec, positions)
+    _check_inside(frame, spec, positions)
     pixels = _TurnedImage(image, frame, spec)
     around = (np.ptp(left) + side) * (np.ptp(top) + side) if left.size else 0
     if pixels.nbytes <= cache_bytes and left.size * side**2 > around:
@@ -234,22 +235,26 @@ def cut_at(
 
 
 def _check_inside(frame: Frame, spec: TileSpec, positions: Positions) -> None:
-    """Refuse tiles that have pixels of which there are none in the image."""
+    """Refuse tiles that have pixels of which there are none in the image; with padding, all."""
     left, top = frame.to_base(positions, spec.tile)
-    across, down = np.meshgrid([0, spec.tile], [0, spec.tile])
-    x, y = frame.base_to_source(
-        left[:, np.newaxis] + across.ravel(), top[:, np.newaxis] + down.ravel()
-    )
-    outside = np.maximum(
-        np.maximum(-x, x - frame.source_width), np.maximum(-y, y - frame.source_height)
-    ).max(axis=1)
-    wrong = np.flatnonzero(outside >= ROUNDING)
+    if spec.edge == "pad":
+        is_outside = ~touch(left, top, spec.tile, (frame.source_corners(),))
+    else:
+        across, down = np.meshgrid([0, spec.tile], [0, spec.tile])
+        x, y = frame.base_to_source(
+            left[:, np.newaxis] + across.ravel(), top[:, np.newaxis] + down.ravel()
+        )
+        beyond = np.maximum(
+            np.maximum(-x, x - frame.source_width), np.maximum(-y, y - frame.source_height)
+        )
+        is_outside = (beyond >= CORNER_OUTSIDE).any(axis=1)
+    wrong = np.flatnonzero(is_outside)
     if wrong.size:
         first = wrong[0]
         raise ImageError(
             f"A tile of {spec.tile} at x={positions[0][first]}, y={positions[1][first]} and "
             f"{frame.angle} degrees lies outside of its image of {frame.source_width}x"
-            f"{frame.source_height}, by {outside[first]:.1f} pixels."
+            f"{frame.source_height}. Index the image again."
         )
 
 
@@ -264,14 +269,12 @@ def _tiles_of_frame(
     if not positions[0].size:
         return
     side = spec.tile
-    base_x, base_y = frame.to_base(positions, side)
-    centres = frame.base_to_source(base_x + side / 2, base_y + side / 2)
     measured = None
     if white is not None:
         channels = 1 if len(pixels.shape) == 2 else pixels.shape[2]
         measured = FrameQuality(positions, side, white, channels)
     rows = _Rows(pixels, frame, positions, side, measured)
-    columns = (column.tolist() for column in (*positions, *centres))
+    columns = (column.tolist() for column in (*positions, *frame.centres(positions, side)))
     outside = outside_parts(frame, spec, positions)
     row: int | None = None
     qualities: Iterator[Quality] = iter(())

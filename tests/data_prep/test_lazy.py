@@ -123,6 +123,21 @@ def test_a_tile_that_does_not_lie_in_its_image_is_refused(x, y):
         cut_tile(noise(), SPEC, 0, x, y)
 
 
+@pytest.mark.parametrize("angle", [0, 30, 90])
+@pytest.mark.parametrize(("x", "y"), [(-32, 0), (4000, 0), (0, 2**31), (-(2**31), 0)])
+def test_with_padding_a_tile_without_a_pixel_of_its_image_is_refused(x, y, angle):
+    with pytest.raises(ImageError):
+        cut_tile(noise(), TileSpec(32, edge="pad"), angle, x, y)
+
+
+@pytest.mark.parametrize("angle", [89.99999999999999, 90.00000000000001])
+def test_a_computed_quarter_turn_is_one(angle):
+    image = noise()
+    np.testing.assert_array_equal(
+        cut_tile(image, SPEC, angle, 3, 5), cut_tile(image, SPEC, 90, 3, 5)
+    )
+
+
 def test_a_tile_in_a_corner_of_the_turned_frame_is_refused():
     """Where the frame has no pixels of the image."""
     with pytest.raises(ImageError, match="outside"):
