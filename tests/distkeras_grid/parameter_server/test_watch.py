@@ -195,6 +195,13 @@ def test_a_worker_that_gets_on_is_not_silent():
         assert watch.handle(update, 50.0 * number) == []
 
 
+def test_folds_of_others_do_not_make_an_asynchronous_worker_less_silent():
+    watch = watched()
+    for number in range(4):
+        assert watch.handle(looked("running", "finished", version=1 + number), 20.0 * number) == []
+    assert watch.handle(looked("running", "finished", version=5), 60.1) == [Restart(0, 10, 60.1)]
+
+
 def test_long_windows_are_waited_for():
     watch = watched()
     watch.handle(WindowMeasured(0, 10.0), 0.0)
