@@ -37,6 +37,8 @@ StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 #: Which rows a worker trains on: its share, all of them, or as many, drawn with replacement.
 Share: TypeAlias = Literal["partition", "full", "bootstrap"]
+#: The largest whole number that every reader of a run's JSON takes as one.
+LARGEST = 2**63 - 1
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -674,14 +676,10 @@ def _store(value: Value, name: str, content: Any) -> None:
     msgspec.structs.force_setattr(value, name, content)
 
 
-# The largest whole number that every reader of a run's JSON takes as one.
-_LARGEST = 2**63 - 1
-
-
-def _within(name: str, value: float, least: float, most: float = _LARGEST) -> None:
+def _within(name: str, value: float, least: float, most: float = LARGEST) -> None:
     # Not `value < least`: NaN is refused, too.
     if not least <= value <= most:
-        upper = f" and at most {most:g}" if most < _LARGEST or value > most else ""
+        upper = f" and at most {most:g}" if most < LARGEST or value > most else ""
         raise ConfigurationError(f"{name} must be at least {least:g}{upper}. Received: {value!r}.")
 
 
@@ -758,6 +756,7 @@ def _words(kind: Any) -> Iterator[str]:
 
 
 __all__ = [
+    "LARGEST",
     "AlgorithmSpec",
     "CompressionName",
     "CompressionSpec",

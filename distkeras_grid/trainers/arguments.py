@@ -10,6 +10,7 @@ from typing import Any
 from distkeras_grid.engine.registry import backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules.parameters import check_positive
+from distkeras_grid.spec import LARGEST
 
 
 def check_backend() -> None:
@@ -23,7 +24,7 @@ def check_backend() -> None:
     backend_named(current_backend())
 
 
-def checked_whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
+def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST) -> int:
     """Return a whole number as a plain integer.
 
     Raises
@@ -39,7 +40,7 @@ def checked_whole(name: str, value: Any, *, least: int, most: float = math.inf) 
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or not least <= int(value) <= most:
-        upper = "" if most == math.inf else f" and at most {most}"
+        upper = f" and at most {most}" if most < LARGEST or (whole and value > most) else ""
         raise ConfigurationError(
             f"{name} must be a whole number of at least {least}{upper}. Received: {value!r}."
         )

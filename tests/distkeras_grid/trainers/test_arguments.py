@@ -16,7 +16,7 @@ from distkeras_grid.trainers.arguments import (
 )
 
 
-@pytest.mark.parametrize("seed", [-1, np.int64(-1), 1.5, "3"])
+@pytest.mark.parametrize("seed", [2**63, -1, np.int64(-1), 1.5, "3"])
 def test_a_seed_is_a_whole_number_from_0_on(seed):
     with pytest.raises(ConfigurationError, match=r"seed must be .*Received"):
         checked_whole("seed", seed, least=0)
