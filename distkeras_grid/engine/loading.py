@@ -19,7 +19,8 @@ from distkeras_grid.engine.base import ModelEngine
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
-from distkeras_grid.rules import LocalSteps, OptimizerState
+from distkeras_grid.rules import LocalSteps
+from distkeras_grid.spec import OptimizerState
 
 # Each has a model and its compiled functions. Two are enough for users who alternate between two
 # models.

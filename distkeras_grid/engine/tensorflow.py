@@ -31,7 +31,8 @@ from distkeras_grid.engine.local_steps import install
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import ALIGNMENT, Block
-from distkeras_grid.rules import LocalSteps, OptimizerState
+from distkeras_grid.rules import LocalSteps
+from distkeras_grid.spec import OptimizerState
 from distkeras_grid.weights import StateSection, Vector
 
 # Scale and offset of an input that the model sees as it is.

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from distkeras_grid.weights import Vector
 
 #: What the server keeps for a rule: the vectors of all seats first, then those of the seat.
 Memory = Sequence[Vector]
-#: What becomes of a worker's optimizer state from window to window.
-OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
-#: Where batch normalization's statistics come from: averaged in the run, or measured at its end.
-StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
 
 
 class LocalSteps(Enum):

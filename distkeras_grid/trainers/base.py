@@ -49,13 +49,9 @@ if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.rules import (
-        DeepGradientCompression,
-        OptimizerState,
-        Rule,
-        StatisticsSource,
-    )
+    from distkeras_grid.rules import DeepGradientCompression, Rule
     from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
+    from distkeras_grid.spec import OptimizerState, Share, StatisticsSource
     from distkeras_grid.weights import Vector
 
 
@@ -507,7 +503,7 @@ class Trainer(ABC):
         save_run(uri, self.model, self.history, self.run, overwrite=overwrite)
 
     @property
-    def seats_hold(self) -> Literal["partition", "full", "bootstrap"]:
+    def seats_hold(self) -> Share:
         """Which rows each worker trains on: its share, all, or as many drawn at random."""
         return "partition"
 

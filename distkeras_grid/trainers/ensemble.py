@@ -19,6 +19,7 @@ from distkeras_grid.trainers.base import CommonArguments, Trainer
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.spec import Share
     from distkeras_grid.trainers.request import DataRequest
     from distkeras_grid.weights import Vector
 
@@ -65,7 +66,7 @@ class EnsembleTrainer(Trainer):
         self,
         keras_model: keras.Model,
         *positional: object,
-        data: Literal["full", "partition", "bootstrap"] = "full",
+        data: Share = "full",
         initial: Literal["own", "given"] = "own",
         combine: Literal["mean", "vote", "geometric"] = "mean",
         **common: Unpack[CommonArguments],
@@ -87,7 +88,7 @@ class EnsembleTrainer(Trainer):
         check_combination(combine)
 
     @property
-    def seats_hold(self) -> Literal["full", "partition", "bootstrap"]:
+    def seats_hold(self) -> Share:
         """What each member trains on."""
         return self.data
 
