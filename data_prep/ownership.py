@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Self
@@ -27,14 +27,18 @@ from data_prep.publication import (
     recover,
     take_over,
 )
-from distkeras_grid.errors import BusyError, GridError
+from distkeras_grid.errors import BusyError, GridError, PathNotFoundError
 from distkeras_grid.spark.storage import Storage
 
-# Seconds between two signs of life, and without one until a run elsewhere counts as dead.
+# Seconds between two signs of life.
 BEAT_SECONDS = 10.0
-SILENT_SECONDS = 60.0
-# Between two looks at another's sign.
+# A run elsewhere counts as dead if so many looks at its sign, with a pause before each, find no
+# change: 60 s. Looks are counted and no clock is asked, so a pause of the process that looks, or of
+# the file system, proves nothing about the other.
+LOOKS = 60
 LOOK_SECONDS = 1.0
+# When a process began that exists, but whose status this user may not see.
+UNKNOWN = "unknown"
 # The runs of this process that are not over.
 _RUNNING: set[str] = set()
 
@@ -83,7 +87,8 @@ def is_gone(sign: Sign, machine: str, began: Callable[[int], str | None]) -> boo
     machine : str
         This machine.
     began : callable
-        Returns when a process of this machine began, None where there is none.
+        Returns when a process of this machine began, None where there is none, and `UNKNOWN` where
+        that cannot be seen.
 
     Examples
     --------
@@ -93,7 +98,8 @@ def is_gone(sign: Sign, machine: str, began: Callable[[int], str | None]) -> boo
     >>> is_gone(sign, "8/2", {}.get)  # elsewhere: nobody knows
     False
     """
-    return bool(machine) and sign.machine == machine and began(sign.process) != sign.began
+    here = bool(machine) and sign.machine == machine
+    return here and began(sign.process) not in (sign.began, UNKNOWN)
 
 
 def this_machine() -> str:
@@ -106,14 +112,27 @@ def this_machine() -> str:
 
 
 def process_began(number: int) -> str | None:
-    """Return when a process of this machine began, None where there is none."""
+    """Return when a process of this machine began, None where there is none.
+
+    `UNKNOWN` is returned for another user's process where the system hides those (``hidepid``).
+    """
     try:
         status = Path(f"/proc/{number}/stat").read_text()
     except OSError:
-        return None
+        return UNKNOWN if _exists(number) else None
     # The name in brackets may hold anything; the start is the 22nd of all, 20 behind it.
     state, *rest = status.rpartition(")")[2].split()
     return None if state == "Z" else rest[18]
+
+
+def _exists(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 class Ownership:
@@ -248,28 +267,34 @@ class Ownership:
             return bool(mine.machine) and other not in _RUNNING
         return is_gone(sign, mine.machine, process_began)
 
-    def _watch(self, unsure: dict[str, str | None]) -> None:
-        """Wait until the signs have been silent long enough; raise if one changes."""
-        deadline = time.monotonic() + SILENT_SECONDS
+    def _watch(self, unsure: Mapping[str, str | None]) -> None:
+        """Look at the signs until they have been silent long enough; raise if one changes."""
         for text in unsure.values():
             self._say(f"waiting whether {_described(text)} still works here ...")
-        while time.monotonic() < deadline:
-            for other, text in unsure.items():
-                now = self._read(other)
-                if now is not None and (now != text or self._lives_here(now)):
-                    raise BusyError(
-                        f"{_described(now)} works on {self._root}. Nothing was done. Wait until it "
-                        "has ended."
-                    )
+        for _ in range(LOOKS):
             time.sleep(LOOK_SECONDS)
+            now = {other: text for other in unsure if (text := self._read(other)) is not None}
+            for other, text in now.items():
+                if text != unsure[other] or self._lives_here(text):
+                    raise BusyError(
+                        f"{_described(text)} works on {self._root}. Nothing was done. Wait until "
+                        "it has ended."
+                    )
+            if not now:
+                return
 
     def _lives_here(self, text: str) -> bool:
         sign = read_sign(text)
-        return sign is not None and bool(sign.machine) and sign.machine == self._sign.machine
+        if sign is None or not sign.machine or sign.machine != self._sign.machine:
+            return False
+        return process_began(sign.process) == sign.began
 
     def _read(self, other: str) -> str | None:
-        uri = f"{self._root}/{owner_name(other)}"
-        return self._storage.read_text(uri) if self._storage.exists(uri) else None
+        # Not asked first whether it is there: a run that ends deletes it at any moment.
+        try:
+            return self._storage.read_text(f"{self._root}/{owner_name(other)}")
+        except PathNotFoundError:
+            return None
 
 
 def _described(text: str | None) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from data_prep import ownership
 from data_prep.ownership import Ownership, Sign, is_gone, process_began, read_sign, this_machine
 from data_prep.publication import new_name, owner_name
-from distkeras_grid.errors import BusyError, StorageError
+from distkeras_grid.errors import BusyError, PathNotFoundError, StorageError
 
 DEAD = "d" * 32
 
@@ -29,7 +30,10 @@ class Folder:
         return sorted(os.listdir(uri))
 
     def read_text(self, uri):
-        return Path(uri).read_text()
+        try:
+            return Path(uri).read_text()
+        except FileNotFoundError as error:
+            raise PathNotFoundError(uri) from error
 
     def write_in_place(self, uri, content):
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +160,7 @@ def test_leftovers_without_a_sign_are_swept(root):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(ownership, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(ownership, "LOOKS", 10)
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.02)
 
 
@@ -184,6 +188,82 @@ def test_a_run_elsewhere_that_gives_signs_lives(root, quick):
         pass
     assert (root / new_name(2, DEAD)).exists()
     assert sorted(os.listdir(root)) == [new_name(2, DEAD), owner_name(DEAD)]
+
+
+def test_who_was_stopped_for_long_looks_again_before_it_takes_another_for_dead(
+    root, quick, monkeypatch
+):
+    """A file system, or this process, that hung for a minute was taken for the other's silence."""
+    leave(root, {"machine": "elsewhere"})
+    clock, pauses = time.monotonic, []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            (root / owner_name(DEAD)).write_text(sign_text(machine="elsewhere", beat=1))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    # An hour passes in each pause.
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 3600 * len(pauses))
+    with pytest.raises(BusyError), own(root):
+        pass
+    assert (root / new_name(2, DEAD)).exists()
+
+
+def test_a_run_that_ends_while_it_is_watched_is_not_waited_for(root, quick, monkeypatch):
+    monkeypatch.setattr(ownership, "LOOKS", 10**6)
+    leave(root, {"machine": "elsewhere"})
+
+    class Ends(Folder):
+        looks = 0
+
+        def read_text(self, uri):
+            self.looks += 1
+            if self.looks == 3:
+                Path(uri).unlink()
+            return super().read_text(uri)
+
+    with own(root, files=Ends()):
+        assert not (root / new_name(2, DEAD)).exists()
+
+
+def test_a_run_that_ends_between_two_questions_is_gone(root):
+    """It was listed, and its sign went before it was read: that was an error of storage."""
+
+    class Ends(Folder):
+        def list_names(self, uri):
+            return [*super().list_names(uri), owner_name(DEAD)]
+
+        def exists(self, uri):
+            return super().exists(uri) or str(uri).endswith(owner_name(DEAD))
+
+    root.mkdir()
+    with own(root, files=Ends()):
+        pass
+
+
+def test_another_users_process_that_the_system_hides_is_not_proven_dead(root, quick, monkeypatch):
+    """Of the process 1 nothing can be read here, as with /proc mounted by hidepid."""
+    leave(root, {"process": 1, "began": "55"})
+
+    def forbidden(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", forbidden)
+    hidden = Path("/proc/1/stat")
+    read_text = Path.read_text
+
+    def read(path, *arguments, **more):
+        if path == hidden:
+            raise FileNotFoundError(path)
+        return read_text(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert process_began(1) == ownership.UNKNOWN
+    said = []
+    with own(root, said):
+        assert not (root / new_name(2, DEAD)).exists()
+    assert "waiting whether" in said[0]
 
 
 @pytest.mark.parametrize(
