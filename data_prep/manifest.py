@@ -61,7 +61,8 @@ class Entry:
     shard : int, optional
         The folder ``shard=N`` with its tiles; None in a data set that was written at once.
     update : int, optional
-        The update that tiled it, from 0.
+        Number of the publication that brought its tiles, from 0. A long night publishes several
+        times.
     notes : str, optional
         What was done to the values while the file was read.
     bits : int, optional
@@ -154,6 +155,15 @@ class DataSet:
     content: dict[str, Any] = field(repr=False)
 
     @classmethod
+    def from_text(cls, text: str) -> DataSet:
+        """Read ``_dataset.json``; see `from_json`."""
+        try:
+            content = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise _no_manifest(error) from error
+        return cls.from_json(content)
+
+    @classmethod
     def from_json(cls, content: dict[str, Any]) -> DataSet:
         """Read the content of ``_dataset.json``.
 
@@ -165,10 +175,7 @@ class DataSet:
         try:
             known = msgspec.convert(content, _Content)
         except msgspec.ValidationError as error:
-            raise SchemaError(
-                f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was "
-                "done. Tile into another output, or look who wrote it."
-            ) from error
+            raise _no_manifest(error) from error
         return cls(
             image=Field.from_metadata("image", known.image),
             entries={entry.source: entry for entry in known.sources},
@@ -194,6 +201,13 @@ class DataSet:
                     f"{settings.output} was made with {name} {former.get(name)!r}, and this update "
                     f"says {now[name]!r}. Give the same, or tile into another output."
                 )
+
+
+def _no_manifest(error: Exception) -> SchemaError:
+    return SchemaError(
+        f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was done. "
+        "Tile into another output, or look who wrote it."
+    )
 
 
 def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:

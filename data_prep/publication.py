@@ -25,7 +25,13 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from distkeras_grid.errors import DataError, GridError, OutputExistsError, StorageError
+from distkeras_grid.errors import (
+    DataError,
+    GridError,
+    OutputExistsError,
+    SchemaError,
+    StorageError,
+)
 from distkeras_grid.spark.dataframes import MANIFEST, read_shards
 
 JOURNAL = "_update.json"
@@ -133,10 +139,19 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manifest: Digest
 
 
-class _Last(msgspec.Struct):
-    """The part of ``_dataset.json`` that says which number no later shard has."""
+class Last(msgspec.Struct, frozen=True):
+    """The highest numbers so far, as ``_dataset.json`` tells them.
 
-    last_shard: int = 10**18
+    Parameters
+    ----------
+    last_shard : int
+        No later shard has it; where it is not told, all numbers count as used.
+    last_update : int
+        That of the last publication.
+    """
+
+    last_shard: Annotated[int, msgspec.Meta(ge=-1, le=10**18)] = 10**18
+    last_update: Annotated[int, msgspec.Meta(ge=-1, lt=10**18)] = -1
 
 
 class Files(Protocol):
@@ -371,7 +386,7 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
     outcome = yield from recover(dead)
     manifest = yield Read(MANIFEST)
     if manifest is not None:
-        last = last_shard(manifest)
+        last = read_last(manifest).last_shard
         names = yield Names()
         numbers = {int(found.group(1)) for name in names if (found := _SHARD.fullmatch(name))}
         orphans = {number for number in numbers - _named(manifest) if number > last}
@@ -380,9 +395,21 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
     return TakenOver(outcome, max(used))
 
 
-def last_shard(manifest: str) -> int:
-    """Return the highest number that a shard ever had."""
-    return msgspec.json.decode(manifest, type=_Last).last_shard
+def read_last(manifest: str) -> Last:
+    """Return the highest numbers so far.
+
+    Raises
+    ------
+    SchemaError
+        If this is no manifest of a data set of tiles.
+    """
+    try:
+        return msgspec.json.decode(manifest, type=Last)
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"{MANIFEST} is not the manifest of a data set of tiles: {error}. Nothing was changed. "
+            "Tile into another output, or look who wrote it."
+        ) from error
 
 
 def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | None]:

@@ -24,7 +24,7 @@ from data_prep.manifest import TILED, DataSet, Entry, build_manifest, tiled_entr
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
 from data_prep.plan import Plan, PlannedSource, counted
-from data_prep.publication import Change, last_shard, new_name, perform, publish, shard_name
+from data_prep.publication import Change, new_name, perform, publish, read_last, shard_name
 from data_prep.settings import TilingSettings
 from data_prep.stages import CHANGED, Reader, write_tiles
 from data_prep.stages import settings as spark_settings
@@ -75,11 +75,6 @@ class Night:
     pairs: list[Likeness] = field(default_factory=list)
     fingerprints: dict[str, bytes] = field(default_factory=dict, repr=False)
 
-    @property
-    def update(self) -> int:
-        """Number of this update, from 0."""
-        return self.before.last_update + 1 if self.before else 0
-
 
 @dataclass
 class _State:
@@ -88,6 +83,7 @@ class _State:
     entries: dict[str, Entry]
     going: dict[str, Entry]  # whose present tiles go, by path
     last: int  # number of the last shard
+    update: int  # number of the next publication
     content: dict[str, Any]  # of the manifest that is there
     basis: str | None
     change: Change = field(default_factory=Change)
@@ -150,14 +146,18 @@ class Shards:
             entries=going | changes.entries,
             going=going,
             last=self._owner.last_shard,
+            update=0,
             content=before.content if before else {},
             basis=night.basis,
         )
         if night.basis is not None:
-            state.last = max(state.last, last_shard(night.basis))
+            former = read_last(night.basis)
+            state.last = max(state.last, former.last_shard)
+            # What replaces a data set is new to whoever knows the former one.
+            state.update = former.last_update + 1
         if before is None and night.basis is not None:
-            former = read_shards(night.basis, f"{self._root}/{MANIFEST}")
-            state.change.go += [int(name.removeprefix("shard=")) for name in former]
+            replaced = read_shards(night.basis, f"{self._root}/{MANIFEST}")
+            state.change.go += [int(name.removeprefix("shard=")) for name in replaced]
         return state
 
     def _cut(self, shard: Sequence[PlannedSource], night: Night, state: _State) -> dict[str, Entry]:
@@ -178,7 +178,7 @@ class Shards:
         state.change.come.append(number)
         tiles = sum(each.tiles for each in done)
         self._say(f"  shard {number}: {counted(tiles, 'tile')} of {counted(len(done), 'image')}")
-        return {each.source: _entry(each, number, night) for each in done}
+        return {each.source: _entry(each, state, night) for each in done}
 
     def _lose(self, lost: Sequence[PlannedSource], night: Night, state: _State) -> None:
         """List images that could not be cut any more; tiles that they had stay."""
@@ -244,6 +244,8 @@ class Shards:
             perform(self._storage, self._root, plan)
             state.basis, state.content = text, manifest
             state.change, state.size = Change(), 0.0
+            # Who reads between two publications of one night knows what comes with the second.
+            state.update += 1
 
     def _manifest(self, night: Night, state: _State) -> dict[str, Any]:
         listed = list(state.entries.values())
@@ -252,15 +254,15 @@ class Shards:
             **build_manifest(self._settings, night.image, listed, tiling_versions()),
             "shards": [shard_name(number) for number in shards],
             "last_shard": state.last,
-            "last_update": night.update,
+            "last_update": state.update,
             "near_duplicates": to_json(night.pairs),
         }
 
 
-def _entry(planned: PlannedSource, number: int, night: Night) -> Entry:
+def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
     file = night.listed[planned.source]
     stamp = {"length": file.length, "modified": file.modified}
-    return tiled_entry(planned, shard=number, update=night.update, **stamp)
+    return tiled_entry(planned, shard=state.last, update=state.update, **stamp)
 
 
 def _bytes(planned: Iterable[PlannedSource]) -> float:

@@ -7,7 +7,6 @@ be tiled is listed, and tried again next time.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -378,7 +377,7 @@ class _Night:
         if not self._storage.exists(uri):
             return None
         self._basis = self._storage.read_text(uri)
-        before = DataSet.from_json(json.loads(self._basis))
+        before = DataSet.from_text(self._basis)
         if self._settings.overwrite:
             return None
         before.check_settings(self._settings)

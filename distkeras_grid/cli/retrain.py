@@ -137,7 +137,7 @@ def retrain(flags: argparse.Namespace) -> None:
     pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
     report(**pointer, samples=trainer.history.samples)
-    for old in outdated([*names, name], flags.keep):
+    for old in outdated(names, flags.keep):
         delete_run(storage, f"{runs}/{old}")
 
 
@@ -224,6 +224,8 @@ def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) ->
     True
     """
     since = latest.update if latest else -1
+    if manifest.last_update is not None and since > manifest.last_update:
+        since = -1  # The data set was made anew.
     return [
         each.sha256
         for each in manifest.sources
@@ -249,16 +251,23 @@ def train_flags(
     return argparse.Namespace(**told)
 
 
-def outdated(names: Sequence[str], keep: int | None) -> list[str]:
-    """Return which runs go: all but the newest `keep`; other names never.
+def outdated(former: Sequence[str], keep: int | None) -> list[str]:
+    """Return which former runs go, now that there is a new one; other names never.
+
+    Parameters
+    ----------
+    former : sequence of str
+        Names that were there before the new run, which stays whatever its clock said.
+    keep : int or None
+        How many runs stay, the new one included; None for all.
 
     Examples
     --------
-    >>> outdated(["2026-11-14T030000Z", "2026-11-21T030000Z", "thesis", "latest.json"], keep=1)
+    >>> outdated(["2026-11-14T030000Z", "2026-11-21T030000Z", "thesis", "latest.json"], keep=2)
     ['2026-11-14T030000Z']
     """
-    dated = sorted(filter(RUN_NAME.fullmatch, names))
-    return dated[:-keep] if keep else []
+    dated = sorted(filter(RUN_NAME.fullmatch, former))
+    return [] if keep is None else dated[: max(0, len(dated) - (keep - 1))]
 
 
 def delete_run(storage: Storage, uri: str) -> None:

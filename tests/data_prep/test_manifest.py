@@ -58,6 +58,13 @@ def test_a_damaged_manifest_is_refused(name):
         DataSet.from_json({**content(), name: "x"})
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"last_shard": 1e999}'])
+def test_text_that_is_no_manifest_is_refused(text):
+    """It was an error of the program itself."""
+    with pytest.raises(SchemaError):
+        DataSet.from_text(text)
+
+
 def test_settings_that_are_missing_are_others():
     damaged = content()
     del damaged["settings"]["seed"]

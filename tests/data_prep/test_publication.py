@@ -31,7 +31,7 @@ from data_prep.publication import (
     shard_name,
     take_over,
 )
-from distkeras_grid.errors import DataError, GridError, OutputExistsError, StorageError
+from distkeras_grid.errors import DataError, GridError, OutputExistsError, SchemaError, StorageError
 from distkeras_grid.spark.dataframes import read_shards
 
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
@@ -380,6 +380,19 @@ def test_no_plan_can_touch_another_name(name):
         perform(Disk({"shard=0": "x"}), ROOT, plan(Move("shard=0", name)))
     assert perform(disk, ROOT, (x for x in [Names()])) is None
     assert disk.held == {name: "x"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"last_shard": "../home"}', '{"last_shard": 1e30}']
+)
+def test_a_damaged_manifest_is_refused_before_anything_is_touched(text):
+    """It was an error of the program itself."""
+    disk = start()
+    disk.held["_dataset.json"] = text
+    before = dict(disk.held)
+    with pytest.raises(SchemaError):
+        perform(disk, ROOT, take_over(set()))
+    assert disk.held == before
 
 
 def test_hidden_names_carry_their_owner():

@@ -85,10 +85,10 @@ def first_night():
     return Night(None, None, changes, planned, listed, image)
 
 
-def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
-    """It was written twice for each shard: 45 GB for 100,000 images."""
+def publish(monkeypatch, disk, night):
+    """Publish a night whose shards are cut by nobody; return the last manifest."""
     monkeypatch.setattr(Shards, "__init__", lambda *_: None)
-    disk, night, writer = Disk(), first_night(), Shards()
+    writer = Shards()
     writer._settings, writer._root, writer._storage = SETTINGS, "/tiles", disk
     writer._owner = Owner()
     disk.held[f"/tiles/_owner.{Owner.id}"] = ""
@@ -97,10 +97,16 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
         state.last += 1
         state.change.come.append(state.last)
         disk.held[f"/tiles/_new-{state.last}.{Owner.id}"] = "tiles"
-        return {each.source: shards._entry(each, state.last, night) for each in shard}
+        return {each.source: shards._entry(each, state, night) for each in shard}
 
     monkeypatch.setattr(writer, "_cut", cut, raising=False)
-    manifest = writer.publish(night)
+    return writer.publish(night)
+
+
+def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
+    """It was written twice for each shard: 45 GB for 100,000 images."""
+    disk, night = Disk(), first_night()
+    manifest = publish(monkeypatch, disk, night)
     count = len(divide_shards(night.planned))
     assert count > 4 * PUBLICATIONS
     assert disk.manifests <= PUBLICATIONS + 1
@@ -117,6 +123,37 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
         *(f"/tiles/{name}" for name in (*manifest["shards"], "_dataset.json")),
         f"/tiles/_owner.{Owner.id}",
     }
+
+
+def test_who_reads_between_two_publications_knows_what_comes_with_the_second(monkeypatch):
+    """All shards of a night had one number, and a training in between never saw the later ones."""
+    seen, told = set(), -1
+
+    class Watched(Disk):
+        def rename(self, source, target, **how):
+            nonlocal told
+            super().rename(source, target, **how)
+            if target.endswith("/_dataset.json"):
+                content = json.loads(self.held[target])
+                entries = [each for each in content["sources"] if "update" in each]
+                new = {each["source"] for each in entries if each["update"] > told}
+                assert new == {each["source"] for each in entries} - seen
+                seen.update(new)
+                told = content["last_update"]
+
+    publish(monkeypatch, Watched(), first_night())
+    assert (len(seen), told + 1 > PUBLICATIONS / 2) == (IMAGES, True)
+
+
+def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch):
+    """Its numbers began at 0 again, and `retrain` found nothing new for as many nights."""
+    disk = Disk()
+    former = {**publish(monkeypatch, disk, first_night()), "last_update": 41}
+    night = first_night()
+    night.basis = disk.held["/tiles/_dataset.json"] = json.dumps(former)
+    assert publish(monkeypatch, disk, night)["last_update"] >= 42
+    sources = json.loads(disk.held["/tiles/_dataset.json"])["sources"]
+    assert min(each["update"] for each in sources) == 42
 
 
 def test_shards_are_bounded_in_size():

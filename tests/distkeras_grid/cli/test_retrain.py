@@ -30,9 +30,17 @@ MODEL = f"runs/{RUNS[-1]}/model.keras"
 
 
 def test_the_oldest_runs_go_and_nothing_else():
-    names = [*RUNS, "latest.json", "thesis", "2026-11-01", "_x"]
+    names = [*RUNS[:2], "latest.json", "thesis", "2026-11-01", "_x"]
     assert outdated(names, 1) == RUNS[:2]
+    assert outdated(names, 2) == RUNS[:1]
     assert outdated(names, 3) == outdated(names, 8) == outdated(names, None) == []
+
+
+def test_the_new_run_stays_though_the_clock_was_set_back():
+    """It was the oldest by its name, was deleted, and the next run had no model to start from."""
+    of_a_fast_clock = ["2036-01-01T000000Z", *RUNS]
+    assert outdated(of_a_fast_clock, 2) == RUNS
+    assert outdated(of_a_fast_clock, 1) == [*RUNS, "2036-01-01T000000Z"]
 
 
 def test_only_our_leftovers_are_ours():
@@ -52,6 +60,12 @@ def test_new_is_what_was_tiled_after_the_latest_run():
     assert new_sources(manifest, "train", LATEST) == ["b"]
     assert new_sources(manifest, None, LATEST) == ["b", "c"]
     assert new_sources(manifest, "train", None) == ["a", "b", "d"]
+
+
+def test_all_is_new_in_a_data_set_that_was_made_anew():
+    """Its numbers began at 0 again: for as many nights nothing was new."""
+    manifest = Manifest((TiledSource("tiled", "a", "train", 0),), 0)
+    assert new_sources(manifest, "train", LATEST) == ["a"]
 
 
 @pytest.mark.parametrize(
