@@ -385,6 +385,20 @@ def unusable(
     return found
 
 
+def judged(found: Mapping[str, Inspected]) -> set[str]:
+    """Return which images were read and cannot be tiled.
+
+    An image that could not be read is not judged: its file may be as good as ever when permission
+    or network are mended, and nothing of it has changed then.
+
+    Parameters
+    ----------
+    found : mapping of str to Inspected
+        What the candidates are; without a digest where they could not be read.
+    """
+    return {path for path, seen in found.items() if seen.error and seen.sha256}
+
+
 def quarantine(changes: Changes, listed: Mapping[str, Listed], paths: Collection[str]) -> None:
     """Let no later night read these images again until they change."""
     for path in paths:

@@ -44,6 +44,8 @@ TILES = OutputKind(
     marker=MANIFEST,
     others=("shard=*", JOURNAL, REPORTS, LIKENESS, FOLDS, *HIDDEN),
     unfinished=("_owner.*",),
+    # Splits at the top, without shards.
+    former=("_SUCCESS", "split=*"),
 )
 # So many of many unreadable images are named in one error.
 SHOWN_ERRORS = 5

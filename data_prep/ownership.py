@@ -246,9 +246,7 @@ class Ownership:
             If one of them lives.
         """
         names = self._storage.list_names(self._root)
-        journal = f"{self._root}/{JOURNAL}"
-        decided = self._storage.read_text(journal) if JOURNAL in names else None
-        others = owners(names, decided) - {self.id}
+        others = owners(names, self._text(JOURNAL)) - {self.id}
         first = {other: self._read(other) for other in others}
         unsure = {each: text for each, text in first.items() if not self._is_gone(each, text)}
         if unsure:
@@ -290,9 +288,12 @@ class Ownership:
         return process_began(sign.process) == sign.began
 
     def _read(self, other: str) -> str | None:
+        return self._text(owner_name(other))
+
+    def _text(self, name: str) -> str | None:
         # Not asked first whether it is there: a run that ends deletes it at any moment.
         try:
-            return self._storage.read_text(f"{self._root}/{owner_name(other)}")
+            return self._storage.read_text(f"{self._root}/{name}")
         except PathNotFoundError:
             return None
 

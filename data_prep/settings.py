@@ -62,8 +62,9 @@ class TilingSettings:
         ``auto`` keeps what all images have, and refuses a mixture.
     on_error : {"fail", "skip", "quarantine"}, optional
         What an image that cannot be tiled does: end the job before anything is written; be left
-        out, listed, and tried again by the next update; or be left out and not be read again until
-        it changes. Default: ``"skip"`` with `update`, otherwise ``"fail"``.
+        out, listed, and tried again by the next update; or, if its content is what is wrong, be
+        left out and not be read again until it changes. Default: ``"skip"`` with `update`,
+        otherwise ``"fail"``.
     page, channel, z : optional
         Which image to take from files that hold several; see `data_prep.picture.Choice`.
     bits : int, optional

@@ -22,6 +22,7 @@ from data_prep.changes import (
     compare,
     contents_of,
     decide,
+    judged,
     quarantine,
     splits_of,
     unusable,
@@ -116,25 +117,13 @@ def tile_images(
 
     Parameters
     ----------
-    settings : TilingSettings
-    spark : SparkSession, optional
-        Default: the running one, or a new local one.
-    say : callable, optional
-        Receives the lines that tell what goes on.
+    settings, spark, say
+        See `update_tiles`, which raises the same errors.
 
     Returns
     -------
     dict
         The content of ``_dataset.json``.
-
-    Raises
-    ------
-    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
-        Before anything is written.
-    BusyError
-        If another run works on the data set.
-    EmptyDataError, ImageError, LabelError, SplitLeakError
-        If the images are not fit for it.
 
     Examples
     --------
@@ -351,8 +340,7 @@ class _Night:
         prune = self._settings.prune
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
         if self._settings.on_error == "quarantine":
-            unreadable = {path for path, seen in found.items() if seen.error}
-            quarantine(changes, listed, unreadable | (broken & set(changes.problems)))
+            quarantine(changes, listed, judged(found) | (broken & set(changes.problems)))
         fresh = {
             seen.pixel_sha256: seen.fingerprint
             for seen in found.values()

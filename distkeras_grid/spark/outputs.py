@@ -8,7 +8,7 @@ the new one gets its name, and only then is the old one deleted.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -32,22 +32,29 @@ class OutputKind:
     unfinished : tuple of str
         Patterns of names in a folder without its marker that a killed job began and that the next
         one takes up.
+    former : tuple of str
+        Patterns of names that only earlier releases wrote into such a folder. It can be read, and
+        is neither changed nor replaced.
     """
 
     name: str
     marker: str
     others: tuple[str, ...]
     unfinished: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
 
     def is_unfinished(self, names: list[str]) -> bool:
         """Tell whether these are the names in a folder that a killed job began."""
-        begun = any(fnmatchcase(name, each) for each in self.unfinished for name in names)
+        begun = any(_matches(name, self.unfinished) for name in names)
         return begun and self.marker not in names and not self.strangers(names)
 
     def strangers(self, names: list[str]) -> list[str]:
         """Return the names that do not belong to such a folder."""
-        known = (self.marker, *self.others)
-        return [name for name in names if not any(fnmatchcase(name, each) for each in known)]
+        return [name for name in names if not _matches(name, (self.marker, *self.others))]
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, each) for each in patterns)
 
 
 class Output:
@@ -180,7 +187,14 @@ class Output:
                 f"{self.uri} exists and is not a {kind.name} (there is no {kind.marker} in it), so "
                 "it is not replaced. Choose another output."
             )
-        if strangers := kind.strangers(names):
+        strangers = kind.strangers(names)
+        if strangers and all(_matches(name, kind.former) for name in strangers):
+            raise OutputExistsError(
+                f"{self.uri} is a {kind.name} of an earlier release (it holds {strangers[-1]}). It "
+                "can still be read, but not be changed or replaced. Choose another output, and "
+                "delete this one when the new one is complete."
+            )
+        if strangers:
             raise OutputExistsError(
                 f"{self.uri} is a {kind.name}, but holds {strangers[0]}, too, so it is not "
                 "replaced. Move that elsewhere, or choose another output."

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.changes import Listed, compare, decide, splits_of, with_zones
+from data_prep.changes import Listed, compare, decide, judged, splits_of, with_zones
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
 from data_prep.near_duplicates import Likeness
@@ -318,3 +318,10 @@ def test_images_without_a_fingerprint_are_looked_at_again():
     judged = {entries["a/0"].pixel_sha256}
     found = compare(entries, listed, said, {}, ("a",), prune=False, judged=judged)
     assert (found.unchanged, found.candidates) == (("a/0",), ("a/1",))
+
+
+def test_who_could_not_be_read_is_not_judged():
+    """A moment without a network put good images into quarantine for good."""
+    unread = replace(seen("a/1.png", error="no answer"), sha256="", pixel_sha256="")
+    found = {"a/0.png": seen("a/0.png", error="cut off"), "a/1.png": unread}
+    assert judged({**found, "a/2.png": seen("a/2.png")}) == {"a/0.png"}

@@ -1,7 +1,8 @@
 import pytest
 
-from data_prep import Update, command
+from data_prep import TilingSettings, Update, command
 from data_prep.command import build_parser, main
+from distkeras_grid.errors import OutputExistsError
 
 
 @pytest.fixture
@@ -93,3 +94,34 @@ def test_help_tells_every_default_and_exit_code():
     text = build_parser().format_help()
     for word in ("0:360:5", "(256)", "(0.5)", "0.8:0.1:0.1", "exit codes", "regex:PATTERN"):
         assert word in text
+
+
+def former_release(root):
+    """A data set as it was written before there were shards, to which a night has added one."""
+    for name in ("split=train", "split=test", "shard=1"):
+        (root / name).mkdir(parents=True)
+        (root / name / "part-0.parquet").write_text("tiles")
+    (root / "_SUCCESS").write_text("")
+    (root / "_dataset.json").write_text('{"sources": []}')
+
+
+@pytest.mark.parametrize("flags", [{}, {"update": True}, {"overwrite": True}])
+def test_tiles_of_an_earlier_release_are_refused_and_not_touched(tmp_path, monkeypatch, flags):
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    (tmp_path / "raw").mkdir()
+    former_release(tmp_path / "tiles")
+    before = sorted(tmp_path.rglob("*"))
+    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", **flags)
+    with pytest.raises(OutputExistsError, match=r"earlier release \(it holds split=train\)"):
+        command.check_before_spark(settings)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "_ingest.json"])
+def test_what_is_something_else_besides_is_no_earlier_release(tmp_path, name):
+    (tmp_path / "raw").mkdir()
+    former_release(tmp_path / "tiles")
+    (tmp_path / "tiles" / name).write_text("")
+    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", overwrite=True)
+    with pytest.raises(OutputExistsError, match="Move that elsewhere"):
+        command.check_before_spark(settings)

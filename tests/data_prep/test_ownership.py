@@ -227,15 +227,19 @@ def test_a_run_that_ends_while_it_is_watched_is_not_waited_for(root, quick, monk
         assert not (root / new_name(2, DEAD)).exists()
 
 
-def test_a_run_that_ends_between_two_questions_is_gone(root):
-    """It was listed, and its sign went before it was read: that was an error of storage."""
+@pytest.mark.parametrize("name", [owner_name(DEAD), "_update.json"])
+def test_a_run_that_ends_between_two_questions_is_gone(root, name):
+    """It was listed, and its file went before it was read: that was an error of storage."""
 
     class Ends(Folder):
+        looks = 0
+
         def list_names(self, uri):
-            return [*super().list_names(uri), owner_name(DEAD)]
+            self.looks += 1
+            return super().list_names(uri) + [name] * (self.looks == 1)
 
         def exists(self, uri):
-            return super().exists(uri) or str(uri).endswith(owner_name(DEAD))
+            return super().exists(uri) or (not self.looks and Path(uri).name == name)
 
     root.mkdir()
     with own(root, files=Ends()):

@@ -249,6 +249,30 @@ def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
     assert set(third.quarantined) == bad - {"a/cut.png"}
 
 
+def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
+    spark, settings, folder, monkeypatch
+):
+    """Its file is as it was, so a moment without a network left a good image out for good."""
+    path = folder / "a" / "new.png"
+    draw(path, 60)
+    content, stamp = path.read_bytes(), path.stat().st_mtime_ns
+    list_images = update.list_images
+
+    def late(*arguments):
+        found = list_images(*arguments)
+        path.unlink()
+        return found
+
+    monkeypatch.setattr(update, "list_images", late)
+    night = replace(settings, on_error="quarantine")
+    assert set(update_tiles(night, spark=spark).left_out) == {"a/new.png"}
+    monkeypatch.undo()
+    path.write_bytes(content)
+    os.utime(path, ns=(stamp, stamp))
+    after = update_tiles(night, spark=spark)
+    assert (after.new, after.left_out, after.quarantined) == (1, {}, {})
+
+
 @pytest.mark.parametrize("happens", ["changes", "goes", "spoils"])
 @pytest.mark.parametrize("kind", ["file", "spark"])
 def test_an_image_that_changes_while_it_is_tiled_is_left_out(
