@@ -169,6 +169,8 @@ class RunWatch:
         self._missing_since: float | None = None
         # Of the center, when the server was last looked at.
         self._version = 0
+        # Whether a worker with rows has been let start. Nobody is before all are ready.
+        self._begun = False
         self._window_seconds: dict[int, float] = {}
         # For each worker: its last status on the server, and since when nothing has changed.
         self._heard: dict[int, tuple[SeatStatus, float]] = {}
@@ -207,7 +209,7 @@ class RunWatch:
         if self._missing_since is not None:
             times.append(self._missing_since + self._spec.limits.start_timeout)
         for worker, since in self._heard.values():
-            allowed = self._allowed_silence(worker, self._version)
+            allowed = self._allowed_silence(worker)
             times.append(math.inf if allowed is None else since + allowed)
         return min(times)
 
@@ -218,6 +220,7 @@ class RunWatch:
             "stopped": self.stopped,
             "missing_since": self._missing_since,
             "version": self._version,
+            "begun": self._begun,
             "window_seconds": [list(item) for item in self._window_seconds.items()],
             "heard": heard,
             "restarted": [[worker, *told] for worker, told in self._restarted.items()],
@@ -231,6 +234,7 @@ class RunWatch:
         watch = cls(spec, synchronous=synchronous)
         watch.stopped = state["stopped"]
         watch._missing_since, watch._version = state["missing_since"], state["version"]
+        watch._begun = state["begun"]
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
         heard = [(SeatStatus(**seat), since) for seat, since in state["heard"]]
         watch._heard = {seat.worker: (seat, since) for seat, since in heard}
@@ -250,6 +254,8 @@ class RunWatch:
     def _looked(self, event: Looked, now: float) -> list[WatchAction]:
         folded = event.version != self._version
         self._version = event.version
+        if event.version or any(w.status == "running" and w.rows for w in event.workers):
+            self._begun = True
         finished = sum(worker.status == "finished" for worker in event.workers)
         if finished >= self.needed:
             wrong = self._wrong_count(event)
@@ -316,7 +322,7 @@ class RunWatch:
         actions: list[WatchAction] = []
         for worker in event.workers:
             before, since = self._heard.get(worker.worker, (None, now))
-            allowed = self._allowed_silence(worker, event.version)
+            allowed = self._allowed_silence(worker)
             # A worker that is late for each round gets on, too, but none of its rows is folded.
             in_rounds = folded and self._synchronous and worker.status == "running"
             if worker != before or in_rounds or allowed is None:
@@ -344,10 +350,10 @@ class RunWatch:
         self._restarted[worker.worker] = (worker.samples_folded, count + 1)
         return Restart(worker.worker, worker.attempt, seconds)
 
-    def _allowed_silence(self, worker: SeatStatus, version: int) -> float | None:
+    def _allowed_silence(self, worker: SeatStatus) -> float | None:
         """Return how long a worker may stay as it is [s]; None for as long as it likes."""
-        if worker.status == "joined" and version:
-            # The others have long begun: one that takes another's place may be stuck in its start.
+        if worker.status == "joined" and self._begun:
+            # All have been ready once, so this is another attempt, and it may be stuck.
             return self._spec.limits.start_timeout
         if worker.status != "running":
             return None

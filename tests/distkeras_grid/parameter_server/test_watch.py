@@ -278,6 +278,22 @@ def test_a_replacement_that_is_stuck_in_its_start_is_started_again():
         assert stuck == [Restart(0, 10, 31.0)]
 
 
+def test_a_replacement_before_the_first_commit_is_started_again_too():
+    watch = watched(workers=1)
+    for now, state in ((0.0, "running"), (5.0, "lost"), (9.0, "joined"), (39.0, "joined")):
+        assert watch.handle(looked(state, version=0), now) == []
+    assert watch.deadline == 39.0
+    stuck = watch.handle(looked("joined", version=0), 39.1)
+    assert stuck == [Restart(0, 10, pytest.approx(30.1))]
+
+
+def test_a_worker_without_rows_that_runs_is_no_sign_that_others_are_late():
+    watch = watched()
+    workers = SeatStatus(0, 10, "joined", None, 0), SeatStatus(1, 11, "running", 0, 0)
+    for now in (0.0, 31.0):
+        assert watch.handle(Looked(workers, 0, 0, 0), now) == []
+
+
 def test_the_first_start_may_take_as_long_as_the_rows_need():
     watch = watched()
     watch.handle(looked("joined", "joined", version=0), 0.0)
