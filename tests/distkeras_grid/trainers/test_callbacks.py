@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
-import threading
-
 import numpy as np
 import pytest
 
 from distkeras_grid import ADAG
+from distkeras_grid.spark.launch import Launch
 from tests.distkeras_grid.trainers.small import CLASSES, ROWS, WIDTH, build, trained, weights
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
@@ -203,16 +201,23 @@ def test_a_training_is_not_lost_when_its_statistics_take_too_long(frame, monkeyp
     assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
 
 
-def test_a_training_is_not_lost_when_the_measuring_of_its_statistics_is_interrupted(frame):
-    import keras
+def test_a_training_is_not_lost_when_the_measuring_of_its_statistics_is_interrupted(
+    frame, monkeypatch
+):
+    class Interrupted(Launch):
+        interrupted = False
 
-    class InterruptSoon(keras.callbacks.Callback):
-        def on_train_end(self, logs=None):  # noqa: ARG002
-            threading.Timer(0.7, _thread.interrupt_main).start()
+        def wait(self, timeout):
+            # The job has begun. A signal from a timer may come after it, and end the tests.
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            return super().wait(timeout)
 
+    monkeypatch.setattr("distkeras_grid.trainers.recalibration.Launch", Interrupted)
     trainer = ADAG(normalized_model(), num_workers=2, statistics="recalibrate", progress=False)
     with pytest.raises(KeyboardInterrupt):
-        trainer.train(frame, callbacks=[InterruptSoon()])
+        trainer.train(frame)
     assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
     assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
     assert frame.count() == ROWS
