@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from distkeras_grid.errors import (
     ImageError,
     LabelError,
     PathNotFoundError,
+    SchemaError,
 )
 from distkeras_grid.spark.dataframes import MANIFEST, read_parquet
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
@@ -130,7 +131,7 @@ def check_leaks_of(
     ConfigurationError
         If a pattern cannot be used.
     LabelError
-        If an image of a folder belongs to no split, or all belong to one.
+        If an image of a folder belongs to no split, all belong to one, or none has a group.
     DataError
         If a data set of tiles does not hold what a check needs.
     """
@@ -157,20 +158,13 @@ def check_leaks_of(
 
 def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bool) -> _Seen:
     """Read what a data set says about its sources, and hold it against its rows."""
-    content: dict[str, Any] = json.loads(storage.read_text(f"{root}/{MANIFEST}"))
-    if "sources" not in content:
-        raise DataError(
-            f"{root} was not written by tile, and does not say which images it is made of. Check "
-            "the folder of images from which it was made."
-        )
-    entries = [entry for entry in DataSet.from_json(content).entries.values() if entry.content]
-    tiled = [entry for entry in entries if entry.status == TILED]
-    splits = {entry.content: str(entry.split) for entry in tiled}
-    # A copy that is not tiled brings its group to the picture that is.
-    known = [entry for entry in entries if entry.content in splits]
-    pictures = [
-        Picture(each.source, splits[each.content], str(each.content), each.group) for each in known
-    ]
+    try:
+        known = DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
+    except SchemaError as error:
+        error.add_note("Check the folder of images from which the data set was made.")
+        raise
+    tiled = [entry for entry in known.entries.values() if entry.status == TILED and entry.content]
+    pictures = pictures_of(known.entries.values())
     _hold_against_rows(spark, root, tiled, pictures)
     fingerprints = {}
     if near_duplicates:
@@ -184,6 +178,28 @@ def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bo
             )
         fingerprints = {each.source: stored[str(each.content)] for each in tiled}
     return _Seen(pictures, fingerprints, {})
+
+
+def pictures_of(entries: Iterable[Entry]) -> list[Picture]:
+    """Return the pictures of a data set of tiles, with the splits in which their tiles stand.
+
+    Parameters
+    ----------
+    entries : iterable of Entry
+        A copy that is not tiled brings its group to the splits of the picture that is.
+    """
+    every = [entry for entry in entries if entry.content]
+    splits: dict[str | None, set[str]] = {}
+    for entry in every:
+        if entry.status == TILED:
+            splits.setdefault(entry.content, set()).add(str(entry.split))
+    return [
+        Picture(entry.source, split, str(entry.content), entry.group)
+        for entry in every
+        for split in (
+            [str(entry.split)] if entry.status == TILED else sorted(splits.get(entry.content, ()))
+        )
+    ]
 
 
 def _hold_against_rows(
@@ -226,40 +242,76 @@ def _folder(
     ):
         rows = images.mapInArrow(_looker(near_duplicates), SEEN).collect()
     below = relative_to(storage.resolve(root))
-    pictures, fingerprints, unreadable = [], {}, {}
-    for row in sorted(rows, key=lambda row: row.uri):
-        name = below(row.uri)
-        if row.error is not None:
-            unreadable[name] = row.error
-            continue
-        pictures.append(
-            Picture(name, _named(split_of, "split", name), row.pixel_sha256, _group(group_of, name))
-        )
-        if near_duplicates:
-            fingerprints[name] = bytes(row.fingerprint)
-    if not pictures:
-        raise EmptyDataError(f"No image below {root} can be read. Check the folder.")
-    if len({picture.split for picture in pictures}) == 1:
-        raise LabelError(
-            f"All images below {root} belong to the split {pictures[0].split!r}. Give the folder "
-            "that holds the folders of the splits, or --splits PATTERN."
-        )
+    looks = {below(row.uri): row for row in rows}
+    unreadable = {name: row.error for name, row in looks.items() if row.error is not None}
+    digests = {name: row.pixel_sha256 for name, row in looks.items() if row.error is None}
+    pictures = divided(digests, split_of, group_of, whole=not unreadable)
+    if group_of is not None:
+        alone = sum(picture.group is None for picture in pictures)
+        say(f"{alone:,} of {len(pictures):,} images have no group")
+    fingerprints = {name: bytes(looks[name].fingerprint) for name in digests if near_duplicates}
     return _Seen(pictures, fingerprints, unreadable)
 
 
+def divided(
+    digests: Mapping[str, str],
+    split_of: re.Pattern[str],
+    group_of: re.Pattern[str] | None,
+    *,
+    whole: bool,
+) -> list[Picture]:
+    """Return the pictures of a folder with their splits and groups.
+
+    Parameters
+    ----------
+    digests : mapping of str to str
+        Digests of the pixels, by path below the folder.
+    split_of, group_of : re.Pattern
+        With a group ``split``, and ``group``.
+    whole : bool
+        Whether all files could be read. One that could not may be the other split.
+
+    Raises
+    ------
+    EmptyDataError, LabelError
+        See `check_leaks_of`.
+    """
+    pictures = [
+        Picture(
+            *(name, _named(split_of, "split", name), digest),
+            None if group_of is None else _found(group_of, "group", name),
+        )
+        for name, digest in sorted(digests.items())
+    ]
+    if not pictures:
+        raise EmptyDataError("No image of the folder can be read. Check the folder.")
+    if whole and len({picture.split for picture in pictures}) == 1:
+        raise LabelError(
+            f"All images belong to the split {pictures[0].split!r}. Give the folder that holds the "
+            "folders of the splits, or --splits PATTERN."
+        )
+    if group_of is not None and all(picture.group is None for picture in pictures):
+        raise LabelError(
+            f"No image has a group: {group_of.pattern!r} finds none, for instance in "
+            f"{pictures[0].name}. Mend --group."
+        )
+    return pictures
+
+
 def _named(pattern: re.Pattern[str], name: str, path: str) -> str:
-    found = pattern.search(path)
-    if found is None or not found.group(name):
+    found = _found(pattern, name, path)
+    if not found:
         raise LabelError(
             f"{path} belongs to no split: {pattern.pattern!r} finds none. Put it into the folder "
             "of its split, or give --splits PATTERN."
         )
-    return found.group(name)
+    return found
 
 
-def _group(pattern: re.Pattern[str] | None, path: str) -> str | None:
-    found = None if pattern is None else pattern.search(path)
-    return found.group("group") if found else None
+def _found(pattern: re.Pattern[str], name: str, path: str) -> str | None:
+    # As tile reads labels and groups: some file systems write decomposed letters.
+    found = pattern.search(unicodedata.normalize("NFC", path))
+    return found.group(name) if found else None
 
 
 def _looker(near_duplicates: bool) -> Callable[[Batches], Batches]:

@@ -93,5 +93,16 @@ def test_what_cannot_be_judged_at_all(spark, published, tmp_path):
     with pytest.raises(EmptyDataError):
         check_leaks_of(str(tmp_path / "empty"), spark=spark)
     (tmp_path / "ingested").mkdir()
-    (tmp_path / "ingested" / "_dataset.json").write_text(json.dumps({"rows": 1}))
-    assert main(["--data", str(tmp_path / "ingested")]) == 3
+    for content in (json.dumps({"rows": 1}), "7", "{"):
+        (tmp_path / "ingested" / "_dataset.json").write_text(content)
+        assert main(["--data", str(tmp_path / "ingested")]) == 3
+
+
+def test_links_are_followed_and_broken_ones_are_no_proof(spark, published, tmp_path):
+    path, _ = picture(published, "train")
+    (published / "train" / "a" / "again.png").symlink_to(path)
+    checked = check_leaks_of(str(published), spark=spark, near_duplicates=False)
+    assert (checked.leaks, checked.pictures["train"]) == ([], 6)
+    (published / "test" / "linked").symlink_to(path.parent)
+    (leak, *_) = check_leaks_of(str(published), spark=spark, near_duplicates=False).leaks
+    assert {each.split for each in leak.pictures} == {"train", "test"}

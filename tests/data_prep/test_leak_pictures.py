@@ -1,0 +1,66 @@
+"""What a manifest, or a folder, says about splits is told to the check of leaks as it is."""
+
+import re
+
+import pytest
+
+from data_prep.leak_check import FIRST_FOLDER, divided, pictures_of
+from data_prep.leaks import find_leaks
+from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from distkeras_grid.errors import EmptyDataError, LabelError
+
+
+def entry(source, split, status=TILED, pixels="c", group=None):
+    digests = {"sha256": source[0] * 64, "pixel_sha256": pixels * 64}
+    return Entry(source, status, split=split, group=group, **digests)
+
+
+def test_two_files_of_one_picture_that_are_tiled_into_two_splits_leak():
+    pictures = pictures_of([entry("a.png", "train"), entry("b.tif", "test")])
+    assert [leak.kind for leak in find_leaks(pictures)] == ["pixels"]
+    assert find_leaks(pictures_of([entry("a.png", "train"), entry("b.tif", "train")])) == []
+
+
+def test_a_copy_brings_its_group_to_the_picture_that_is_tiled():
+    copy = entry("b.tif", None, LEFT_OUT, group="S1")
+    other = entry("d.png", "test", pixels="d", group="S1")
+    (leak,) = find_leaks(pictures_of([copy, entry("a.png", "train"), other]))
+    assert (leak.kind, {each.name for each in leak.pictures}) == ("group", {"b.tif", "d.png"})
+
+
+def test_what_has_no_tiles_leaks_nothing():
+    entries = [entry("a.png", "train", REMOVED, group="g"), entry("b.png", "test", group="g")]
+    assert find_leaks(pictures_of([*entries, entry("c.png", "train", REMOVED, "e")])) == []
+
+
+def folder(*names, group=None, whole=True):
+    groups = None if group is None else re.compile(group)
+    return divided(dict.fromkeys(names, "c"), re.compile(FIRST_FOLDER), groups, whole=whole)
+
+
+def test_one_file_under_two_names_leaks_only_if_the_splits_differ():
+    assert find_leaks(folder("train/a.png", "train/b.png", whole=False)) == []
+    assert len(find_leaks(folder("train/a.png", "test/b.png"))) == 1
+
+
+def test_a_pattern_that_finds_no_group_anywhere_is_no_proof():
+    names = "train/S1_a.png", "test/b.png"
+    assert [each.group for each in folder(*names, group="(?P<group>S[0-9])")] == [None, "S1"]
+    with pytest.raises(LabelError):
+        folder(*names, group="(?P<group>T[0-9])")
+
+
+def test_composed_and_decomposed_letters_are_one_group_and_two_files():
+    pictures = folder("train/\u00f6_1", "train/o\u0308_1", "test/o\u0308_2", group="/(?P<group>.)_")
+    assert len(pictures) == 3
+    assert {each.group for each in pictures} == {"\u00f6"}
+
+
+def test_one_split_alone_is_refused_unless_the_others_could_not_be_read():
+    with pytest.raises(LabelError):
+        folder("train/a.png")
+    assert len(folder("train/a.png", whole=False)) == 1
+    with pytest.raises(EmptyDataError):
+        folder(whole=False)
+    with pytest.raises(LabelError):
+        folder("a.png", "train/b.png")
