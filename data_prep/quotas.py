@@ -35,8 +35,8 @@ class Unit:
 
     @property
     def classes(self) -> list[str]:
-        """Classes of which the unit has tiles."""
-        return [name for name, weight in self.weights.items() if weight]
+        """Classes of which the unit has tiles, sorted: sums over them round the same everywhere."""
+        return sorted(name for name, weight in self.weights.items() if weight)
 
 
 def fill(units: Sequence[Unit], fractions: Mapping[str, float]) -> list[str]:

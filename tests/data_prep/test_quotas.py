@@ -96,3 +96,12 @@ def test_units_of_several_classes_are_moved_into_empty_cells_where_that_empties_
 def test_a_split_without_a_share_gets_nothing():
     units = units_of_class([1] * 20)
     assert "validation" not in fill(units, {"train": 0.8, "validation": 0.0, "test": 0.2})
+
+
+def test_the_order_in_which_a_unit_names_its_classes_decides_nothing():
+    # Sums of three costs round differently in another order, and then break a tie differently.
+    told = "a2c1 a2c3d2 a3b3 a3b1c1d3 a3b1c1d2 a2b1d1 a1b1c3 b2c3d3 b3 b3c3 a1b3c1 a1c2d1"
+    weights = [{unit[i]: int(unit[i + 1]) for i in range(0, len(unit), 2)} for unit in told.split()]
+    units = [Unit(f"{i}", each) for i, each in enumerate(weights)]
+    turned = [Unit(unit.rank, dict(reversed(unit.weights.items()))) for unit in units]
+    assert fill(units, SHARES) == fill(turned, SHARES)
