@@ -182,16 +182,24 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     LabelError
         Names the line that cannot be read, or where a name begins or ends with a space.
     """
-    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
-    columns = reader.fieldnames or ()
+    # Any line ending, also that of old spreadsheets.
+    lines = io.StringIO(text.removeprefix("\ufeff"), newline=None)
+    reader = csv.DictReader(lines)
+    try:
+        columns, rows = reader.fieldnames or (), [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise LabelError(
+            f"{path}, line {reader.line_num}: {error}. Look for a quotation mark without a second "
+            "one."
+        ) from error
     if not {"file", "label"} <= set(columns):
         raise LabelError(
             f"{path} must begin with a line naming the columns file and label, and optionally "
             f"split and group, with commas. Received: {', '.join(map(repr, columns)) or 'none'}."
         )
     table: dict[str, Annotation] = {}
-    for row in reader:
-        at = f"{path}, line {reader.line_num}"
+    for number, row in rows:
+        at = f"{path}, line {number}"
         file, label = row["file"], row["label"]
         if not file or not label or None in row:
             raise LabelError(f"{at}: file or label is missing, or there are too many: {row}.")
