@@ -1,26 +1,24 @@
 """Fingerprints of pictures, kept beside the tiles: each night compares only what is new.
 
-Files ``_likeness/*.npz`` below the data set, by the digest of the pixels. A file that a killed
+Files ``_likeness/*.msgpack`` below the data set, by the digest of the pixels. A file that a killed
 update left behind is true all the same, so nothing has to be undone.
 """
 
 from __future__ import annotations
 
-import io
-import itertools
 import uuid
-import zipfile
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Annotated, Protocol
 
-import numpy as np
+import msgspec
 
 from distkeras_grid.errors import DataError
 
 FOLDER = "_likeness"
 # About 30 MB.
 PRINTS_OF_A_FILE = 4096
-DIGEST = 64  # hexadecimal digits
+SUFFIX = ".msgpack"
+Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Files(Protocol):
@@ -46,7 +44,7 @@ def save_fingerprints(files: Files, root: str, fingerprints: Mapping[str, bytes]
     every = sorted(fingerprints.items())
     for start in range(0, len(every), PRINTS_OF_A_FILE):
         some = dict(every[start : start + PRINTS_OF_A_FILE])
-        files.write_bytes(f"{root}/{FOLDER}/{uuid.uuid4().hex}.npz", pack(some))
+        files.write_bytes(f"{root}/{FOLDER}/{uuid.uuid4().hex}{SUFFIX}", pack(some))
 
 
 def load_fingerprints(files: Files, root: str) -> dict[str, bytes]:
@@ -62,21 +60,14 @@ def load_fingerprints(files: Files, root: str) -> dict[str, bytes]:
         return {}
     found: dict[str, bytes] = {}
     for name in sorted(files.list_names(folder)):
-        if name.endswith(".npz"):
+        if name.endswith(SUFFIX):
             found |= unpack(files.read_bytes(f"{folder}/{name}"), f"{folder}/{name}")
     return found
 
 
 def pack(fingerprints: Mapping[str, bytes]) -> bytes:
     """Return fingerprints as the bytes of a file."""
-    stream = io.BytesIO()
-    np.savez(
-        stream,
-        digests=np.array([digest.encode() for digest in fingerprints], f"S{DIGEST}"),
-        ends=np.cumsum([len(content) for content in fingerprints.values()], dtype=np.int64),
-        data=np.frombuffer(b"".join(fingerprints.values()), np.uint8),
-    )
-    return stream.getvalue()
+    return msgspec.msgpack.encode(dict(fingerprints))
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
@@ -88,18 +79,8 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
         If it is no such file.
     """
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            digests, ends, data = arrays["digests"], arrays["ends"], arrays["data"].tobytes()
-        edges = [0, *ends.tolist()]
-        whole = len(digests) == len(ends) and edges == sorted(edges) and edges[-1] == len(data)
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
-        whole = False
-    if not whole:
+        return msgspec.msgpack.decode(content, type=dict[Digest, bytes])
+    except msgspec.DecodeError as error:
         raise DataError(
-            f"{name} holds no fingerprints. Received: {len(content)} bytes. Delete it; the next "
-            "update makes them anew."
-        )
-    return {
-        digest.decode("ascii", "replace"): data[start:stop]
-        for digest, (start, stop) in zip(digests, itertools.pairwise(edges), strict=True)
-    }
+            f"{name} holds no fingerprints: {error}. Delete it; the next update makes them anew."
+        ) from error

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from data_prep import likeness_store
@@ -39,8 +40,21 @@ def test_what_several_nights_saved_is_read_as_one(monkeypatch):
     assert load_fingerprints(files, "tiles") == PRINTS
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", pack(PRINTS)[:-30]])
-def test_damaged_files_are_named(content):
-    with pytest.raises(DataError, match=r"x\.npz"):
-        unpack(content, "x.npz")
-    assert unpack(pack(PRINTS), "x.npz") == PRINTS
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK",
+        pack(PRINTS)[:-30],
+        pack(PRINTS) + b"x",
+        pack({"../../home": b"x"}),
+        pack({"A" * 64: b"x"}),
+        msgspec.msgpack.encode([b"x"]),
+        msgspec.msgpack.encode({"a" * 64: "text"}),
+        msgspec.msgpack.encode({"a" * 64: [1.5]}),
+    ],
+)
+def test_what_no_run_writes_is_refused_by_name(content):
+    with pytest.raises(DataError, match=r"x\.msgpack"):
+        unpack(content, "x.msgpack")
+    assert unpack(pack(PRINTS), "x.msgpack") == PRINTS
