@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from data_prep.near_duplicates import Likeness, find_near_duplicates
 
@@ -51,7 +50,7 @@ def joining(pairs: Iterable[Likeness], kept: Mapping[str, str]) -> list[tuple[st
 
 
 def still_true(
-    former: Iterable[Mapping[str, Any]],
+    former: Iterable[Likeness],
     before: Mapping[str, str | None],
     contents: Mapping[str, str | None],
 ) -> list[Likeness]:
@@ -59,17 +58,16 @@ def still_true(
 
     Parameters
     ----------
-    former : iterable of mapping
-        What `to_json` wrote.
+    former : iterable of Likeness
     before, contents : mapping of str to str or None
         Digest of the pixels by path, then and now.
     """
     return [
-        Likeness(pair["one"], pair["other"], pair["why"])
+        pair
         for pair in former
         if all(
             contents.get(name) is not None and contents[name] == before.get(name)
-            for name in (pair["one"], pair["other"])
+            for name in (pair.one, pair.other)
         )
     ]
 

@@ -85,25 +85,24 @@ def make_folds(
     root = data.rstrip("/")
     if not storage.exists(f"{root}/{MANIFEST}"):
         raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
-    content = json.loads(storage.read_text(f"{root}/{MANIFEST}"))
+    known = DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
     sources = [
         Source(
             *(entry.source, str(entry.sha256), str(entry.label), entry.group, entry.split),
             *(entry.pixel_sha256, entry.tiles),
         )
-        for entry in DataSet.from_json(content).entries.values()
+        for entry in known.entries.values()
         if entry.status == TILED
     ]
-    joined = content["settings"].get("near_duplicates") == "join"
-    pairs = content.get("near_duplicates", ()) if joined else ()
+    joined = known.content["settings"].get("near_duplicates") == "join"
     uri = f"{root}/{FOLDER}/{name}.json"
     former = None
     if storage.exists(uri) and not overwrite:
-        former = Folds.from_json(json.loads(storage.read_text(uri)))
+        former = Folds.from_json(storage.read_text(uri), uri)
     folds = assign_folds(
         *(sources, by, seed, name),
         former=former,
-        links=[(pair["one"], pair["other"]) for pair in pairs],
+        links=[(pair.one, pair.other) for pair in known.pairs] if joined else (),
         allow_empty=allow_empty,
     )
     storage.write_text(uri, json.dumps(folds.to_json(), indent=1) + "\n", overwrite=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from data_prep.geometry import TileSpec
+from data_prep.near_duplicates import Likeness
 from data_prep.plan import PlannedSource
 from data_prep.schema import white_of
 from data_prep.settings import TilingSettings
@@ -130,6 +131,7 @@ class _Content(msgspec.Struct):
     sources: list[Entry]
     last_shard: Annotated[int, msgspec.Meta(ge=-1, lt=10**18)]
     last_update: Annotated[int, msgspec.Meta(ge=-1)]
+    near_duplicates: tuple[Likeness, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,8 @@ class DataSet:
         By path.
     last_shard, last_update : int
         The highest numbers so far, -1 where there was none.
+    pairs : tuple of Likeness
+        Images that show the same place.
     content : dict
         All that the manifest says.
     """
@@ -152,6 +156,7 @@ class DataSet:
     entries: dict[str, Entry]
     last_shard: int
     last_update: int
+    pairs: tuple[Likeness, ...]
     content: dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -164,7 +169,7 @@ class DataSet:
         return cls.from_json(content)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> DataSet:
+    def from_json(cls, content: Any) -> DataSet:
         """Read the content of ``_dataset.json``.
 
         Raises
@@ -181,6 +186,7 @@ class DataSet:
             entries={entry.source: entry for entry in known.sources},
             last_shard=known.last_shard,
             last_update=known.last_update,
+            pairs=known.near_duplicates,
             content=content,
         )
 

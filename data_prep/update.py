@@ -474,7 +474,7 @@ class _Night:
         """Return which images show the same place: those known before, and those with a new one."""
         contents = contents_of(changes, found)
         new = alike_among(contents, {**prints, **fresh}, fresh)
-        former = before.content.get("near_duplicates", ()) if before else ()
+        former = before.pairs if before else ()
         then = {path: each.pixel_sha256 for path, each in before.entries.items()} if before else {}
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in describe(new, splits):

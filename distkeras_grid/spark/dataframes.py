@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
-from distkeras_grid.spark.folds import FOLDER, Folds, splits_in
+from distkeras_grid.spark.folds import FOLDER, Folds, check_together, splits_in
 from distkeras_grid.spark.storage import Storage, translated
 
 if TYPE_CHECKING:
@@ -155,6 +154,52 @@ class _Shards(msgspec.Struct):
     shards: tuple[Annotated[str, msgspec.Meta(pattern=r"^shard=[0-9]{1,18}\Z")], ...] = ()
 
 
+class _Source(msgspec.Struct):
+    """The part of an image's entry that its folds depend on."""
+
+    source: str
+    status: str
+    split: str | None = None
+    group: str | None = None
+
+
+class _Alike(msgspec.Struct):
+    """Two images of the same place."""
+
+    one: str
+    other: str
+    why: str
+
+
+class _Settings(msgspec.Struct):
+    near_duplicates: str = "off"
+
+
+class _Sources(msgspec.Struct):
+    """The part of the manifest that says which images there are, and which belong together."""
+
+    sources: tuple[_Source, ...]
+    near_duplicates: tuple[_Alike, ...] = ()
+    settings: _Settings = msgspec.field(default_factory=_Settings)
+
+    @property
+    def tiled(self) -> list[_Source]:
+        return [each for each in self.sources if each.status == "tiled"]
+
+    def together(self) -> Iterator[tuple[str, str, str]]:
+        """Yield pairs of images that must not be torn apart, and why."""
+        first: dict[str, str] = {}
+        for each in self.tiled:
+            if each.group is not None:
+                yield first.setdefault(each.group, each.source), each.source, f"group {each.group}"
+        if self.settings.near_duplicates == "join":
+            for pair in self.near_duplicates:
+                yield pair.one, pair.other, pair.why
+
+
+_Part = TypeVar("_Part", _Shards, _Sources)
+
+
 def read_shards(manifest: str, path: str) -> tuple[str, ...]:
     """Return the folders that a manifest names, none where it has no shards.
 
@@ -175,8 +220,12 @@ def read_shards(manifest: str, path: str) -> tuple[str, ...]:
     >>> read_shards('{"shards": ["shard=0", "shard=2"]}', "_dataset.json")
     ('shard=0', 'shard=2')
     """
+    return _decoded(manifest, _Shards, path).shards
+
+
+def _decoded(manifest: str, kind: type[_Part], path: str) -> _Part:
     try:
-        return msgspec.json.decode(manifest, type=_Shards).shards
+        return msgspec.json.decode(manifest, type=kind)
     except msgspec.DecodeError as error:
         raise SchemaError(
             f"{path} is not the manifest of a data set: {error}. Nothing was read. Look who wrote "
@@ -211,7 +260,10 @@ def read_tiles(
     SchemaError
         If a split or a fold does not exist.
     DataError
-        If images came after the folds were made.
+        If images came after the folds were made, or the folds cannot be read.
+    SplitLeakError
+        If a fold tears apart images that belong together by now, such as after a group was
+        corrected.
     """
     from pyspark.sql import functions as F
 
@@ -248,10 +300,9 @@ def _read_fold(
     spark = frame.sparkSession
     storage = Storage(spark)
     folds = _folds_with(storage, path, column)
-    manifest = json.loads(storage.read_text(f"{path}/{MANIFEST}"))
-    stored = {
-        each["source"]: each["split"] for each in manifest["sources"] if each["status"] == "tiled"
-    }
+    known = _decoded(storage.read_text(f"{path}/{MANIFEST}"), _Sources, f"{path}/{MANIFEST}")
+    check_together(folds, known.together())
+    stored = {each.source: str(each.split) for each in known.tiled}
     now = splits_in(folds, column, stored)
     _check_present(splits, set(now.values()), f"{path}, {column}")
     frames = []
@@ -267,7 +318,7 @@ def _folds_with(storage: Storage, path: str, column: str) -> Folds:
     folder = f"{path}/{FOLDER}"
     known: list[str] = []
     for name in storage.list_names(folder) if storage.exists(folder) else ():
-        folds = Folds.from_json(json.loads(storage.read_text(f"{folder}/{name}")))
+        folds = Folds.from_json(storage.read_text(f"{folder}/{name}"), f"{folder}/{name}")
         if column in folds.columns:
             return folds
         known += folds.columns

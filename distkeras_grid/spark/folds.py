@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from distkeras_grid.errors import DataError
+import msgspec
+
+from distkeras_grid.errors import DataError, SplitLeakError
 
 # Below the data set: one JSON file for each name of folds.
 FOLDER = "_folds"
@@ -45,8 +47,14 @@ class Folds:
         }
 
     @classmethod
-    def from_json(cls, content: Any) -> Folds:
-        """Read what `to_json` wrote.
+    def from_json(cls, text: str, path: str) -> Folds:
+        """Read the content of a file that holds what `to_json` returned.
+
+        Parameters
+        ----------
+        text : str
+        path : str
+            Named in errors.
 
         Raises
         ------
@@ -54,18 +62,51 @@ class Folds:
             If it is something else.
         """
         try:
-            columns = tuple(str(name) for name in content["columns"])
-            held_out = {str(path): str(name) for path, name in content["held_out"].items()}
-            known = content["version"] == VERSION and set(held_out.values()) <= set(columns)
-            folds = cls(str(content["by"]), int(content["seed"]), columns, held_out)
-        except (TypeError, KeyError, ValueError, AttributeError):
-            known = False
-        if not known:
+            read = msgspec.json.decode(text, type=_File)
+            unknown = set(read.held_out.values()) - set(read.columns)
+            reason = f"it does not list the fold {min(unknown)!r}" if unknown else None
+        except msgspec.DecodeError as error:
+            reason = str(error)
+        if reason is not None:
             raise DataError(
-                "A file of folds is damaged or of another version. Make the folds again "
-                "(distkeras-grid folds --overwrite)."
+                f"{path} holds no folds: {reason}. Make the folds again (distkeras-grid folds "
+                "--overwrite)."
             )
-        return folds
+        return cls(read.by, read.seed, read.columns, read.held_out)
+
+
+class _File(msgspec.Struct):
+    """What must stand in a file of folds."""
+
+    version: Literal[1]
+    by: str
+    seed: int
+    columns: tuple[str, ...]
+    held_out: dict[str, str]
+
+
+def check_together(folds: Folds, pairs: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse folds that tear apart what belongs together now, whatever it did when they were made.
+
+    Parameters
+    ----------
+    folds : Folds
+    pairs : iterable of (str, str, str)
+        Paths of two images, and why they belong together.
+
+    Raises
+    ------
+    SplitLeakError
+        Names the first pair that is held out by different folds.
+    """
+    for one, other, why in pairs:
+        first, second = folds.held_out.get(one), folds.held_out.get(other)
+        if first is not None and second is not None and first != second:
+            raise SplitLeakError(
+                f"{one} ({first}) and {other} ({second}) belong together ({why}), but this was not "
+                "known when the folds were made. Make the folds again (distkeras-grid folds "
+                "--overwrite), or make others under another --name."
+            )
 
 
 def splits_in(folds: Folds, column: str, splits: Mapping[str, str]) -> dict[str, str]:

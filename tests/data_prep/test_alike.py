@@ -1,7 +1,7 @@
 import cv2
 import pytest
 
-from data_prep.alike import TOLD, alike_among, describe, joining, still_true, to_json
+from data_prep.alike import TOLD, alike_among, describe, joining, still_true
 from data_prep.images import decode_image
 from data_prep.likeness import fingerprint
 from data_prep.near_duplicates import Likeness
@@ -35,7 +35,7 @@ def test_pairs_that_stood_in_two_splits_before_join_nothing():
 
 
 def test_a_pair_is_remembered_while_both_images_are_what_they_were():
-    former = to_json([Likeness("a", "b", "w"), Likeness("a", "c", "w")])
+    former = [Likeness("a", "b", "w"), Likeness("a", "c", "w")]
     before = {"a": "X", "b": "Y", "c": "Z"}
     assert names(still_true(former, before, {**before, "c": "other"})) == [("a", "b")]
     assert still_true(former, before, {"b": "Y"}) == []

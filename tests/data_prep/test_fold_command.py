@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.fold_command import main, make_folds
-from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError
+from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_tiles
 from distkeras_grid.spark.storage import Storage
@@ -87,6 +88,36 @@ def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
     assert sources(train).isdisjoint(sources(validation))
 
 
+def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
+    spark, settings, tmp_path
+):
+    table = tmp_path / "labels.csv"
+
+    def write(groups):
+        lines = [
+            f"{label}/S{i}_{j}.png,{label},{groups.get((label, i), f'{label}{i}')}"
+            for label in "ab"
+            for i in range(5)
+            for j in range(2)
+        ]
+        table.write_text("\n".join(["file,label,group", *lines]))
+
+    write({})
+    tabled = replace(settings, labels=str(table), group=None)
+    update_tiles(tabled, spark=spark)
+    folds = make_folds(settings.output, "2", spark=spark)
+    read_tiles(settings.output, splits=ALL[:2], fold="fold_0")
+    held_out = {(path[0], int(path[3])): fold for path, fold in folds.held_out.items()}
+    one = next(key for key, fold in held_out.items() if fold == "fold_0")
+    other = next(key for key, fold in held_out.items() if fold == "fold_1")
+    write({one: "the same", other: "the same"})
+    update_tiles(tabled, spark=spark)
+    with pytest.raises(SplitLeakError):
+        read_tiles(settings.output, splits=ALL[:2], fold="fold_0")
+    make_folds(settings.output, "2", overwrite=True, allow_empty=True, spark=spark)
+    read_tiles(settings.output, splits=ALL[:1], fold="fold_0")
+
+
 def test_what_is_not_there_is_named(spark, settings, tmp_path):
     update_tiles(settings, spark=spark)
     with pytest.raises(SchemaError):
@@ -97,6 +128,9 @@ def test_what_is_not_there_is_named(spark, settings, tmp_path):
     with pytest.raises(SchemaError):
         read_tiles(settings.output, splits=("train",), fold="fold_2")
     file = f"{settings.output}/_folds/fold.json"
-    Storage(spark).write_text(file, json.dumps({"columns": 3}), overwrite=True)
-    with pytest.raises(DataError):
-        read_tiles(settings.output, splits=("train",), fold="fold_0")
+    for damaged in (json.dumps({"columns": 3}), "{"):
+        Storage(spark).write_text(file, damaged, overwrite=True)
+        with pytest.raises(DataError):
+            read_tiles(settings.output, splits=("train",), fold="fold_0")
+        with pytest.raises(DataError):
+            make_folds(settings.output, "2", spark=spark)

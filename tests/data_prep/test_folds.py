@@ -1,3 +1,4 @@
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -5,8 +6,14 @@ import pytest
 
 from data_prep.folds import assign_folds, parse_folds
 from data_prep.split import Source
-from distkeras_grid.errors import ConfigurationError, DataError, EmptySplitError, LabelError
-from distkeras_grid.spark.folds import Folds, splits_in
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    EmptySplitError,
+    LabelError,
+    SplitLeakError,
+)
+from distkeras_grid.spark.folds import Folds, check_together, splits_in
 
 
 def images(count=30, specimens=10):
@@ -96,10 +103,24 @@ def test_a_fold_without_a_class_is_refused():
 
 def test_folds_survive_their_file_and_damaged_ones_are_refused():
     folds = assign_folds(images(), "3")
-    assert Folds.from_json(folds.to_json()) == folds
-    for damaged in (None, [], {}, {**folds.to_json(), "columns": ["x"]}):
+    content = folds.to_json()
+    assert Folds.from_json(json.dumps(content), "fold.json") == folds
+    damaged = (
+        *(None, [], {}, {**content, "columns": ["x"]}, {**content, "columns": "fold_0"}),
+        *({**content, "version": 2}, {**content, "seed": "0"}, {**content, "held_out": {"a": 1}}),
+    )
+    for text in ("", "{", *map(json.dumps, damaged)):
         with pytest.raises(DataError):
-            Folds.from_json(damaged)
+            Folds.from_json(text, "fold.json")
+
+
+def test_folds_that_tear_apart_what_belongs_together_by_now_are_refused():
+    folds = assign_folds(images(), "3")
+    apart = next(p for p, f in folds.held_out.items() if f != folds.held_out["00.png"])
+    together = next(p for p, f in folds.held_out.items() if f == folds.held_out["00.png"])
+    check_together(folds, [("00.png", together, "g"), ("00.png", "in test.png", "g")])
+    with pytest.raises(SplitLeakError):
+        check_together(folds, [("00.png", together, "g"), ("00.png", apart, "g")])
 
 
 @pytest.mark.parametrize("by", ["", "1", "x", "-3", "2000", "Group"])

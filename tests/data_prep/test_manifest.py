@@ -8,6 +8,7 @@ import pytest
 
 from data_prep.geometry import TileSpec
 from data_prep.manifest import TILED, DataSet, Entry, build_manifest
+from data_prep.near_duplicates import Likeness
 from data_prep.settings import TilingSettings
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
@@ -70,3 +71,20 @@ def test_settings_that_are_missing_are_others():
     del damaged["settings"]["seed"]
     with pytest.raises(ConfigurationError):
         DataSet.from_json(damaged).check_settings(SETTINGS)
+
+
+def test_pairs_that_are_alike_are_read_and_checked():
+    pair = {"one": "a/0.png", "other": "a/1.png", "why": "seen"}
+    assert DataSet.from_json(content()).pairs == ()
+    known = DataSet.from_json({**content(), "near_duplicates": [pair]})
+    assert known.pairs == (Likeness("a/0.png", "a/1.png", "seen"),)
+    for damaged in ("x", [1], [{"one": "a"}], [{**pair, "other": 3}]):
+        with pytest.raises(SchemaError):
+            DataSet.from_json({**content(), "near_duplicates": damaged})
+
+
+def test_a_text_that_is_no_json_is_refused():
+    assert DataSet.from_text(json.dumps(content())) == DataSet.from_json(content())
+    for damaged in ("", "{", "[]", "7"):
+        with pytest.raises(SchemaError):
+            DataSet.from_text(damaged)
