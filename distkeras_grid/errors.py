@@ -159,8 +159,10 @@ class EmptySplitError(DataError):
             for label, split, units in cells
         )
         return cls(
-            f"{told}. A unit is an image, or images that must stay together (groups, copies). "
-            f"Received: {received}. Add images, {advice}, or accept it (--allow-empty).",
+            f"{told}. A unit is an image, or images that must stay together: of one group, with "
+            "the same pixels, or of the same place (listed as alike; --near-duplicates report does "
+            f"not join these). Received: {received}. Add images, {advice}, or accept it "
+            "(--allow-empty).",
             cells,
         )
 
