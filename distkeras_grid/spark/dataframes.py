@@ -182,15 +182,11 @@ class _Sources(msgspec.Struct):
     near_duplicates: tuple[_Alike, ...] = ()
     settings: _Settings = msgspec.field(default_factory=_Settings)
 
-    @property
-    def tiled(self) -> list[_Source]:
-        return [each for each in self.sources if each.status == "tiled"]
-
     def together(self) -> Iterator[tuple[str, str, str]]:
         """Yield pairs of images that must not be torn apart, and why."""
         first: dict[str, str] = {}
-        for each in self.tiled:
-            if each.group is not None:
+        for each in self.sources:
+            if each.status == "tiled" and each.group is not None:
                 yield first.setdefault(each.group, each.source), each.source, f"group {each.group}"
         if self.settings.near_duplicates == "join":
             for pair in self.near_duplicates:
@@ -294,16 +290,13 @@ def _check_present(splits: tuple[str, ...], present: Collection[str], what: str)
 def _read_fold(
     frame: DataFrame, path: str, splits: tuple[str, ...], column: str
 ) -> list[DataFrame]:
-    """Return the splits of one fold; no tile is stored again for it."""
+    """Return the splits of one fold, as `read_tiles` does; no tile is stored again for it."""
     from pyspark.sql import functions as F
 
     spark = frame.sparkSession
     storage = Storage(spark)
     folds = _folds_with(storage, path, column)
-    known = _decoded(storage.read_text(f"{path}/{MANIFEST}"), _Sources, f"{path}/{MANIFEST}")
-    check_together(folds, known.together())
-    stored = {each.source: str(each.split) for each in known.tiled}
-    now = splits_in(folds, column, stored)
+    now = splits_in_fold(storage.read_text(f"{path}/{MANIFEST}"), path, folds, column)
     _check_present(splits, set(now.values()), f"{path}, {column}")
     frames = []
     for name in splits:
@@ -312,6 +305,36 @@ def _read_fold(
         kept = frame.drop(SPLIT_COLUMN).join(sources, "source", "left_semi")
         frames.append(kept.withColumn(SPLIT_COLUMN, F.lit(name)))
     return frames
+
+
+def splits_in_fold(manifest: str, path: str, folds: Folds, column: str) -> dict[str, str]:
+    """Return the split of each image in one fold, for images as a manifest describes them.
+
+    Parameters
+    ----------
+    manifest : str
+        Content of ``_dataset.json``.
+    path : str
+        The data set, named in errors.
+    folds : Folds
+    column : str
+        Name of the fold.
+
+    Raises
+    ------
+    SchemaError
+        If the manifest is damaged.
+    DataError, SplitLeakError
+        See `read_tiles`.
+    """
+    known = _decoded(manifest, _Sources, f"{path}/{MANIFEST}")
+    check_together(folds, known.together())
+    stored = {
+        each.source: each.split
+        for each in known.sources
+        if each.status == "tiled" and each.split is not None
+    }
+    return splits_in(folds, column, stored)
 
 
 def _folds_with(storage: Storage, path: str, column: str) -> Folds:

@@ -11,8 +11,10 @@ from distkeras_grid.errors import (
     DataError,
     EmptySplitError,
     LabelError,
+    SchemaError,
     SplitLeakError,
 )
+from distkeras_grid.spark.dataframes import splits_in_fold
 from distkeras_grid.spark.folds import Folds, check_together, splits_in
 
 
@@ -121,6 +123,39 @@ def test_folds_that_tear_apart_what_belongs_together_by_now_are_refused():
     check_together(folds, [("00.png", together, "g"), ("00.png", "in test.png", "g")])
     with pytest.raises(SplitLeakError):
         check_together(folds, [("00.png", together, "g"), ("00.png", apart, "g")])
+
+
+def described(sources, **more):
+    """Return a manifest of these images."""
+    entries = [
+        {"source": each.path, "status": "tiled", "split": each.split, "group": each.group}
+        for each in sources
+    ]
+    left_out = {"source": "left.png", "status": "left out", "reason": "damaged"}
+    return json.dumps({"sources": [*entries, left_out], **more})
+
+
+def test_a_fold_of_a_manifest_knows_groups_and_places_that_came_later():
+    sources = images()
+    folds = assign_folds(sources, "3")
+    now = splits_in_fold(described(sources), "tiles", folds, "fold_0")
+    assert {path for path, split in now.items() if split == "validation"} == {
+        path for path, fold in folds.held_out.items() if fold == "fold_0"
+    }
+    one, other = (next(p for p, f in folds.held_out.items() if f == f"fold_{i}") for i in (0, 1))
+    moved = [
+        replace(each, group="corrected") if each.path in (one, other) else each for each in sources
+    ]
+    pair = {"near_duplicates": [{"one": one, "other": other, "why": "seen"}]}
+    joined = {"settings": {"near_duplicates": "join"}}
+    for manifest in (described(moved), described(sources, **pair, **joined)):
+        with pytest.raises(SplitLeakError):
+            splits_in_fold(manifest, "tiles", folds, "fold_0")
+    reported = described(sources, **pair, settings={"near_duplicates": "report"})
+    assert splits_in_fold(reported, "tiles", folds, "fold_0") == now
+    for damaged in ("{", "{}", json.dumps({"sources": 3}), described(sources, near_duplicates=[1])):
+        with pytest.raises(SchemaError):
+            splits_in_fold(damaged, "tiles", folds, "fold_0")
 
 
 @pytest.mark.parametrize("by", ["", "1", "x", "-3", "2000", "Group"])
