@@ -74,7 +74,8 @@ def assign_folds(
     ConfigurationError
         If `by` or `name` cannot be used, or the former folds were made in another way.
     LabelError
-        If an image has no group, and each group is to be a fold.
+        If an image has no group, and each group is to be a fold; if images that stand in different
+        folds belong together by now, or an image would leave the fold of its group.
     EmptySplitError
         If a fold has no tile of a class.
 
@@ -85,6 +86,7 @@ def assign_folds(
     {'0': 'fold_g', '1': 'fold_h', '2': 'fold_g', '3': 'fold_h'}
     """
     count = parse_folds(by)
+    before = {} if former is None else former.held_out
     if not NAME.fullmatch(name):
         raise ConfigurationError(f"A name of folds must be letters and digits. Received: {name!r}.")
     if former is not None and (former.by, former.seed) != (by, seed):
@@ -97,9 +99,8 @@ def assign_folds(
     pairs = [pair for pair in links if paths.issuperset(pair)]
     units = units_of(taking_part, pairs)
     if count is None:
-        return _by_group(units, name, seed)
+        return _by_group(units, name, seed, before)
     columns = tuple(f"{name}_{i}" for i in range(count))
-    before = {} if former is None else former.held_out
     if former is not None and former.columns != columns:
         raise ConfigurationError(f"The folds {name} are {', '.join(former.columns)}.")
     weighed = [
@@ -114,7 +115,9 @@ def assign_folds(
     return Folds(by, seed, columns, held_out)
 
 
-def _by_group(units: Sequence[Sequence[Source]], name: str, seed: int) -> Folds:
+def _by_group(
+    units: Sequence[Sequence[Source]], name: str, seed: int, before: Mapping[str, str]
+) -> Folds:
     held_out: dict[str, str] = {}
     for unit in units:
         groups = sorted({source.group for source in unit if source.group is not None})
@@ -124,7 +127,14 @@ def _by_group(units: Sequence[Sequence[Source]], name: str, seed: int) -> Folds:
                 "(--group PATTERN, or a column group), or ask for a number of folds."
             )
         # Groups that share a picture are held out together.
-        held_out |= {source.path: f"{name}_{'+'.join(groups)}" for source in unit}
+        fold = f"{name}_{'+'.join(groups)}"
+        if _former_fold(unit, before) not in (None, fold):
+            raise LabelError(
+                f"{unit[0].path} and its group would move to {fold}: groups were corrected, or are "
+                "joined by images of one place. Make the folds anew (--overwrite), or under "
+                "another --name."
+            )
+        held_out |= {source.path: fold for source in unit}
     columns = tuple(sorted(set(held_out.values())))
     if len(columns) < 2:
         raise LabelError(f"All images are of one group. Received: {', '.join(columns) or 'none'}.")

@@ -73,6 +73,18 @@ def test_leave_one_specimen_out():
     assert "fold_S0+S1" in linked.columns
 
 
+def test_an_image_that_would_change_its_specimen_is_refused():
+    first = assign_folds(images(), "group")
+    more = [*images(), Source("new.png", "new", "a", "S99", "train")]
+    later = assign_folds(more, "group", former=first)
+    assert first.held_out.items() <= later.held_out.items()
+    with pytest.raises(LabelError):
+        assign_folds(more, "group", former=first, links=[("00.png", "01.png")])
+    corrected = [replace(more[0], group="S1"), *more[1:]]
+    with pytest.raises(LabelError):
+        assign_folds(corrected, "group", former=first)
+
+
 def test_links_stay_together():
     pairs = [("00.png", "13.png"), ("02.png", "25.png")]
     folds = assign_folds(images(), "4", links=pairs, seed=3)
