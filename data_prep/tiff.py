@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,6 +109,7 @@ def read_tiff(content: bytes, name: str, choice: Choice, max_pixels: int) -> Pic
     # Without `_multifile` tifffile would open whatever path the OME-XML names.
     opened = partial(tifffile.TiffFile, BytesIO(content), _multifile=False)
     with _warnings_kept_away(), opened() as tiff:
+        _check_chain(tiff, content, name)
         if (stated := planes_stated(tiff)) > MAX_PLANES:
             raise ImageError(
                 f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
@@ -123,6 +125,22 @@ def read_tiff(content: bytes, name: str, choice: Choice, max_pixels: int) -> Pic
         planes = _Planes(stack, others, name, content)
         pixels = _chosen_planes(planes, described, name, choice)
         return _picture(pixels, page, described, tiff_pixel_size(tiff, page, described))
+
+
+def _check_chain(tiff: tifffile.TiffFile, content: bytes, name: str) -> None:
+    """Refuse pages that lead back to an earlier one: tifffile would follow them for ever."""
+    form, at = tiff.tiff, tiff.pages.first.offset
+    seen: set[int] = set()
+    while at and at not in seen:
+        seen.add(at)
+        try:
+            (tags,) = struct.unpack_from(form.tagnoformat, content, at)
+            end = at + form.tagnosize + tags * form.tagsize
+            (at,) = struct.unpack_from(form.offsetformat, content, end)
+        except struct.error:
+            return  # the chain ends beyond the file, where tifffile stops, too
+    if at:
+        raise ImageError(f"{name} has pages that lead back to an earlier one. Save it again.")
 
 
 def _stacks(tiff: tifffile.TiffFile) -> Iterator[Stack]:

@@ -402,3 +402,30 @@ def test_two_axes_without_a_name(compression):
     np.testing.assert_array_equal(found[..., 0], stacks[:, 2].max(axis=0))
     with pytest.raises(ImageError):
         read_image(content, "x", Choice(page=6))
+
+
+@pytest.mark.parametrize(("pages", "back_to"), [(1, 0), (2, 1), (3, 1), (150, 149)])
+def test_pages_that_lead_back_are_not_followed_for_ever(pages, back_to):
+    content = bytearray(stack_of([(GRAY[:4, :4], {})] * pages))
+    places, links = [], []
+    (at,) = struct.unpack_from("<I", content, 4)
+    while at:
+        places.append(at)
+        (tags,) = struct.unpack_from("<H", content, at)
+        links.append(at + 2 + 12 * tags)
+        (at,) = struct.unpack_from("<I", content, links[-1])
+    assert len(places) == pages
+    struct.pack_into("<I", content, links[-1], places[back_to])
+    with pytest.raises(ImageError):
+        read_image(bytes(content), "x", Choice(page=0))
+
+
+def test_an_empty_page_that_leads_to_itself():
+    content = bytearray(write(GRAY, metadata=None)) + bytes(16)
+    at = len(content) - 16 + len(content) % 2
+    (first,) = struct.unpack_from("<I", content, 4)
+    (tags,) = struct.unpack_from("<H", content, first)
+    struct.pack_into("<I", content, first + 2 + 12 * tags, at)
+    struct.pack_into("<HI", content, at, 0, at)
+    with pytest.raises(ImageError):
+        read_image(bytes(content), "x", Choice(page=0))
