@@ -226,13 +226,17 @@ class Ownership:
         self._storage.write_in_place(f"{self._root}/{owner_name(self.id)}", text)
 
     def _beat(self) -> None:
+        uri = f"{self._root}/{owner_name(self.id)}"
         while not self._stopped.wait(BEAT_SECONDS):
             try:
                 # Who was taken for dead and swept does not come back.
-                if not self._storage.exists(f"{self._root}/{owner_name(self.id)}"):
+                if not self._storage.exists(uri):
                     return
                 self._sign = msgspec.structs.replace(self._sign, beat=self._sign.beat + 1)
                 self._show()
+                if self._stopped.is_set():
+                    # The run is over, and may have swept its sign before this one was written.
+                    self._storage.delete(uri)
             except GridError as error:
                 # The next one may get through; if none does, publishing tells.
                 self._say(f"no sign of life could be written: {error}")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -110,6 +111,29 @@ def test_who_was_swept_does_not_come_back(root, monkeypatch):
         owner._thread.join(5)
         assert not owner._thread.is_alive()
         assert list(root.iterdir()) in ([], [root / owner_name(owner.id)])
+
+
+def test_a_sign_that_took_long_to_write_does_not_outlive_its_run(root, monkeypatch):
+    """A process that lives on, such as a notebook's, kept all others from the data set by it."""
+    monkeypatch.setattr(ownership, "BEAT_SECONDS", 0.01)
+
+    class Slow(Folder):
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def write_in_place(self, uri, content):
+            if Path(uri).exists():
+                self.begun.set()
+                assert self.goes_on.wait(30)
+            super().write_in_place(uri, content)
+
+    files = Slow()
+    root.mkdir()
+    with own(root, files=files) as owner:
+        assert files.begun.wait(30)
+    assert owner._thread.is_alive()
+    files.goes_on.set()
+    owner._thread.join(30)
+    assert list(root.iterdir()) == []
 
 
 def test_a_second_run_ends_at_once_while_the_first_works(root):
