@@ -78,8 +78,8 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         choices=CHOICES["on_error"],
         help="what happens if an image cannot be tiled: fail: the command ends before anything is "
         "written; skip: the image is left out, listed, and tried again next time, with exit code "
-        "7; quarantine: as skip, but it is not read again until it changes (fail; with --update: "
-        "skip)",
+        "7; quarantine: as skip, but a broken one is not read again until it changes (fail; "
+        "with --update: skip)",
     )
     add(
         "--plan",
