@@ -39,6 +39,7 @@ DAMAGE = (
     ArithmeticError,
     RuntimeError,
     MemoryError,
+    AssertionError,  # tifffile's
     struct.error,
     tifffile.TiffFileError,
     Image.DecompressionBombError,

@@ -429,3 +429,12 @@ def test_an_empty_page_that_leads_to_itself():
     struct.pack_into("<HI", content, at, 0, at)
     with pytest.raises(ImageError):
         read_image(bytes(content), "x", Choice(page=0))
+
+
+def test_a_stack_of_no_known_type():
+    content = bytearray(write(np.stack([GRAY, GRAY]), photometric="minisblack", compression="zlib"))
+    with tifffile.TiffFile(BytesIO(content)) as file:
+        place = file.pages.first.tags["BitsPerSample"].valueoffset
+    content[place] = 77
+    with pytest.raises(ImageError):
+        read_image(bytes(content), "x", Choice(page=0))
