@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -188,3 +190,18 @@ def test_values_without_scaling_are_of_the_type_of_the_input():
     indices, field = np.array([[3]], np.int64), Field("x", (1,), "int64")
     assert as_model_sees(indices, field, "int32").dtype == np.int32
     assert as_model_sees(indices, field).dtype == np.float32
+
+
+@pytest.mark.parametrize("side", [9, 70_000])
+def test_a_header_that_states_more_pixels_than_there_are(side):
+    def chunk(kind, content):
+        checksum = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + checksum
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    with pytest.raises(SchemaError):
+        decode_images(
+            [memoryview(b"\x89PNG\r\n\x1a\n" + header + pixels)],
+            Field("image", (4, 4, 1), encoding="png"),
+        )
