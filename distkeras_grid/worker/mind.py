@@ -26,7 +26,7 @@ from distkeras_grid.rules.magnitudes import is_finite
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distkeras_grid.feeding.batches import Window
+    from distkeras_grid.feeding.batches import Policy, Window
     from distkeras_grid.weights import Vector, WeightLayout
 
 # -- events: what has happened ------------------------------------------------------------------
@@ -235,11 +235,8 @@ class WorkerMind:
         The worker's side of the algorithm.
     layout : WeightLayout
         Layout of the vectors.
-    windows : callable
-        Yields the worker's windows, starting with a sequence number.
-    steps_before : callable, optional
-        Returns how many batches of the worker come before the window of a sequence number; by
-        default 0.
+    policy : Policy
+        The worker's windows.
     accumulator : callable, optional
         Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
     slots_travel : bool, default False
@@ -265,15 +262,14 @@ class WorkerMind:
         worker: int,
         rule: Rule,
         layout: WeightLayout,
-        windows: Callable[[int], Iterator[Window]],
+        policy: Policy,
         *,
-        steps_before: Callable[[int], int] = lambda _: 0,
         accumulator: Callable[[], Accumulator] | None = None,
         slots_travel: bool = False,
         dtype: Any = np.float32,
     ) -> None:
         self._worker, self._rule, self._sections = worker, rule, layout.sections
-        self._windows_from, self._steps_before = windows, steps_before
+        self._policy = policy
         self._new_accumulator, self._slots_travel = accumulator, slots_travel
         self._makes_steps = rule.traits.steps_on_workers
         self._accumulator: Accumulator | None = None
@@ -357,10 +353,12 @@ class WorkerMind:
         sequence = start.next_sequence
         # A state that comes with the center has the age of its rounds. A late worker may have
         # trained none of them.
-        return self._steps_before(max(sequence, start.version) if self._slots_travel else sequence)
+        return self._policy.steps_before(
+            max(sequence, start.version) if self._slots_travel else sequence
+        )
 
     def _plan_from(self, sequence: int) -> None:
-        self.sequence, self._windows = sequence, self._windows_from(sequence)
+        self.sequence, self._windows = sequence, self._policy.windows(sequence)
 
     def _take_state(self, event: StateFetched) -> list[Action]:
         self.rejoins_for = None
@@ -501,7 +499,7 @@ class WorkerMind:
             self._accumulator = self._new_accumulator()
             for name, vector in state["held_back"].items():
                 np.copyto(getattr(self._accumulator, name), vector)
-        self._windows = self._windows_from(self.sequence - int(state["begun"]))
+        self._windows = self._policy.windows(self.sequence - int(state["begun"]))
         self._window = next(self._windows) if state["begun"] else None
 
     def pending(self) -> Action | None:

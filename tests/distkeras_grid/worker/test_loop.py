@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rul
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
+from tests.policies import Chosen, first
 from tests.specs import make_settings
 
 ROWS, EPOCHS = 7, 3
@@ -134,8 +136,7 @@ class Server:
         return train(mind, engine, client, start, rows)
 
     def mind(self, engine, plan=None, **options):
-        chosen = planned if plan is None else lambda _: iter(plan)
-        return WorkerMind(0, self.rule, engine.layout, chosen, **options)
+        return WorkerMind(0, self.rule, engine.layout, plan or planned(), **options)
 
     def window_events(self):
         return [event for event in self.driver.poll(5).events if isinstance(event, WindowRecord)]
@@ -150,8 +151,8 @@ def dying(plan):
     raise Death
 
 
-def planned(start=0, window=2):
-    return Epochs(rows=ROWS, batch_size=2, window=window, epochs=EPOCHS, seed=1).windows(start)
+def planned(window=2):
+    return Epochs(rows=ROWS, batch_size=2, window=window, epochs=EPOCHS, seed=1)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, None])
@@ -193,7 +194,7 @@ def test_each_commit_says_what_its_window_was(stack, spool):
 def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):
     server = Server(stack)
     with pytest.raises(Death):
-        server.train(CountingEngine(), spool, plan=dying([*planned()][:3]))
+        server.train(CountingEngine(), spool, plan=Chosen(first(planned(), 3), dying))
     assert server.train(CountingEngine(), spool, attempt=1) == 3 + 4 + 3
     np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
 
@@ -226,7 +227,7 @@ def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
     start = client.ready(ROWS, timeout=5)
     server.driver.command(learning_rate=10.0)
     engine = CountingEngine()
-    train(server.mind(engine, [*planned()][:2]), engine, client, start, spool)
+    train(server.mind(engine, first(planned(), 2)), engine, client, start, spool)
     assert sorted(server.driver.center()) == [1, 1, 1, 1, 10, 10, 10]
 
 
@@ -251,7 +252,11 @@ def test_weights_that_are_not_finite_are_an_error_of_training(stack, spool):
 def test_what_is_refused_for_another_reason_stays_a_refusal(stack, spool):
     server = Server(stack)
     with pytest.raises(RefusedError):
-        server.train(CountingEngine(), spool, plan=planned(start=1))
+        server.train(
+            CountingEngine(),
+            spool,
+            plan=Chosen(planned(), lambda windows: islice(windows, 1, None)),
+        )
 
 
 def test_class_weights_weigh_the_samples(stack, spool):
@@ -265,5 +270,5 @@ def test_class_weights_weigh_the_samples(stack, spool):
 def test_an_elastic_worker_moves_towards_the_center(stack, spool):
     """With alpha 1/2 both meet halfway, after each window."""
     server = Server(stack, "elastic", alpha=0.5)
-    server.train(CountingEngine(), spool, plan=[*planned()][:2])
+    server.train(CountingEngine(), spool, plan=first(planned(), 2))
     assert sorted(server.driver.center()) == [0.5] * 7

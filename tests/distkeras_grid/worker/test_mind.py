@@ -35,14 +35,7 @@ CENTER = np.array([1, 2, 3, 4], np.float32)
 
 def mind(rule=None, **options):
     policy = Epochs(rows=ROWS, batch_size=BATCH, window=WINDOW, epochs=EPOCHS, seat=3)
-    return WorkerMind(
-        3,
-        rule or DownpourRule(),
-        LAYOUT,
-        policy.windows,
-        steps_before=policy.steps_before,
-        **options,
-    )
+    return WorkerMind(3, rule or DownpourRule(), LAYOUT, policy, **options)
 
 
 def start(sequence=0, version=0, newest=None, has_state=False, rate=None, stop=False):
@@ -158,7 +151,7 @@ def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, 
 def test_what_is_held_back_begins_anew_with_each_attempt_only():
     settings = DeepGradientCompression(0.9, warm_up_epochs=0)
     layout = WeightLayout((Variable("x", (3, 4)),))
-    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False).windows
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False)
     worker = WorkerMind(
         0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
@@ -173,7 +166,7 @@ def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
     settings, rule = DeepGradientCompression(0.9, warm_up_epochs=0), MeanGradientRule()
     layout = WeightLayout((Variable("x", (3, 4)),))
     center = np.zeros(12, np.float32)
-    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False).windows
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False)
     worker = WorkerMind(
         0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
@@ -339,7 +332,7 @@ def test_what_is_held_back_is_saved_and_what_is_not_is_forgotten():
     settings = DeepGradientCompression(0.9, warm_up_epochs=0)
     layout = WeightLayout((Variable("x", (3, 4)),))
 
-    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False).windows
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False)
 
     def holding():
         held = {"accumulator": lambda: Accumulator(settings, layout, 1)}

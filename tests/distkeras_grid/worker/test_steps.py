@@ -19,6 +19,7 @@ from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
+from tests.policies import Chosen
 from tests.specs import make_settings
 
 pytestmark = pytest.mark.tensorflow
@@ -116,11 +117,7 @@ def mind_of(number, own, chosen=iter):
     policy = Epochs(
         rows=SEAT_ROWS, batch_size=BATCH, window=1, epochs=EPOCHS, seat=number, shuffle=False
     )
-
-    def planned(sequence):
-        return chosen(policy.windows(sequence))
-
-    return WorkerMind(number, MeanGradientRule(), own.layout, planned)
+    return WorkerMind(number, MeanGradientRule(), own.layout, Chosen(policy, chosen))
 
 
 class Death(Exception):

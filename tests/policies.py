@@ -1,0 +1,36 @@
+"""A policy of which a test takes only some windows, or that does something between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from distkeras_grid.feeding.batches import Policy, Window
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The windows that `choose` makes of a policy's.
+
+    Parameters
+    ----------
+    policy : Policy
+        Asked for its windows.
+    choose : callable
+        Gets them and returns those that the test wants.
+    """
+
+    policy: Policy
+    choose: Callable[[Iterator[Window]], Iterable[Window]]
+
+    def windows(self, start: int = 0) -> Iterator[Window]:
+        return iter(self.choose(self.policy.windows(start)))
+
+    def steps_before(self, sequence: int) -> int:
+        return self.policy.steps_before(sequence)
+
+
+def first(policy: Policy, count: int) -> Chosen:
+    """Return the policy's first windows only."""
+    return Chosen(policy, lambda windows: islice(windows, count))
