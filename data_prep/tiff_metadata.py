@@ -63,7 +63,7 @@ def parse_length(text: str) -> float:
         length = 0.0
     if not 0 < length < float("inf"):
         raise ConfigurationError(
-            f"a pixel size is a length such as 0.5um, 200nm or 0.001mm. Received: {text!r}."
+            f"A pixel size is a length such as 0.5um, 200nm or 0.001mm. Received: {text!r}."
         )
     return length
 

@@ -259,7 +259,7 @@ class History:
             raise ConfigurationError(f"x must be 'seconds' or 'samples'. Received: {x!r}.")
         if metric not in self.history:
             known = ", ".join(self.history) or "none: no epoch has ended"
-            raise ConfigurationError(f"no epoch has the metric {metric!r}; recorded are {known}")
+            raise ConfigurationError(f"No epoch has the metric {metric!r}. Recorded: {known}.")
         began = min((record.started for record in self.records), default=0.0)
         return [
             (record.at - began if x == "seconds" else float(record.samples), record.logs()[metric])
@@ -329,7 +329,7 @@ class History:
         head = parse_line(lines[0] if lines else "", 1)
         if head.get("kind") != "history" or head.get("format") != FORMAT:
             raise DataError(
-                f"this is no history of format {FORMAT}; its first line begins with "
+                f"This is no history of format {FORMAT}; its first line begins with "
                 f"{(lines[0] if lines else '')[:80]!r}"
             )
         history = cls(head.get("params"))
@@ -356,7 +356,7 @@ class History:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except FileNotFoundError as error:
-            raise PathNotFoundError(f"no history at {str(path)!r}") from error
+            raise PathNotFoundError(f"There is no history at {str(path)!r}") from error
         except UnicodeDecodeError as error:
             raise DataError(f"{str(path)!r} is no history: it is not text ({error})") from error
         return cls.from_jsonl_text(text)

@@ -98,7 +98,7 @@ def write_page(folder: str | Path, title: str, sections: Sequence[Section]) -> P
     missing = [s.image for s in sections if s.image and not (folder / s.image).is_file()]
     if missing:
         raise ConfigurationError(
-            f"pictures of the page are not in {str(folder)!r}: {', '.join(missing)}; "
+            f"Pictures of the page are not in {str(folder)!r}: {', '.join(missing)}; "
             "save them there first"
         )
     page = folder / "index.html"

@@ -79,8 +79,8 @@ class Lock:
             os.ftruncate(self.descriptor, len(content))
         except OSError as error:
             raise StorageError(
-                f"the lock file {self._path} cannot be written: {error.strerror}. Free some space, "
-                "or give another file"
+                f"The lock file {self._path} cannot be written: {error.strerror}. Free some space, "
+                "or give another file."
             ) from error
 
 
@@ -140,12 +140,12 @@ def _seize(file: FileIO, path: str) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise BusyError(
-            f"{path} is held by {_describe(_content(file))}; nothing was done"
+            f"{path} is held by {_describe(_content(file))}. Nothing was done."
         ) from error
     except OSError as error:
         # Some network file systems have no locks.
         raise StorageError(
-            f"the lock file {path} cannot be locked: {error.strerror}; give a file on a local disk"
+            f"The lock file {path} cannot be locked: {error.strerror}. Give a file on a local disk."
         ) from error
 
 
@@ -161,7 +161,7 @@ def _check_application(content: str, path: str, still_runs: Callable[[str], bool
     except ConfigurationError as error:
         raise StorageError(
             f"{path} names an application that is none. Received: {application!r}. Delete the file "
-            "if nothing runs that it may guard"
+            "if nothing runs that it may guard."
         ) from error
     try:
         runs = still_runs(application)
@@ -169,12 +169,12 @@ def _check_application(content: str, path: str, still_runs: Callable[[str], bool
         raise ClusterError(
             f"{path} guards {application}, started by {_describe(content)}, and YARN cannot be "
             f"asked whether it still runs. Received: {error} If you know that it has ended, delete "
-            f"{path}. Nothing was done"
+            f"{path}. Nothing was done."
         ) from error
     if runs:
         raise BusyError(
             f"{path} guards {application}, which still runs; it was started by "
-            f"{_describe(content)}. Stop it: distkeras-grid cancel {application}. Nothing was done"
+            f"{_describe(content)}. Stop it: distkeras-grid cancel {application}. Nothing was done."
         )
 
 
@@ -188,8 +188,8 @@ def _opened(path: str) -> FileIO:
     except OSError as error:
         reason = "it is a link" if os.path.islink(path) else error.strerror
         raise StorageError(
-            f"the lock file {path} cannot be opened: {reason}; give a file in a directory of this "
-            "machine that you may write to"
+            f"The lock file {path} cannot be opened: {reason}. Give a file in a directory of this "
+            "machine that you may write to."
         ) from error
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         file = FileIO(descriptor, "r+")
@@ -201,7 +201,7 @@ def _opened(path: str) -> FileIO:
         os.close(descriptor)
     raise StorageError(
         f"{path} is no lock file: it has other content, which would be lost. Give a file that does "
-        "not exist yet"
+        "not exist yet."
     )
 
 

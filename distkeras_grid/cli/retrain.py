@@ -150,7 +150,9 @@ def check(flags: argparse.Namespace) -> None:
         Says which.
     """
     if flags.overwrite:
-        raise ConfigurationError("retrain adds runs and replaces none; leave --overwrite out")
+        raise ConfigurationError(
+            "--overwrite does not apply: retrain adds runs and replaces none. Leave it out."
+        )
     if flags.keep is not None and flags.keep < 1:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 

@@ -109,7 +109,7 @@ class CompileSettings:
             }
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"optimizer, loss or metrics cannot be built: {error}; name the user's own in "
+                f"The optimizer, loss or metrics cannot be built: {error}. Name your own in "
                 f"custom_objects. Received: custom_objects={sorted(custom_objects or {})}"
             ) from error
         return cls(**values)
@@ -141,13 +141,13 @@ def compile_model(
         _compile(model, settings, custom_objects or {})
     if not model.compiled:
         raise ConfigurationError(
-            f"model {model.name!r} is not compiled; call model.compile(optimizer=..., loss=...) "
+            f"Model {model.name!r} is not compiled. Call model.compile(optimizer=..., loss=...) "
             f"or give the trainer worker_optimizer and loss. {OWN_COMPILE}"
         )
     if not _has_loss(model):
         raise ConfigurationError(
-            f"model {model.name!r} has no loss; give one to the trainer or to model.compile, "
-            "such as loss='sparse_categorical_crossentropy'. Received: loss=None"
+            f"Model {model.name!r} has no loss. Give one to the trainer or to model.compile, "
+            "such as loss='sparse_categorical_crossentropy'. Received: loss=None."
         )
 
 

@@ -70,8 +70,8 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     """
     if not model.built or not model.variables:
         raise ConfigurationError(
-            f"model {model.name!r} has no weights yet; call model.build(input_shape) or call it "
-            "on one batch first"
+            f"Model {model.name!r} has no weights yet. Call model.build(input_shape) or call it "
+            "on one batch first."
         )
     frozen = {id(v) for layer in layers_of(model) if not layer.trainable for v in layer.variables}
     trainable = tuple(model.trainable_variables)
@@ -82,13 +82,13 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     )
     if not trainable:
         raise ConfigurationError(
-            f"model {model.name!r} has no trainable weights; unfreeze a layer and compile again"
+            f"Model {model.name!r} has no trainable weights. Unfreeze a layer and compile again."
         )
     for variable in trainable + statistics:
         if variable.dtype != "float32":
             raise ConfigurationError(
-                f"variable {variable.path!r} is {variable.dtype}; weights travel as float32, so "
-                "build the model with float32 weights (a mixed precision policy keeps them so)"
+                f"Variable {variable.path!r} is {variable.dtype}. Weights travel as float32, so "
+                "build the model with float32 weights (a mixed precision policy keeps them so)."
             )
     return ModelVariables(trainable, statistics, optimizer_slots(model) if slots else ())
 
@@ -274,7 +274,7 @@ def model_to_bytes(model: Any) -> bytes:
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"Keras cannot save model {model.name!r}: {error}. Classes of your own need "
-                "get_config() that returns their constructor's arguments"
+                "get_config() that returns their constructor's arguments."
             ) from error
         return path.read_bytes()
 

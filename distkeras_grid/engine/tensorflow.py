@@ -330,7 +330,7 @@ class TensorFlowEngine:
         optimizer = self._steps.rated
         if not has_own_rate(optimizer):
             raise ConfigurationError(
-                "the optimizer's learning rate follows a schedule, which counts the worker's own "
+                "The optimizer's learning rate follows a schedule, which counts the worker's own "
                 "steps; give it a number to change it during the run. "
                 f"Received: learning_rate={value!r}"
             )

@@ -173,56 +173,56 @@ class Field:
     def _check_name_and_shape(self) -> None:
         if not _is_name(self.name):
             raise ConfigurationError(
-                f"a field needs the name of a column. Received: {self.name!r}."
+                f"A field needs the name of a column. Received: {self.name!r}."
             )
         if not _is_tuple_of(_is_count, self.shape):
             raise ConfigurationError(
-                f"shape of field {self.name!r} must be a tuple of positive integers such as "
+                f"The shape of field {self.name!r} must be a tuple of positive integers such as "
                 f"(28, 28, 1). Received: {self.shape!r}."
             )
 
     def _check_storage(self) -> None:
         if self.dtype not in DTYPES:
             raise ConfigurationError(
-                f"dtype of field {self.name!r} must be one of {', '.join(DTYPES)}. "
+                f"The dtype of field {self.name!r} must be one of {', '.join(DTYPES)}. "
                 f"Received: {self.dtype!r}."
             )
         if self.encoding not in ENCODINGS:
             raise ConfigurationError(
-                f"encoding of field {self.name!r} must be one of {', '.join(ENCODINGS)}. "
+                f"The encoding of field {self.name!r} must be one of {', '.join(ENCODINGS)}. "
                 f"Received: {self.encoding!r}."
             )
         if self.encoding == "raw":
             return
         if len(self.shape) != 3 or self.shape[2] not in (1, 3):
             raise ConfigurationError(
-                f"field {self.name!r} is {self.encoding}, so its shape must be "
+                f"Field {self.name!r} is {self.encoding}, so its shape must be "
                 f"(height, width, 1 or 3). Received: {self.shape}."
             )
         if self.dtype not in ENCODED[self.encoding].dtypes:
             raise ConfigurationError(
-                f"field {self.name!r} is {self.encoding}, which holds "
+                f"Field {self.name!r} is {self.encoding}, which holds "
                 f"{' or '.join(ENCODED[self.encoding].dtypes)}. Received: dtype {self.dtype!r}."
             )
 
     def _check_meaning(self) -> None:
         if not _is_finite(self.scale) or self.scale == 0 or not _is_finite(self.offset):
             raise ConfigurationError(
-                f"field {self.name!r} needs a finite scale other than 0 and a finite offset. "
+                f"Field {self.name!r} needs a finite scale other than 0 and a finite offset. "
                 f"Received: scale={self.scale!r}, offset={self.offset!r}."
             )
         if not _is_tuple_of(_is_name, self.classes):
             raise ConfigurationError(
-                f"classes of field {self.name!r} must be a tuple of names. "
+                f"The classes of field {self.name!r} must be a tuple of names. "
                 f"Received: {self.classes!r}."
             )
         if not isinstance(self.recipe, str):
             raise ConfigurationError(
-                f"recipe of field {self.name!r} must be JSON text. Received: {self.recipe!r}."
+                f"The recipe of field {self.name!r} must be JSON text. Received: {self.recipe!r}."
             )
         if len(set(self.classes)) != len(self.classes):
             raise ConfigurationError(
-                f"classes of field {self.name!r} must differ. Received: {self.classes!r}."
+                f"The classes of field {self.name!r} must differ. Received: {self.classes!r}."
             )
 
 

@@ -76,14 +76,14 @@ def inspect_validation(
         summary = summarize(frame, columns)
     except SplitLeakError as error:
         raise SplitLeakError(
-            "the data hold rows of more than one split, perhaps those that are trained on; take "
+            "The data hold rows of more than one split, perhaps those that are trained on; take "
             f"one: validation_data.where(\"{SPLIT_COLUMN} = 'test'\")."
         ) from error
     check_labels(columns, summary, model.loss, outputs_of(model))
     common = sorted({*summary.splits} & {*training.splits})
     if common:
         raise SplitLeakError(
-            f"the data are of the split {common[0]!r}, as the training data are; take another one: "
+            f"The data are of the split {common[0]!r}, as the training data are; take another one: "
             f"validation_data.where(\"{SPLIT_COLUMN} = 'test'\"). If no row is in both, say so by "
             f'leaving the column out: validation_data.drop("{SPLIT_COLUMN}").'
         )

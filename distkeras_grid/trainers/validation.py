@@ -47,7 +47,7 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
         if "maxResultSize" not in str(error):
             raise
         raise ConfigurationError(
-            "the rows do not fit in spark.driver.maxResultSize of the driver. Pass a part of them, "
+            "The rows do not fit in spark.driver.maxResultSize of the driver. Pass a part of them, "
             "data.sample(0.1, seed=0), or raise that setting."
         ) from error
     batches = table.to_batches()
