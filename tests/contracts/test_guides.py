@@ -176,6 +176,7 @@ def test_the_notebook_of_the_readme_runs(spark, samples, tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "second" / "run.json").exists()
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_the_example_of_several_inputs_runs(spark):

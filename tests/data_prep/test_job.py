@@ -224,7 +224,14 @@ def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
     assert names_in(settings) == ["_dataset.json", "shard=1"]
 
 
-@pytest.mark.parametrize("refused", ["_dataset.json", "_update.json", "shard=1"])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "_dataset.json",
+        pytest.param("_update.json", marks=pytest.mark.full),
+        pytest.param("shard=1", marks=pytest.mark.full),
+    ],
+)
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
     spark, settings, monkeypatch, refused
 ):

@@ -273,8 +273,17 @@ def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
     assert (after.new, after.left_out, after.quarantined) == (1, {}, {})
 
 
-@pytest.mark.parametrize("happens", ["changes", "goes", "spoils"])
-@pytest.mark.parametrize("kind", ["file", "spark"])
+@pytest.mark.parametrize(
+    ("happens", "kind"),
+    [
+        ("changes", "file"),
+        ("spoils", "spark"),
+        pytest.param("changes", "spark", marks=pytest.mark.full),
+        pytest.param("spoils", "file", marks=pytest.mark.full),
+        pytest.param("goes", "file", marks=pytest.mark.full),
+        pytest.param("goes", "spark", marks=pytest.mark.full),
+    ],
+)
 def test_an_image_that_changes_while_it_is_tiled_is_left_out(
     spark, settings, folder, monkeypatch, happens, kind
 ):

@@ -39,6 +39,7 @@ def test_an_application_in_words():
     assert told[4].split()[1].startswith("1970-01-01")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_resource_manager_that_is_not_there_is_told_soon(tmp_path, capsys, monkeypatch):
     with socket.socket() as taken:

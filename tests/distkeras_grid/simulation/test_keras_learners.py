@@ -67,7 +67,10 @@ def simulation(rule, each, **cluster):
 
 @pytest.mark.parametrize(
     ("rule", "optimizer"),
-    [(AccumulatedGradientRule(), "adam"), (ElasticMomentumRule(0.25, momentum=0.5), "sgd")],
+    [
+        (AccumulatedGradientRule(), "adam"),
+        pytest.param(ElasticMomentumRule(0.25, momentum=0.5), "sgd", marks=pytest.mark.full),
+    ],
 )
 def test_a_shared_engine_is_as_good_as_one_each(rule, optimizer):
     """Optimizer slots, dropout masks and all, bit for bit."""
