@@ -120,7 +120,7 @@ def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"), [(["--overwrite"], "leave --overwrite out"), (["--keep", "0"], "from 1")]
+    ("flags", "told"), [(["--overwrite"], "--overwrite"), (["--keep", "0"], "from 1")]
 )
 def test_flags_that_cannot_be_meant(flags, told, capsys):
     assert main([*MINIMUM, *flags]) == 2
