@@ -75,6 +75,26 @@ class MakesNaN(DownpourRule):
         center[-1] = np.nan
 
 
+@dataclass(frozen=True)
+class Doubling(DownpourRule):
+    """Can make infinity of a giant in the center, whatever the commit is."""
+
+    name: ClassVar[str] = "doubling"
+
+    def fold(self, center, payload, commit, memory):  # noqa: ARG002
+        with np.errstate(over="ignore"):
+            center *= 2
+
+
+@dataclass(frozen=True)
+class DoublingRound(AveragingRule):
+    name: ClassVar[str] = "doubling_round"
+
+    def combine(self, center, payloads, commits):  # noqa: ARG002
+        with np.errstate(over="ignore"):
+            center *= 2
+
+
 def built(kind):
     rules = [build_rule(name, PARAMETERS.get(name, {})) for name in RULES]
     return [pytest.param(rule, id=rule.name) for rule in rules if isinstance(rule, kind)]
@@ -136,6 +156,53 @@ def test_two_finite_commits_cannot_make_the_center_infinite():
     commit[CHUNK + 1] = -HUGE
     center.fold(commit, INFO)
     assert not center.vector.any(), "the run goes on"
+
+
+GIANT = 2e38
+
+
+def reached(center, vector):
+    center.replace(vector)
+    return center
+
+
+def restored(center, vector):
+    state = reached(center, vector).to_state()
+    return Center.from_state(center._rule, SECTIONS, 1, state)
+
+
+def doubled(center, vector):
+    center.replace(vector / 2)
+    change(center)
+    return center
+
+
+def change(center):
+    """Fold a commit, or a round of one, of ordinary numbers."""
+    if isinstance(center._rule, SynchronousRule):
+        center.combine([constant(1)], [INFO])
+    else:
+        center.fold(constant(1), INFO)
+
+
+@pytest.mark.parametrize("rule", [Doubling(), DoublingRound()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("place", [0, CHUNK, 2 * CHUNK + 2])
+@pytest.mark.parametrize("come", [reached, restored, doubled])
+def test_a_giant_in_the_center_is_remembered_however_it_came_there(rule, place, come):
+    """A copy is kept of such a center: the fold is refused, and the rule has not failed."""
+    vector = constant(0)
+    vector[place] = GIANT
+    center = come(Center(rule, constant(0), SECTIONS, 1), vector)
+    with pytest.raises(NonFiniteCenterError):
+        change(center)
+    np.testing.assert_array_equal(center.vector[: SIZES[0]], vector[: SIZES[0]])
+
+
+def test_a_repeat_replies_with_all_sections():
+    center = Center(DownpourRule(), constant(3), SECTIONS, 1)
+    payload = constant(1)
+    center.repeat(payload, 0)
+    assert set(payload) == {3.0}
 
 
 def test_a_commit_that_is_not_finite_is_refused_by_the_center_itself():
