@@ -198,6 +198,13 @@ def test_a_giant_in_the_center_is_remembered_however_it_came_there(rule, place, 
     np.testing.assert_array_equal(center.vector[: SIZES[0]], vector[: SIZES[0]])
 
 
+@pytest.mark.parametrize("rule", [Doubling(), DoublingRound()], ids=lambda rule: rule.name)
+def test_ordinary_numbers_may_become_giants(rule):
+    center = Center(rule, constant(8e14), SECTIONS, 1)
+    change(center)
+    assert center.vector[0] == np.float32(1.6e15)
+
+
 def test_a_repeat_replies_with_all_sections():
     center = Center(DownpourRule(), constant(3), SECTIONS, 1)
     payload = constant(1)
