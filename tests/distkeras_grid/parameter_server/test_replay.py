@@ -120,6 +120,67 @@ def test_steps_are_kept_while_somebody_needs_them():
         replay.step(1, 1)
 
 
+def test_the_steps_since_a_start_are_kept_for_the_one_who_starts():
+    replay = new_replay()
+    replay.begin(0)
+    for version in range(4):
+        replay.add(version, KeptStep(vector(version), None))
+    told(replay, 1, 3, 0, 0)
+    replay.forget(newest=4)
+    assert replay.step(0, 0).gradient[0] == 0
+
+
+def test_a_promise_is_kept_until_the_first_step():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    replay.add(1, KeptStep(vector(), None))
+    np.testing.assert_array_equal(replay.promised(0), state(6))
+    replay.step(0, 1)
+    with pytest.raises(RefusedError):
+        replay.promised(0)
+
+
+def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    alone = replay.nbytes
+    replay.receive_weights(0, 2, vector(7))
+    replay.lose(0)
+    assert replay.nbytes == alone
+    np.testing.assert_array_equal(replay.promised(0), state(6))
+    replay.add(1, KeptStep(vector(), None))
+    told(replay, 1, 3, 0, 0)
+    replay.forget(newest=3)
+    with pytest.raises(RefusedError):
+        replay.step(0, 1)
+
+
+def test_a_seat_that_has_left_keeps_nothing():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    replay.receive_weights(0, 2, vector(7))
+    replay.leave(0)
+    with pytest.raises(RefusedError):
+        replay.promised(0)
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 2, state())
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_weights_that_are_not_newer_are_not_kept(version):
+    replay = new_replay()
+    replay.receive_weights(1, 6, vector(9))
+    told(replay, 0, 5, 1, 2)
+    before = replay.nbytes
+    assert replay.receive_weights(1, version, vector(3)) is None
+    assert replay.nbytes == before - vector().nbytes, "what had come before is dropped"
+    assert replay.receive_state(1, version, state(4)) is None
+    np.testing.assert_array_equal(replay.state, state(2))
+
+
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
     """A quorum goes on without it; it begins again, from newer weights, when it comes back."""
