@@ -72,6 +72,13 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --update: also delete the tiles of images that do not exist any more",
     )
+    add(
+        "--keep-versions",
+        metavar="N|Nd",
+        help="former versions that can be read though tiles were replaced since: the newest N, or "
+        "those of N days, such as 30d; they take the space of the replaced tiles (a version lasts "
+        "until its tiles are replaced)",
+    )
     add("--glob", metavar="PATTERN", help="file names to tile (all PNG, JPEG, TIFF and BMP)")
     add(
         "--on-error",

@@ -35,6 +35,7 @@ from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import task_slots
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.versions import FOLDER as VERSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    others=("shard=*", JOURNAL, REPORTS, LIKENESS, FOLDS, *HIDDEN),
+    others=("shard=*", JOURNAL, REPORTS, LIKENESS, FOLDS, VERSIONS, *HIDDEN),
     unfinished=("_owner.*",),
     # Splits at the top, without shards.
     former=("_SUCCESS", "split=*"),

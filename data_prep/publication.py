@@ -10,6 +10,9 @@ A run that was taken for dead, but only slept, cannot spoil anything when it wak
 steps takes a name with its id away, and whoever took its place has deleted those first, the
 manifest to come before all others.
 
+The manifest that is replaced is kept as ``_versions/N.json`` if the new one lists it as a former
+version (`data_prep.versions`). What a version lists that is kept is not deleted.
+
 A plan is a generator. It yields operations, gets their results, and knows neither paths nor a file
 system; `perform` does them. ``_update.json`` holds numbers and digests, and no names.
 """
@@ -33,6 +36,8 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark.dataframes import MANIFEST, read_shards
+from distkeras_grid.spark.versions import FOLDER as VERSIONS
+from distkeras_grid.spark.versions import file_of, read_history
 
 JOURNAL = "_update.json"
 T = TypeVar("T")
@@ -41,14 +46,16 @@ Outcome: TypeAlias = Literal["finished", "undone"]
 _ID = r"[0-9a-f]{32}"
 # In this order they are swept: first what a run decides by, last what says that it lives.
 _HIDDEN = tuple(
-    re.compile(rf"{kind}\.({_ID})") for kind in ("_dataset", "_lock", r"_new-\d+", r"_old-\d+")
+    re.compile(rf"{kind}\.({_ID})")
+    for kind in ("_dataset", "_lock", "_version", r"_new-\d+", r"_old-\d+")
 )
 # The same as patterns of `fnmatch`, for who lists a data set.
-HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_new-*.*", "_old-*.*")
+HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_version.*", "_new-*.*", "_old-*.*")
 _OWNER = re.compile(rf"_owner\.({_ID})")
 _SHARD = re.compile(r"shard=(\d{1,18})")
 _NUMBERED = re.compile(r"(?:shard=|_new-|_old-)(\d{1,18})(?:\.|\Z)")
-_NAMES = (*_HIDDEN, _OWNER, _SHARD, re.compile(r"_(dataset|update)\.json"))
+_VERSION = re.compile(rf"{VERSIONS}/(\d{{1,18}})\.json")
+_NAMES = (*_HIDDEN, _OWNER, _SHARD, _VERSION, re.compile(r"_(dataset|update)\.json"))
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}\\Z")]
@@ -57,7 +64,9 @@ RunId: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_ID}\\Z")]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """List the data set; the result is empty where there is none."""
+    """List the data set, or a folder of it; the result is empty where there is none."""
+
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,8 @@ class Write:
 class Move:
     """Rename a file or a folder in one step; the result is False where there is none.
 
-    Unless it replaces a file, a target that exists is an `OutputExistsError`.
+    Unless it replaces a file, a target that exists is an `OutputExistsError`. The folder of the
+    target is made if it is missing.
     """
 
     source: str
@@ -159,6 +169,7 @@ class Files(Protocol):
 
     def exists(self, uri: str) -> bool: ...  # noqa: D102
     def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
+    def make_dirs(self, uri: str) -> None: ...  # noqa: D102
     def read_text(self, uri: str) -> str: ...  # noqa: D102
     def write_in_place(self, uri: str, content: str) -> None: ...  # noqa: D102
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None: ...  # noqa: D102
@@ -191,8 +202,9 @@ def perform(files: Files, root: str, plan: Plan[T]) -> T:
 
 def _do(files: Files, root: str, operation: Operation) -> Any:
     match operation:
-        case Names():
-            return files.list_names(root) if files.exists(root) else []
+        case Names(folder):
+            uri = f"{root}/{folder}".rstrip("/")
+            return files.list_names(uri) if files.exists(uri) else []
         case Read(name):
             uri = _at(root, name)
             return files.read_text(uri) if files.exists(uri) else None
@@ -202,7 +214,10 @@ def _do(files: Files, root: str, operation: Operation) -> Any:
             uri = _at(root, source)
             if not files.exists(uri):
                 return False
-            files.rename(uri, _at(root, target), overwrite=replace)
+            place = _at(root, target)
+            if "/" in target:
+                files.make_dirs(place.rpartition("/")[0])
+            files.rename(uri, place, overwrite=replace)
             return True
         case Delete(name):
             return files.delete(_at(root, name))
@@ -300,7 +315,7 @@ def publish(owner: str, change: Change, manifest: str, basis: str | None) -> Pla
     if held is None or read_decision(held).owner != owner or (yield Read(MANIFEST)) != basis:
         raise _came_between()
     yield from _check_ownership(decision)
-    yield from _carry_out(decision, manifest)
+    yield from _carry_out(decision, basis, manifest)
 
 
 def _check_ownership(decision: Decision) -> Plan[None]:
@@ -318,8 +333,13 @@ def _came_between() -> OutputExistsError:
     )
 
 
-def _carry_out(decision: Decision, manifest: str | None = None) -> Plan[None]:
+def _carry_out(decision: Decision, basis: str | None, manifest: str | None = None) -> Plan[None]:
     """Do the steps of a change that are not done yet."""
+    # Who has written it need not read it: it can be large.
+    new = manifest or (yield Read(f"_dataset.{decision.owner}"))
+    if new is None:
+        raise _came_between()
+    yield from _remember(decision.owner, basis, new)
     for number in decision.come:
         yield Move(new_name(number, decision.owner), shard_name(number))
     names = set((yield Names()))
@@ -327,15 +347,38 @@ def _carry_out(decision: Decision, manifest: str | None = None) -> Plan[None]:
         raise _came_between()
     if not (yield Move(f"_dataset.{decision.owner}", MANIFEST, replace=True)):
         raise _came_between()
-    # Who has written it need not read it: it can be large.
-    yield from _finish(decision, manifest or (yield Read(MANIFEST)))
+    yield from _finish(decision, new)
+
+
+def _remember(owner: str, basis: str | None, manifest: str) -> Plan[None]:
+    """Keep the manifest that is replaced, if the new one lists it.
+
+    Whoever does this when the data set has gone on meanwhile writes what is true of that number.
+    """
+    if basis is None:
+        return
+    number = read_last(basis).last_update
+    if number in {each.number for each in read_history(manifest, MANIFEST).history}:
+        yield Write(f"_version.{owner}", basis)
+        yield Move(f"_version.{owner}", file_of(number), replace=True)
 
 
 def _finish(decision: Decision, manifest: str | None) -> Plan[None]:
     """Delete what a published change has replaced."""
     named = _named(manifest)
+    yield from _forget(manifest)
     yield from _drop(set(decision.go) - named, decision.owner)
     yield from _release(decision.owner)
+
+
+def _forget(manifest: str | None) -> Plan[None]:
+    """Delete the manifests of versions that are not kept, before any of their shards."""
+    history = () if manifest is None else read_history(manifest, MANIFEST).history
+    kept = {version.number for version in history}
+    for name in (yield Names(VERSIONS)):
+        path = f"{VERSIONS}/{name}"
+        if (found := _VERSION.fullmatch(path)) and int(found.group(1)) not in kept:
+            yield Delete(path)
 
 
 def _drop(numbers: Iterable[int], owner: str) -> Plan[None]:
@@ -352,8 +395,20 @@ def _release(owner: str) -> Plan[None]:
 
 
 def _named(manifest: str | None) -> set[int]:
-    shards = () if manifest is None else read_shards(manifest, MANIFEST)
-    return {int(name.removeprefix("shard=")) for name in shards}
+    return set() if manifest is None else shards_of(manifest)
+
+
+def shards_of(manifest: str) -> set[int]:
+    """Return the numbers of the shards that a manifest needs, for former versions, too.
+
+    Raises
+    ------
+    SchemaError
+        If it is damaged.
+    """
+    former = read_history(manifest, MANIFEST).history
+    names = {*read_shards(manifest, MANIFEST), *(name for each in former for name in each.shards)}
+    return {int(name.removeprefix("shard=")) for name in names}
 
 
 @dataclass(frozen=True)
@@ -443,14 +498,15 @@ def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | Non
 
 
 def _conclude(decision: Decision, *, finish: bool) -> Plan[Outcome]:
-    current = digest((yield Read(MANIFEST)))
+    basis = yield Read(MANIFEST)
+    current = digest(basis)
     names = set((yield Names()))
     is_decided = current == decision.manifest
     if finish and not is_decided and current == decision.basis and _is_complete(decision, names):
         # It fails where the run was not dead and goes on meanwhile, and where a rename is refused:
         # what cannot be finished is undone.
         with suppress(StorageError):
-            yield from _carry_out(decision)
+            yield from _carry_out(decision, basis)
             return "finished"
     # Without it nobody can decide any more. If it was not there, somebody may just have done so.
     yield Delete(f"_dataset.{decision.owner}")

@@ -12,6 +12,7 @@ from data_prep.labels import compile_pattern, parse_rule
 from data_prep.picture import Choice
 from data_prep.split import parse_fractions
 from data_prep.tiff_metadata import parse_length
+from data_prep.versions import parse_keep
 from distkeras_grid.errors import ConfigurationError
 
 CHOICES = {
@@ -87,6 +88,9 @@ class TilingSettings:
         `data_prep.update.update_tiles`.
     prune : bool, default False
         With `update`: also drop the tiles of images that are no longer there.
+    keep_versions : str, optional
+        For how long former versions can be read though their shards were replaced: ``"10"``
+        versions, or those of ``"30d"``, 30 days. Default: not at all; see `data_prep.versions`.
 
     Raises
     ------
@@ -124,6 +128,7 @@ class TilingSettings:
     overwrite: bool = False
     update: bool = False
     prune: bool = False
+    keep_versions: str | None = None
 
     def __post_init__(self) -> None:
         if self.on_error is None:
@@ -141,6 +146,7 @@ class TilingSettings:
         if self.prune and not self.update:
             raise ConfigurationError("prune is a part of update. Give both, or none.")
         parse_fractions(self.split)
+        parse_keep(self.keep_versions)
         Choice(self.page, self.channel, self.z)
         parse_rule(self.labels)
         if self.group is not None:

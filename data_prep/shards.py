@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,13 +25,23 @@ from data_prep.manifest import TILED, DataSet, Entry, build_manifest, tiled_entr
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
 from data_prep.plan import Plan, PlannedSource, counted
-from data_prep.publication import Change, new_name, perform, publish, read_last, shard_name
+from data_prep.publication import (
+    Change,
+    new_name,
+    perform,
+    publish,
+    read_last,
+    shard_name,
+    shards_of,
+)
 from data_prep.settings import TilingSettings
 from data_prep.stages import CHANGED, Reader, write_tiles
 from data_prep.stages import settings as spark_settings
+from data_prep.versions import parse_keep, remember, retained, version_hash
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import MANIFEST, read_shards
+from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.versions import Version, read_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,9 +166,6 @@ class Shards:
             state.last = max(state.last, former.last_shard)
             # What replaces a data set is new to whoever knows the former one.
             state.update = former.last_update + 1
-        if before is None and night.basis is not None:
-            replaced = read_shards(night.basis, f"{self._root}/{MANIFEST}")
-            state.change.go += [int(name.removeprefix("shard=")) for name in replaced]
         return state
 
     def _cut(self, shard: Sequence[PlannedSource], night: Night, state: _State) -> dict[str, Entry]:
@@ -203,7 +211,6 @@ class Shards:
             self._commit(night, state)
         going = [state.going.pop(path) for path in sorted(paths)]
         for number in sorted({entry.shard or 0 for entry in going}):
-            state.change.go.append(number)
             stay = [
                 entry
                 for entry in state.entries.values()
@@ -235,23 +242,46 @@ class Shards:
         return f"{self._root}/{new_name(number, self._owner.id)}"
 
     def _commit(self, night: Night, state: _State) -> None:
-        """Publish what is written, if anything differs from what is there."""
+        """Publish what is written, if anything differs from what is there, and what is not kept."""
         manifest = self._manifest(night, state)
         former = state.content.get("sources")
-        if state.change or state.basis is None or manifest["sources"] != former:
-            text = msgspec.json.encode(manifest).decode() + "\n"
-            plan = publish(self._owner.id, state.change, text, state.basis)
-            perform(self._storage, self._root, plan)
-            state.basis, state.content = text, manifest
-            state.change, state.size = Change(), 0.0
-            # Who reads between two publications of one night knows what comes with the second.
-            state.update += 1
+        is_new = bool(state.change) or state.basis is None or manifest["sources"] != former
+        history = self._history(state, manifest["shards"], is_new=is_new)
+        manifest["history"] = [msgspec.to_builtins(each) for each in history]
+        if not is_new:
+            if list(history) == list(read_history(str(state.basis), MANIFEST).history):
+                return
+            # The same version, with fewer former ones.
+            told = ("created", "last_update")
+            manifest |= {name: state.content[name] for name in told}
+        text = msgspec.json.encode(manifest).decode() + "\n"
+        if state.basis is not None:
+            state.change.go = sorted(shards_of(state.basis) - shards_of(text))
+        plan = publish(self._owner.id, state.change, text, state.basis)
+        perform(self._storage, self._root, plan)
+        state.basis, state.content = text, manifest
+        state.change, state.size = Change(), 0.0
+        # Who reads between two publications of one night knows what comes with the second.
+        state.update += is_new
+
+    def _history(
+        self, state: _State, shards: Sequence[str], *, is_new: bool
+    ) -> tuple[Version, ...]:
+        """Return the former versions that are kept."""
+        keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
+        if state.basis is None:
+            return ()
+        if is_new:
+            return remember(state.basis, shards, keep, now)
+        return retained(read_history(state.basis, MANIFEST).history, shards, keep, now)
 
     def _manifest(self, night: Night, state: _State) -> dict[str, Any]:
         listed = list(state.entries.values())
         shards = sorted({entry.shard for entry in listed if entry.shard is not None})
+        built = build_manifest(self._settings, night.image, listed, tiling_versions())
         return {
-            **build_manifest(self._settings, night.image, listed, tiling_versions()),
+            **built,
+            "hash": version_hash(built),
             "shards": [shard_name(number) for number in shards],
             "last_shard": state.last,
             "last_update": state.update,

@@ -55,6 +55,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="take --split as this fold divides the data, such as fold_0 (none)",
     )
     add(
+        "--data-version",
+        metavar="N|HASH",
+        help="former version of the data set of tiles, as distkeras-grid versions lists it (the "
+        "present one)",
+    )
+    add(
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
@@ -106,7 +112,7 @@ def evaluate(flags: argparse.Namespace) -> None:
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
     with doing("comparing predictions with labels"):
-        frame = rows_of(spark, flags.data, flags.split, flags.fold)
+        frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
         if source:
             frame, found = predicted(storage, source, frame, flags.features)
         else:

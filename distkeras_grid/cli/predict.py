@@ -51,6 +51,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="take --split as this fold divides the data, such as fold_0 (none)",
     )
     add(
+        "--data-version",
+        metavar="N|HASH",
+        help="former version of the data set of tiles, as distkeras-grid versions lists it (the "
+        "present one)",
+    )
+    add(
         "--features",
         type=columns,
         metavar="COLUMN[,...]",
@@ -103,7 +109,7 @@ def predict(flags: argparse.Namespace) -> None:
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
-    frame = rows_of(spark, flags.data, flags.split, flags.fold)
+    frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
     recorded = recorded_columns(storage, source)
     if flags.features is None:
         flags.features = recorded.features_flag
@@ -120,19 +126,23 @@ def predict(flags: argparse.Namespace) -> None:
 
 
 def rows_of(
-    spark: SparkSession, data: str, split: str | None, fold: str | None = None
+    spark: SparkSession,
+    data: str,
+    split: str | None,
+    fold: str | None = None,
+    version: str | None = None,
 ) -> DataFrame:
     """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
     if split is not None:
-        return read_tiles(data, splits=(split,), fold=fold)[0]
+        return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
     if fold is not None:
         raise ConfigurationError(
             f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
             "--split validation for what it holds out."
         )
-    return read_parquet(spark, data)
+    return read_parquet(spark, data, version=version)
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:
@@ -149,7 +159,7 @@ def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[st
     """
     from distkeras_grid.spark.interpreters import package_versions
 
-    told = ("data", "split", "fold", "model", "features", "prediction", "drop")
+    told = ("data", "split", "fold", "data_version", "model", "features", "prediction", "drop")
     return {
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -153,6 +153,10 @@ def check(flags: argparse.Namespace) -> None:
         raise ConfigurationError(
             "--overwrite does not apply: retrain adds runs and replaces none. Leave it out."
         )
+    if flags.data_version is not None:
+        raise ConfigurationError(
+            "--data-version does not apply: retrain reads the present version. Leave it out."
+        )
     if flags.keep is not None and flags.keep < 1:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 

@@ -89,6 +89,12 @@ def build_parser(*, names_model: bool = True) -> Parser:
         "see distkeras-grid folds (none)",
     )
     add(
+        "--data-version",
+        metavar="N|HASH",
+        help="former version of the data set of tiles, as distkeras-grid versions lists it (the "
+        "present one)",
+    )
+    add(
         "--where",
         metavar="CONDITION",
         help="train only on rows that meet this condition in SQL, such as 'bg_fraction < 0.5'",
@@ -295,9 +301,11 @@ def read_data(
             f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
             "Give --split train --validation-split validation, too."
         )
-    read = read_tiles(flags.data, splits=splits, fold=flags.fold) if splits else ()
+    which = {"version": flags.data_version}
+    read = read_tiles(flags.data, splits=splits, fold=flags.fold, **which) if splits else ()
     frames = dict(zip(splits, read, strict=True))
-    data = read_parquet(spark, flags.data) if flags.split is None else frames[flags.split]
+    split = flags.split
+    data = read_parquet(spark, flags.data, **which) if split is None else frames[split]
     if flags.where is not None:
         try:
             data = data.where(flags.where)

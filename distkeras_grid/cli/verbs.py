@@ -73,6 +73,10 @@ VERBS = {
         "data_prep.fold_command",
         "divide a data set of tiles into folds for cross-validation",
     ),
+    "versions": Verb(
+        "data_prep.version_command",
+        "list the versions of a data set of tiles, with the hashes that a paper can cite",
+    ),
     "submit": Verb(
         "distkeras_grid.cli.submit",
         "run one of these verbs, or your own program, on YARN or a standalone cluster",

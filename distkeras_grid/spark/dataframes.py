@@ -13,6 +13,7 @@ from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
 from distkeras_grid.spark.folds import FOLDER, Folds, check_together, splits_in
 from distkeras_grid.spark.storage import Storage, translated
+from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,45 +108,87 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
     raise ConfigurationError(f"{what} must be a DataFrame. Received: {type(data)!r}. {advice}")
 
 
-def read_parquet(spark: SparkSession, path: str) -> DataFrame:
+def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = None) -> DataFrame:
     """Return the Parquet data set under `path`; the columns keep their metadata.
 
     If other jobs add tiles to the data set meanwhile, the result still has the tiles of a single
     point in time.
 
+    Parameters
+    ----------
+    spark : SparkSession
+    path : str
+    version : int or str, optional
+        Of a data set of tiles: see `read_tiles`.
+
     Raises
     ------
     PathNotFoundError
         If the path does not exist or has no Parquet file.
+    SchemaError
+        If there is no such version.
     StorageError
         If it cannot be read: an unknown host, no answer, no permission.
     """
+    root = path.rstrip("/")
+    return _read_files(spark, root, read_manifest(Storage(spark), root, version))
+
+
+def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> str | None:
+    """Return the manifest of a data set, None where it has none.
+
+    Parameters
+    ----------
+    storage : Storage
+    path : str
+        The data set.
+    version : int or str, optional
+        Number or hash of a version. Default: the present one.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such version.
+    """
+    uri = f"{path}/{MANIFEST}"
+    if not storage.exists(uri):
+        if version is not None:
+            raise SchemaError(f"{path!r} is no data set of tiles, and has no version {version!r}.")
+        return None
+    present = storage.read_text(uri)
+    if version is None:
+        return present
+    former = choose(read_history(present, uri), version, path)
+    if former is None:
+        return present
+    try:
+        return check_manifest(storage.read_text(f"{path}/{file_of(former.number)}"), former, path)
+    except PathNotFoundError as error:
+        raise SchemaError(
+            f"Version {version} of {path!r} is not kept any more: it was deleted a moment ago."
+        ) from error
+
+
+def _read_files(spark: SparkSession, path: str, manifest: str | None) -> DataFrame:
+    """Return the rows of the files that a manifest lists, or of all where it lists none.
+
+    While `tile --update` publishes a change, or after it was killed while doing so, there may be
+    other folders beside them.
+    """
     from pyspark.errors import AnalysisException
 
-    shards = _shards(spark, path.rstrip("/"))
+    shards = () if manifest is None else read_shards(manifest, f"{path}/{MANIFEST}")
     with translated("read", path):
         try:
             if shards:
-                return spark.read.option("basePath", path).parquet(*shards)
+                folders = [f"{path}/{name}" for name in shards]
+                return spark.read.option("basePath", path).parquet(*folders)
             return spark.read.parquet(path)
         except AnalysisException as error:
             raise PathNotFoundError(
                 f"No Parquet data set can be read from {path!r}: {str(error).splitlines()[0]} "
                 "Check scheme, host and path."
             ) from error
-
-
-def _shards(spark: SparkSession, path: str) -> list[str]:
-    """Return the folders that a data set of tiles consists of now, none if it has no shards.
-
-    While `tile --update` publishes a change, or after it was killed while doing so, there may be
-    other folders beside them.
-    """
-    storage = Storage(spark)
-    if not storage.exists(f"{path}/{MANIFEST}"):
-        return []
-    shards = read_shards(storage.read_text(f"{path}/{MANIFEST}"), f"{path}/{MANIFEST}")
-    return [f"{path}/{name}" for name in shards]
 
 
 class _Shards(msgspec.Struct):
@@ -230,7 +273,11 @@ def _decoded(manifest: str, kind: type[_Part], path: str) -> _Part:
 
 
 def read_tiles(
-    path: str, *, splits: tuple[str, ...] = ("train", "test"), fold: str | None = None
+    path: str,
+    *,
+    splits: tuple[str, ...] = ("train", "test"),
+    fold: str | None = None,
+    version: int | str | None = None,
 ) -> list[DataFrame]:
     """Return the splits of a tile data set, one DataFrame each.
 
@@ -243,6 +290,9 @@ def read_tiles(
     fold : str, optional
         Name of a fold, such as ``"fold_0"``: ``validation`` is what it holds out, ``train`` the
         rest, and ``test`` stays ``test``. The column `split` says so, too.
+    version : int or str, optional
+        A former version of the data set: its number, or at least the first 12 digits of its hash.
+        Default: the present one.
 
     Returns
     -------
@@ -254,7 +304,7 @@ def read_tiles(
     PathNotFoundError
         If the path has no data set.
     SchemaError
-        If a split or a fold does not exist.
+        If a split, a fold or a version does not exist, or the version is not kept any more.
     DataError
         If images came after the folds were made, or the folds cannot be read.
     SplitLeakError
@@ -265,14 +315,16 @@ def read_tiles(
 
     from distkeras_grid.spark.session import active_session
 
-    frame = read_parquet(active_session(), path)
+    spark, root = active_session(), path.rstrip("/")
+    manifest = read_manifest(Storage(spark), root, version)
+    frame = _read_files(spark, root, manifest)
     if SPLIT_COLUMN not in frame.columns:
         raise SchemaError(
             f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received: "
             f"columns {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
         )
     if fold is not None:
-        return _read_fold(frame, path.rstrip("/"), splits, fold)
+        return _read_fold(frame, root, manifest, splits, fold)
     present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
     _check_present(splits, present, path)
     return [frame.where(F.col(SPLIT_COLUMN) == name) for name in splits]
@@ -288,7 +340,7 @@ def _check_present(splits: tuple[str, ...], present: Collection[str], what: str)
 
 
 def _read_fold(
-    frame: DataFrame, path: str, splits: tuple[str, ...], column: str
+    frame: DataFrame, path: str, manifest: str | None, splits: tuple[str, ...], column: str
 ) -> list[DataFrame]:
     """Return the splits of one fold, as `read_tiles` does; no tile is stored again for it."""
     from pyspark.sql import functions as F
@@ -296,7 +348,7 @@ def _read_fold(
     spark = frame.sparkSession
     storage = Storage(spark)
     folds = _folds_with(storage, path, column)
-    now = splits_in_fold(storage.read_text(f"{path}/{MANIFEST}"), path, folds, column)
+    now = splits_in_fold(str(manifest), path, folds, column)
     _check_present(splits, set(now.values()), f"{path}, {column}")
     frames = []
     for name in splits:

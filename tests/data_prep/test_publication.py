@@ -45,11 +45,16 @@ class Disk:
     held: dict[str, str] = field(default_factory=dict)
 
     def exists(self, uri):
-        return uri == ROOT or uri.removeprefix(f"{ROOT}/") in self.held
+        name = uri.removeprefix(f"{ROOT}/")
+        return uri == ROOT or any(each == name or each.startswith(f"{name}/") for each in self.held)
 
     def list_names(self, uri):
-        assert uri == ROOT
-        return sorted(self.held)
+        below = f"{uri}/".removeprefix(f"{ROOT}/")
+        inside = (each.removeprefix(below) for each in self.held if each.startswith(below))
+        return sorted({each.split("/")[0] for each in inside})
+
+    def make_dirs(self, uri):
+        assert uri == f"{ROOT}/_versions"
 
     def read_text(self, uri):
         return self.held[uri.removeprefix(f"{ROOT}/")]
@@ -399,3 +404,92 @@ def test_hidden_names_carry_their_owner():
     assert owner_of(new_name(3, A)) == A
     for name in ("_new-3.mine", "_mine", "shard=3", f"_new-3.{A}.tmp", "_dataset.json"):
         assert owner_of(name) is None
+
+
+def versioned(number, *shards, former=()):
+    """A manifest with a history: (number, shards) of each former version."""
+    history = [
+        {
+            "number": each,
+            "hash": "0" * 64,
+            "created": "2026-11-23T00:00:00+00:00",
+            "replaced": "2026-11-23T00:00:00+00:00",
+            "manifest": "0" * 64,
+            "shards": [shard_name(shard) for shard in held],
+            "tiles": 1,
+        }
+        for each, held in former
+    ]
+    told = json.loads(manifest(*shards))
+    return json.dumps({**told, "last_update": number, "history": history})
+
+
+KEPT = versioned(7, 0, 1, former=[(6, [0])])
+
+
+def versioned_start():
+    """The present version is 7; 6 can be read, and 5 was left by a killed run."""
+    disk = start()
+    disk.held |= {"_dataset.json": KEPT, "_versions/6.json": "six", "_versions/5.json": "five"}
+    return disk
+
+
+def versioned_night(disk, former):
+    after = versioned(8, 1, 2, 3, former=former)
+    go = sorted({0} - publication.shards_of(after))
+    return Actor(disk, publish(A, Change([2, 3], go), after, disk.held["_dataset.json"]), A)
+
+
+VERSIONED_STEPS = versioned_night(versioned_start(), [(7, [0, 1])]).run().steps
+
+
+@pytest.mark.parametrize(
+    ("former", "kept"),
+    [
+        ([(7, [0, 1])], {"_versions/7.json": KEPT, "shard=0": "a b"}),
+        ([(6, [0])], {"_versions/6.json": "six", "shard=0": "a b"}),
+        ([], {}),
+    ],
+)
+@pytest.mark.parametrize("steps", range(VERSIONED_STEPS + 1))
+def test_killed_after_any_step_each_listed_version_is_there_and_no_other(former, kept, steps):
+    disk = versioned_start()
+    versioned_night(disk, former).run(steps)
+    held = disk.held
+    # Whoever reads meanwhile finds what the manifest lists.
+    for each in publication.read_history(held["_dataset.json"], "").history:
+        assert f"_versions/{each.number}.json" in held
+        assert held.keys() >= set(each.shards)
+    taken = perform(disk, ROOT, take_over({A}))
+    if seen(disk) == AFTER:
+        now = {name for name in held if name not in {*AFTER, "_dataset.json"}}
+        assert {name: held[name] for name in now} == kept
+    else:
+        assert taken.outcome is None
+        assert (seen(disk), held["_versions/6.json"]) == (BEFORE, "six")
+
+
+def test_a_sleeper_spoils_no_version_when_it_wakes():
+    for first, second in itertools.product(range(VERSIONED_STEPS + 1), repeat=2):
+        disk = versioned_start()
+        sleeper = versioned_night(disk, [(7, [0, 1])]).run(first)
+
+        def other():
+            yield Write(f"_owner.{B}", "")
+            yield from take_over({A})
+            basis = yield Read("_dataset.json")
+            number = publication.read_last(basis).last_update
+            shards = {int(name[6:]) for name in read_shards(basis, "")}
+            yield Write(new_name(9, B), "new of B")
+            former = [(number, sorted(shards))]
+            after = versioned(number + 1, *shards, 9, former=former)
+            yield from publish(B, Change([9], []), after, basis)
+
+        b = Actor(disk, other(), B).run(second)
+        sleeper.run()
+        b.run()
+        history = publication.read_history(disk.held["_dataset.json"], "").history
+        for each in history:
+            assert disk.held.keys() >= {f"_versions/{each.number}.json", *each.shards}
+            told = publication.read_last(disk.held[f"_versions/{each.number}.json"])
+            assert told.last_update == each.number

@@ -103,7 +103,7 @@ def visible(settings):
 
 def hidden(settings):
     names = {path.name for path in Path(settings.output).iterdir() if path.name[0] == "_"}
-    return sorted(names - {"_reports", "_likeness"})
+    return sorted(names - {"_reports", "_likeness", "_versions"})
 
 
 def test_two_nights(spark, settings, folder, tmp_path, cut):

@@ -62,7 +62,7 @@ def test_the_predictions_are_read_once(spark, written):
     frame = spark.read.parquet(data)
     watched = frame.mapInArrow(look, frame.schema)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(dataframes, "read_parquet", lambda *_: watched)
+        patched.setattr(dataframes, "read_parquet", lambda *_, **__: watched)
         assert evaluate.main(["--data", data]) == 0
     assert seen.value == len(LABELS)
 

@@ -148,9 +148,11 @@ def test_predictions_are_not_lost_when_the_last_step_fails(
 
 
 def test_the_data_are_opened_once(data, model, tmp_path, monkeypatch):
-    opened, read = [], dataframes.read_parquet
+    opened, read = [], dataframes._read_files
     monkeypatch.setattr(
-        dataframes, "read_parquet", lambda spark, path: opened.append(path) or read(spark, path)
+        dataframes,
+        "_read_files",
+        lambda spark, path, *more: opened.append(path) or read(spark, path, *more),
     )
     assert predicted("--split", "test", data=data, model=model, output=tmp_path / "out") == 0
     assert opened == [data]

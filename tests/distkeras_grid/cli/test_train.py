@@ -272,9 +272,9 @@ def test_a_run_that_can_be_saved_nowhere_tells_both_reasons(
 def test_splits_are_looked_for_once(spark, data, monkeypatch, flags, opened, rows):
     from distkeras_grid.spark import dataframes
 
-    read, calls = dataframes.read_parquet, []
+    read, calls = dataframes._read_files, []
     monkeypatch.setattr(
-        dataframes, "read_parquet", lambda *arguments: calls.append(1) or read(*arguments)
+        dataframes, "_read_files", lambda *arguments: calls.append(1) or read(*arguments)
     )
     parsed = build_parser().parse_args([*MINIMUM, "--data", data, *flags])
     found = read_data(spark, parsed)

@@ -1,0 +1,110 @@
+"""``distkeras-grid versions``: which versions of a data set of tiles can be read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from data_prep.versions import version_hash
+from distkeras_grid.cli.console import report, tell
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.errors import PathNotFoundError, SchemaError
+from distkeras_grid.spark.dataframes import MANIFEST, read_manifest
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.versions import read_history
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DESCRIPTION = """\
+List the versions of a data set of tiles that can be read, oldest first. Each night, and each change
+of labels, splits or folds, makes a version. The hash says which rows it has: it is the same for all
+who tile the same images in the same way, so a paper can cite it.
+"""
+EXAMPLES = """\
+examples:
+  distkeras-grid versions --data hdfs:///tiles
+  train on what was there at version 41, or under a hash:
+    distkeras-grid train --data hdfs:///tiles --data-version 41 --split train \\
+        --features image --model my_models:net --output runs/again
+  keep what was replaced for 30 days:
+    distkeras-grid tile --update --keep-versions 30d --input hdfs:///raw --output hdfs:///tiles
+"""
+
+
+def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[str, Any]]:
+    """Return the versions of a data set of tiles that can be read, oldest first.
+
+    Parameters
+    ----------
+    data : str
+        The data set; any Hadoop path.
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+
+    Returns
+    -------
+    list of dict
+        `number`, `hash`, `created`, `replaced` (None of the present one, which is the last) and
+        `tiles`.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no data set of tiles.
+    SchemaError
+        If its manifest is damaged.
+    """
+    import msgspec
+
+    storage = Storage(spark or build_session("distkeras_grid versions"))
+    root = data.rstrip("/")
+    text = read_manifest(storage, root)
+    if text is None:
+        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
+    told = read_history(text, f"{root}/{MANIFEST}")
+    content = msgspec.json.decode(text)
+    names = ("number", "hash", "created", "replaced", "tiles")
+    try:
+        present = {
+            "number": told.last_update,
+            "hash": told.hash or version_hash(content),
+            "created": content["created"],
+            "replaced": None,
+            "tiles": content["tiles"],
+        }
+    except (KeyError, TypeError) as error:
+        raise SchemaError(f"{root}/{MANIFEST} does not describe tiles: {error!r}.") from error
+    return [*({name: getattr(each, name) for name in names} for each in told.history), present]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("versions", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("--data", required=True, metavar="URI", help="data set of tiles")
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: run(flags))
+
+
+def run(flags: argparse.Namespace) -> ExitCode:
+    """List versions."""
+    with doing("starting Spark"):
+        session = build_session("distkeras-grid versions", master=flags.master)
+    versions = list_versions(flags.data, spark=session)
+    for each in versions:
+        until = f"to {each['replaced']}" if each["replaced"] else "(present)"
+        tell(f"version {each['number']}: {each['created']} {until}, {each['tiles']:,} tiles")
+        tell(f"  {each['hash']}")
+    report(data=flags.data, versions=versions)
+    return ExitCode.OK

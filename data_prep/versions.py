@@ -1,0 +1,200 @@
+"""Versions of a data set of tiles: what one is, what identifies it, and how long it is kept.
+
+**What is stored where.** Pixels are Parquet files in folders ``shard=N``, and no file in a shard
+ever changes. Everything else that is known of the images stands in one file, the manifest
+``_dataset.json``: a table with a row for each image (label, split, group, size, digests, the shard
+of its tiles), the pairs that show the same place, the settings, and the list of shards. Readers
+open the shards that the manifest lists, and no other.
+
+**What a version is.** A manifest is a version. Its number is that of its publication,
+``last_update``, and never comes back. Each night, and whatever else changes a table, publishes a
+new manifest by one rename (`data_prep.publication`). Before that rename the former manifest is
+copied to ``_versions/N.json``, and the new one lists it under ``history`` with its SHA-256. So
+either both are there or neither is: ``_versions`` is a copy of what is readable anyway until the
+rename decides. A file there that no manifest lists was left by a killed run; the next publication
+deletes it.
+
+**How a version is read.** `read_tiles(path, version=N)` takes the manifest of ``_versions/N.json``
+in place of ``_dataset.json``; all else is the same. Tiles are not copied: two versions share the
+shards that both list.
+
+**How long.** A version can be read for as long as its shards are there. A shard that the present
+version does not list is deleted, unless a version lists it that is kept: one of the newest N, or
+one that was replaced at most D days ago (``--keep-versions N`` or ``Dd``). Without that option a
+version costs no byte of tiles, and lasts until one of its shards is replaced.
+
+**What identifies it.** The hash of a version is the SHA-256 of what decides its rows: how tiles are
+cut and stored, and for each image its path, digest, label, split, group, zones and number of tiles.
+It does not depend on the machine, the day, the number of nights, or on how rows are divided into
+files. Who tiles the same images in the same way gets the same hash, so a paper can cite it. Pixels
+at oblique angles can differ by one level between releases of OpenCV; the manifest has its version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.spark.versions import Number, ShardName, Time, Version
+
+# Of an image, and of the settings: what decides which rows there are.
+HASHED = ("source", "sha256", "label", "split", "group", "zones", "tiles")
+HASHED_SETTINGS = (
+    *("encoding", "quality", "channels", "page", "channel", "z", "bits"),
+    *("pixel_size", "source_pixel_size"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """For how long former versions keep shards that the present one does not have.
+
+    Parameters
+    ----------
+    newest : int, default 1
+        So many versions, the present one included.
+    days : int, default 0
+        Versions that were replaced at most so many days ago.
+    """
+
+    newest: int = 1
+    days: int = 0
+
+
+def parse_keep(text: str | None) -> Keep:
+    """Read ``--keep-versions``.
+
+    Parameters
+    ----------
+    text : str or None
+        ``N`` versions, or those of ``Nd`` days.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is neither.
+
+    Examples
+    --------
+    >>> parse_keep("10"), parse_keep("30d"), parse_keep(None)
+    (Keep(newest=10, days=0), Keep(newest=1, days=30), Keep(newest=1, days=0))
+    """
+    if text is None:
+        return Keep()
+    found = re.fullmatch(r"([1-9]\d{0,4})(d?)", text)
+    if not found:
+        raise ConfigurationError(
+            "keep_versions must be a number of versions such as 10, or of days such as 30d. "
+            f"Received: {text!r}."
+        )
+    number = int(found.group(1))
+    return Keep(days=number) if found.group(2) else Keep(newest=number)
+
+
+def retained(
+    history: Sequence[Version], shards: Collection[str], keep: Keep, now: datetime
+) -> tuple[Version, ...]:
+    """Return the former versions that can still be read.
+
+    Parameters
+    ----------
+    history : sequence of Version
+        Oldest first.
+    shards : collection of str
+        Of the present version.
+    keep : Keep
+    now : datetime
+    """
+    since = now - timedelta(days=keep.days)
+    oldest = len(history) - (keep.newest - 1)
+    kept = {
+        each.number
+        for place, each in enumerate(history)
+        if place >= oldest or (keep.days and datetime.fromisoformat(each.replaced) >= since)
+    }
+    there = {*shards, *(name for each in history if each.number in kept for name in each.shards)}
+    return tuple(each for each in history if each.number in kept or there.issuperset(each.shards))
+
+
+class _Former(msgspec.Struct):
+    """What is needed of a manifest that becomes a former one."""
+
+    last_update: Number
+    created: Time
+    tiles: Number
+    shards: tuple[ShardName, ...] = ()
+    history: tuple[Version, ...] = ()
+    hash: str = ""
+
+
+def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> tuple[Version, ...]:
+    """Return the history of the manifest that takes the place of another.
+
+    Parameters
+    ----------
+    basis : str
+        The manifest that is there.
+    shards : collection of str
+        Of the new one.
+    keep : Keep
+    now : datetime
+        UTC.
+
+    Raises
+    ------
+    SchemaError
+        If the manifest is damaged.
+    """
+    try:
+        former = msgspec.json.decode(basis, type=_Former)
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was "
+            "changed. Look who wrote it."
+        ) from error
+    last = Version(
+        number=former.last_update,
+        # Manifests of earlier releases have none.
+        hash=former.hash or version_hash(msgspec.json.decode(basis)),
+        created=former.created,
+        replaced=utc(now),
+        manifest=hashlib.sha256(basis.encode()).hexdigest(),
+        shards=former.shards,
+        tiles=former.tiles,
+    )
+    return retained([*former.history, last], shards, keep, now)
+
+
+def utc(now: datetime) -> str:
+    """Return a time as manifests hold it."""
+    return now.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def version_hash(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what decides the rows of a data set.
+
+    Parameters
+    ----------
+    content : mapping
+        That of the manifest.
+    """
+    settings = content["settings"]
+    rows = sorted(
+        [entry.get(name) for name in HASHED]
+        for entry in content["sources"]
+        if entry["status"] == "tiled"
+    )
+    told = {
+        "image": content["image"],
+        "spec": content["spec"],
+        "settings": {name: settings.get(name) for name in HASHED_SETTINGS},
+        "sources": rows,
+    }
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
