@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from data_prep.alike import joining
 from data_prep.labels import Annotation
-from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry
+from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry, revised
 from data_prep.near_duplicates import Likeness
 from data_prep.schema import white_of
 from data_prep.split import SPLITS, Source, assign_splits, newly_torn, same_as
@@ -78,12 +78,18 @@ class Changes:
         Images whose present tiles go.
     problems : dict of str to str
         Why images could not be tiled, by path.
+    moved : dict of str to str
+        New paths of images that lie elsewhere now, by their former ones.
+    relabelled : set of str
+        Images that have another label now; their tiles stay as they are.
     """
 
     entries: dict[str, Entry]
     work: list[str] = field(default_factory=list)
     dropped: list[Entry] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    relabelled: set[str] = field(default_factory=set)
 
     def replaced(self) -> list[str]:
         """Return which images to tile have tiles already."""
@@ -117,6 +123,7 @@ def compare(
     *,
     prune: bool,
     judged: Container[str] | None = None,
+    new_classes: bool = False,
 ) -> Comparison:
     """Tell which images must be looked at.
 
@@ -136,26 +143,32 @@ def compare(
         Whether tiles of removed images go.
     judged : container of str, optional
         Digests of pixels that have a fingerprint; images without are looked at again. Default: all.
+    new_classes : bool, default False
+        Whether images of other classes than `classes` are taken.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
     found = {path: reason for path, reason in problems.items() if path not in quarantined}
     for path, annotation in said.items():
-        if classes and annotation.label not in classes:
+        if classes and not new_classes and annotation.label not in classes:
             found[path] = (
                 f"{path} has the class {annotation.label!r}, and the data set has "
-                f"{', '.join(classes)}; models of it know no other, so tile that into a new output"
+                f"{', '.join(classes)}; models of it know no other. Take it by --new-classes, or "
+                "mend the label"
             )
     removed = {
         path for path, entry in entries.items() if entry.status == TILED and path not in listed
     }
     usable = [path for path in listed if path not in found]
-    unchanged = {
-        path for path in usable if _is_tiled_as(entries.get(path), listed[path], said, judged)
-    }
+    unchanged = {path for path in usable if _is_tiled(entries.get(path), listed[path], judged)}
     standing = unchanged if prune else unchanged | removed
-    contents = {entries[path].content for path in standing}
+    labels = {
+        entries[path].content: said[path].label if path in said else entries[path].label
+        for path in standing
+    }
     unchanged |= {
-        path for path in usable if _is_known_copy(entries.get(path), listed[path], contents)
+        path
+        for path in usable
+        if _is_known_copy(entries.get(path), listed[path], said[path].label, labels)
     }
     return Comparison(
         unchanged=tuple(sorted(unchanged)),
@@ -174,29 +187,26 @@ def _is_quarantined(entry: Entry | None, listed: Listed) -> bool:
     )
 
 
-def _is_tiled_as(
-    entry: Entry | None,
-    listed: Listed,
-    said: Mapping[str, Annotation],
-    judged: Container[str] | None,
-) -> bool:
+def _is_tiled(entry: Entry | None, listed: Listed, judged: Container[str] | None) -> bool:
     return (
         entry is not None
         and entry.status == TILED
         and (entry.length, entry.modified) == (listed.length, listed.modified)
-        and entry.label == said[entry.source].label
         # Without it a copy in another format would not be found.
         and entry.pixel_sha256 is not None
         and (judged is None or entry.pixel_sha256 in judged)
     )
 
 
-def _is_known_copy(entry: Entry | None, listed: Listed, contents: set[str | None]) -> bool:
+def _is_known_copy(
+    entry: Entry | None, listed: Listed, label: str, labels: Mapping[str | None, str | None]
+) -> bool:
     return (
         entry is not None
         and entry.status == LEFT_OUT
         and (entry.length, entry.modified) == (listed.length, listed.modified)
-        and entry.content in contents
+        # One whose picture is labelled otherwise by now is looked at, and told.
+        and labels.get(entry.content) == label
     )
 
 
@@ -221,15 +231,20 @@ def decide(
     image : Field
         The image column; other channels and types are left out.
     """
-    changes = Changes(
-        {path: _regrouped(entries[path], said[path]) for path in comparison.unchanged}
-    )
+    changes = Changes({})
+    for path in comparison.unchanged:
+        _keep(changes, entries[path], said[path])
     changes.entries |= {path: entries[path] for path in comparison.quarantined}
-    for path, entry in entries.items():
-        if entry.status == REMOVED and path not in listed:
-            changes.entries[path] = entry
+    changes.entries |= {
+        path: entry
+        for path, entry in entries.items()
+        if entry.status == REMOVED and path not in listed
+    }
+    origins = _origins(entries, comparison, found, image)
+    changes.moved = {origin: path for path, origin in origins.items()}
     for path in comparison.removed:
-        _remove(changes, entries[path], prune=prune)
+        if path not in changes.moved:
+            _remove(changes, entries[path], prune=prune)
     for path in sorted(comparison.problems):
         _leave_out(changes, path, entries.get(path), comparison.problems[path])
     touched = []
@@ -238,9 +253,10 @@ def decide(
         reason = seen.error or _misfit(path, seen, image)
         if reason is not None:
             _leave_out(changes, path, former, reason)
-        elif _has_same_tiles(former, seen, said[path]):
-            known = replace(entries[path], pixel_sha256=seen.pixel_sha256 or None)
-            changes.entries[path] = _stamped(_regrouped(known, said[path]), listed[path])
+        elif path in origins or _has_same_tiles(former, seen):
+            known = entries[origins.get(path, path)]
+            known = replace(known, pixel_sha256=seen.pixel_sha256 or None)
+            _keep(changes, _stamped(known, listed[path]), said[path], path)
         else:
             touched.append(path)
     for former in (entries[path] for path in touched if path in entries):
@@ -275,9 +291,39 @@ def _sort_touched(
             _leave_out(changes, path, None, _two_labels(new, original, listed))
 
 
-def _regrouped(entry: Entry, said: Annotation) -> Entry:
-    """Return an entry with the group that is named now; whether that can be is decided later."""
-    return entry if entry.group == said.group else replace(entry, group=said.group)
+def _keep(changes: Changes, entry: Entry, said: Annotation, path: str | None = None) -> None:
+    """Keep an image's tiles, with the path, the label and the group that it has now.
+
+    Whether the group can be is decided later.
+    """
+    path = path or entry.source
+    if entry.group != said.group:
+        entry = replace(entry, group=said.group)
+    if entry.status == TILED and (entry.source, entry.label) != (path, said.label):
+        if entry.label != said.label:
+            changes.relabelled.add(path)
+        entry = revised(entry, source=path, label=said.label)
+    changes.entries[path] = entry
+
+
+def _origins(
+    entries: Mapping[str, Entry],
+    comparison: Comparison,
+    found: Mapping[str, Inspected],
+    image: Field,
+) -> dict[str, str]:
+    """Return the former paths of images that lie elsewhere now, by their new ones."""
+    gone = {(entries[path].content, entries[path].zones): path for path in comparison.removed}
+    origins = {}
+    for path in comparison.candidates:
+        seen, former = found[path], entries.get(path)
+        usable = seen.error is None and _misfit(path, seen, image) is None
+        if usable and (former is None or former.status != TILED):
+            origin = gone.get((seen.content, seen.zones))
+            # Rows know the digest of the file, so another file with the same pixels is a copy.
+            if origin is not None and entries[origin].sha256 == seen.sha256:
+                origins[path] = gone.pop((seen.content, seen.zones))
+    return origins
 
 
 def _replace(changes: Changes, former: Entry, seen: Inspected) -> None:
@@ -295,8 +341,14 @@ def former_name(former: Entry) -> str:
 
 def _remembered(former: Entry) -> Entry:
     """Return the entry of a picture that is gone; its split and its group stay known."""
-    gone = replace(former, status=REMOVED, tiles=0, reason=None)
-    return replace(gone, source=former_name(former), shard=None, length=None, modified=None)
+    gone = replace(_without_rows(former), reason=None, length=None, modified=None)
+    return replace(gone, source=former_name(former))
+
+
+def _without_rows(entry: Entry) -> Entry:
+    """Return the entry of an image whose tiles go; its split and its group stay known."""
+    gone = replace(entry, status=REMOVED, tiles=0, shard=None)
+    return replace(gone, stored_source=None, stored_label=None, stored_split=None)
 
 
 def _remove(changes: Changes, entry: Entry, *, prune: bool) -> None:
@@ -304,7 +356,7 @@ def _remove(changes: Changes, entry: Entry, *, prune: bool) -> None:
     changes.entries[entry.source] = entry
     if prune:
         changes.dropped.append(entry)
-        changes.entries[entry.source] = replace(entry, status=REMOVED, tiles=0, shard=None)
+        changes.entries[entry.source] = _without_rows(entry)
 
 
 def _leave_out(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
@@ -333,12 +385,11 @@ def _misfit(path: str, seen: Inspected, image: Field) -> str | None:
     )
 
 
-def _has_same_tiles(former: Entry | None, seen: Inspected, said: Annotation) -> bool:
+def _has_same_tiles(former: Entry | None, seen: Inspected) -> bool:
     return (
         former is not None
         and former.status == TILED
-        and (former.sha256, former.label) == (seen.sha256, said.label)
-        and former.zones == seen.zones
+        and (former.sha256, former.zones) == (seen.sha256, seen.zones)
     )
 
 

@@ -18,7 +18,7 @@ from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.session import build_session
 
-COUNTS = ("new", "changed", "unchanged", "removed")
+COUNTS = ("new", "changed", "unchanged", "relabelled", "removed")
 
 DESCRIPTION = """\
 Cut all images below a folder into square tiles, overlapping and rotated, and write them as Parquet:
@@ -71,6 +71,12 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         "--prune",
         action="store_true",
         help="with --update: also delete the tiles of images that do not exist any more",
+    )
+    add(
+        "--new-classes",
+        action="store_true",
+        help="with --update: take images of classes that the data set does not have; they get the "
+        "next numbers. Models that were trained before have no output for them",
     )
     add(
         "--keep-versions",

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_prep.folds import assign_folds
-from data_prep.manifest import TILED, DataSet
+from data_prep.manifest import DataSet
+from data_prep.revision import Say, publish_tables
 from data_prep.split import Source
-from distkeras_grid.cli.console import report, tell
+from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.errors import PathNotFoundError
-from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.folds import FOLDER, Folds
+from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
@@ -25,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DESCRIPTION = """\
-Divide the images of a data set of tiles into folds. No tile is read or written: a file in the
-folder _folds of the data set says which fold holds out which image. Images that stay together in a
-split stay together in a fold, classes are divided evenly, and the split test takes no part.
+Divide the images of a data set of tiles into folds. No tile is read or written: the folds are a
+table in _dataset.json, and a new version of the data set. Images that stay together in a split stay
+together in a fold, classes are divided evenly, and the split test takes no part.
 
 Run again after tile --update, the command gives folds to the new images and changes no other.
 """
@@ -51,6 +49,7 @@ def make_folds(
     overwrite: bool = False,
     allow_empty: bool = False,
     spark: SparkSession | None = None,
+    say: Say = lambda _: None,
 ) -> Folds:
     """Divide the images of a data set of tiles into folds, or those that have none yet.
 
@@ -69,6 +68,8 @@ def make_folds(
         Accept that a fold has no tile of some class.
     spark : SparkSession, optional
         Default: the running one, or a new local one.
+    say : callable, optional
+        Receives the lines that tell what goes on.
 
     Returns
     -------
@@ -78,35 +79,46 @@ def make_folds(
     ------
     PathNotFoundError
         If there is no data set of tiles.
+    BusyError
+        If another run works on the data set.
     ConfigurationError, LabelError, EmptySplitError
         See `data_prep.folds.assign_folds`.
     """
     storage = Storage(spark or build_session("distkeras_grid folds"))
-    root = data.rstrip("/")
-    if not storage.exists(f"{root}/{MANIFEST}"):
-        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
-    known = DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
-    sources = [
+    made: list[Folds] = []
+
+    def divide(known: DataSet) -> dict[str, Any] | None:
+        former = None if overwrite else known.folds.get(name)
+        folds = assign_folds(
+            *(_sources(known), by, seed, name),
+            former=former,
+            links=_links(known),
+            allow_empty=allow_empty,
+        )
+        made.append(folds)
+        if folds == known.folds.get(name):
+            return None
+        told = {**known.folds, name: folds}
+        return {**known.content, "folds": {each: told[each].to_json() for each in sorted(told)}}
+
+    publish_tables(storage, data, divide, say)
+    return made[0]
+
+
+def _sources(known: DataSet) -> list[Source]:
+    return [
         Source(
             *(entry.source, str(entry.sha256), str(entry.label), entry.group, entry.split),
             *(entry.pixel_sha256, entry.tiles),
         )
         for entry in known.entries.values()
-        if entry.status == TILED
+        if entry.has_rows
     ]
+
+
+def _links(known: DataSet) -> list[tuple[str, str]]:
     joined = known.content["settings"].get("near_duplicates") == "join"
-    uri = f"{root}/{FOLDER}/{name}.json"
-    former = None
-    if storage.exists(uri) and not overwrite:
-        former = Folds.from_json(storage.read_text(uri), uri)
-    folds = assign_folds(
-        *(sources, by, seed, name),
-        former=former,
-        links=[(pair.one, pair.other) for pair in known.pairs] if joined else (),
-        allow_empty=allow_empty,
-    )
-    storage.write_text(uri, json.dumps(folds.to_json(), indent=1) + "\n", overwrite=True)
-    return folds
+    return [(pair.one, pair.other) for pair in known.pairs] if joined else []
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -144,6 +156,7 @@ def run(flags: argparse.Namespace) -> ExitCode:
         overwrite=flags.overwrite,
         allow_empty=flags.allow_empty,
         spark=session,
+        say=output(),
     )
     images = Counter(folds.held_out.values())
     for column in folds.columns:

@@ -29,7 +29,6 @@ from data_prep.zones import ZoneRules, read_zones
 from distkeras_grid.errors import EmptyDataError, ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.folds import FOLDER as FOLDS
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    others=("shard=*", JOURNAL, REPORTS, LIKENESS, FOLDS, VERSIONS, *HIDDEN),
+    # Releases before this one kept folds in files.
+    others=("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, "_folds", *HIDDEN),
     unfinished=("_owner.*",),
     # Splits at the top, without shards.
     former=("_SUCCESS", "split=*"),

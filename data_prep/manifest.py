@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -15,8 +15,11 @@ from data_prep.plan import PlannedSource
 from data_prep.schema import white_of
 from data_prep.settings import TilingSettings
 from data_prep.stages import Inspected
+from data_prep.versions import utc
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.folds import Folds
+from distkeras_grid.spark.tables import Split
 
 VERSION = 1
 # What was seen of an image and is told of it.
@@ -84,6 +87,10 @@ class Entry:
         Bytes and milliseconds since 1970 of the file as it was read.
     pixel_sha256 : str, optional
         Digest of the decoded pixels.
+    stored_source, stored_label, stored_split : str, optional
+        What its rows have in their files, where that is not `source`, `label` or `split` any more.
+    set_aside : str, optional
+        Why its tiles are not read, though they are there.
     """
 
     source: str
@@ -92,7 +99,7 @@ class Entry:
     reason: str | None = None
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
     label: str | None = None
-    split: Annotated[str, msgspec.Meta(pattern=r"^(train|validation|test)\Z")] | None = None
+    split: Split | None = None
     group: str | None = None
     width: int | None = None
     height: int | None = None
@@ -111,6 +118,15 @@ class Entry:
     length: int | None = None
     modified: int | None = None
     pixel_sha256: str | None = None
+    stored_source: str | None = None
+    stored_label: str | None = None
+    stored_split: Split | None = None
+    set_aside: str | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether tiles of it are read."""
+        return self.status == TILED and self.set_aside is None
 
     @property
     def content(self) -> str | None:
@@ -120,6 +136,34 @@ class Entry:
     def to_json(self) -> dict[str, Any]:
         """Return the values that there are."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def revised(entry: Entry, **now: Any) -> Entry:
+    """Return an entry with another path, label or split; the files of its rows stay as they are.
+
+    Parameters
+    ----------
+    entry : Entry
+        One that is tiled.
+    **now
+        Fields, such as ``label="b"``.
+
+    Examples
+    --------
+    >>> relabelled = revised(Entry("a.png", TILED, label="a"), label="b")
+    >>> relabelled.label, relabelled.stored_label, revised(relabelled, label="a").stored_label
+    ('b', 'a', None)
+    """
+    new = replace(entry, **now)
+    stored: dict[str, Any] = {
+        name: getattr(entry, f"stored_{name}") or getattr(entry, name)
+        for name in ("source", "label", "split")
+    }
+    differ: dict[str, Any] = {
+        f"stored_{name}": None if value == getattr(new, name) else value
+        for name, value in stored.items()
+    }
+    return replace(new, **differ)
 
 
 class _Content(msgspec.Struct):
@@ -132,6 +176,7 @@ class _Content(msgspec.Struct):
     last_shard: Annotated[int, msgspec.Meta(ge=-1, lt=10**18)]
     last_update: Annotated[int, msgspec.Meta(ge=-1)]
     near_duplicates: tuple[Likeness, ...] = ()
+    folds: dict[str, Folds] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,6 +193,8 @@ class DataSet:
         The highest numbers so far, -1 where there was none.
     pairs : tuple of Likeness
         Images that show the same place.
+    folds : dict of str to Folds
+        By the name that begins the names of the folds.
     content : dict
         All that the manifest says.
     """
@@ -157,6 +204,7 @@ class DataSet:
     last_shard: int
     last_update: int
     pairs: tuple[Likeness, ...]
+    folds: dict[str, Folds]
     content: dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -187,6 +235,7 @@ class DataSet:
             last_shard=known.last_shard,
             last_update=known.last_update,
             pairs=known.near_duplicates,
+            folds=known.folds,
             content=content,
         )
 
@@ -250,22 +299,37 @@ def build_manifest(
     versions : dict
         Versions of the packages that cut the tiles.
     """
-    listed = sorted(entries, key=lambda entry: (entry.status != TILED, entry.source))
-    counts: dict[str, dict[str, int]] = {}
-    for entry in listed:
-        if entry.split is not None and entry.label is not None and entry.status == TILED:
-            by_class = counts.setdefault(entry.split, dict.fromkeys(image.classes, 0))
-            by_class[entry.label] += entry.tiles
     return {
         "version": VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "image": image.to_metadata(),
+        "created": utc(datetime.now(UTC)),
         "spec": settings.spec.to_json(),
         "settings": settings.to_json(),
         "significant_bits": white_of(image).bit_length(),
+        **tables_of(image, entries),
+        "versions": versions,
+    }
+
+
+def tables_of(image: Field, entries: Iterable[Entry]) -> dict[str, Any]:
+    """Return the part of a manifest that tells of images and classes.
+
+    Parameters
+    ----------
+    image : Field
+        The image column.
+    entries : iterable of Entry
+    """
+    listed = sorted(entries, key=lambda entry: (entry.status != TILED, entry.source))
+    rows = [entry for entry in listed if entry.has_rows]
+    counts: dict[str, dict[str, int]] = {}
+    for entry in rows:
+        if entry.split is not None and entry.label is not None:
+            by_class = counts.setdefault(entry.split, dict.fromkeys(image.classes, 0))
+            by_class[entry.label] += entry.tiles
+    return {
+        "image": image.to_metadata(),
         "classes": list(image.classes),
-        "tiles": sum(entry.tiles for entry in listed),
+        "tiles": sum(entry.tiles for entry in rows),
         "counts": counts,
         "sources": [entry.to_json() for entry in listed],
-        "versions": versions,
     }

@@ -88,6 +88,9 @@ class TilingSettings:
         `data_prep.update.update_tiles`.
     prune : bool, default False
         With `update`: also drop the tiles of images that are no longer there.
+    new_classes : bool, default False
+        With `update`: take images of classes that the data set does not have. A new class gets the
+        next number; tiles that are there are not changed.
     keep_versions : str, optional
         For how long former versions can be read though their shards were replaced: ``"10"``
         versions, or those of ``"30d"``, 30 days. Default: not at all; see `data_prep.versions`.
@@ -128,6 +131,7 @@ class TilingSettings:
     overwrite: bool = False
     update: bool = False
     prune: bool = False
+    new_classes: bool = False
     keep_versions: str | None = None
 
     def __post_init__(self) -> None:
@@ -141,6 +145,8 @@ class TilingSettings:
         if not self.input or not self.output:
             raise ConfigurationError("input and output must be paths. Received: an empty one.")
         self._check_numbers()
+        if self.new_classes and not self.update:
+            raise ConfigurationError("new_classes is a part of update. Give both, or none.")
         if self.update and self.overwrite:
             raise ConfigurationError("update keeps a data set and overwrite replaces it. Give one.")
         if self.prune and not self.update:

@@ -40,6 +40,7 @@ from data_prep.stages import settings as spark_settings
 from data_prep.versions import parse_keep, remember, retained, version_hash
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.versions import Version, read_history
 
@@ -73,6 +74,7 @@ class Night:
         The image column.
     pairs : list of Likeness
         Images that show the same place.
+    folds : dict of str to Folds
     fingerprints : dict of str to bytes
         What tells that and is not stored yet, by the digest of the pixels.
     """
@@ -84,6 +86,7 @@ class Night:
     listed: Mapping[str, Listed]
     image: Field
     pairs: list[Likeness] = field(default_factory=list)
+    folds: dict[str, Folds] = field(default_factory=dict)
     fingerprints: dict[str, bytes] = field(default_factory=dict, repr=False)
 
 
@@ -166,6 +169,9 @@ class Shards:
             state.last = max(state.last, former.last_shard)
             # What replaces a data set is new to whoever knows the former one.
             state.update = former.last_update + 1
+        for path in changes.relabelled:
+            # A training that goes on with what is new has not seen it with this label.
+            state.entries[path] = replace(state.entries[path], update=state.update)
         return state
 
     def _cut(self, shard: Sequence[PlannedSource], night: Night, state: _State) -> dict[str, Entry]:
@@ -279,6 +285,7 @@ class Shards:
         listed = list(state.entries.values())
         shards = sorted({entry.shard for entry in listed if entry.shard is not None})
         built = build_manifest(self._settings, night.image, listed, tiling_versions())
+        built["folds"] = {name: folds.to_json() for name, folds in night.folds.items()}
         return {
             **built,
             "hash": version_hash(built),

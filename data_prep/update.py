@@ -65,6 +65,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
@@ -93,6 +94,8 @@ class Update:
         Why images were left out by an earlier night; this one did not read them.
     report : str, optional
         Path of the page; the same as JSON lies beside it.
+    relabelled : int, default 0
+        Images that have another label now; their tiles are as they were.
     """
 
     manifest: dict[str, Any] = field(repr=False)
@@ -104,6 +107,7 @@ class Update:
     left_out: dict[str, str]
     quarantined: dict[str, str] = field(default_factory=dict)
     report: str | None = None
+    relabelled: int = 0
 
 
 def tile_images(
@@ -350,13 +354,15 @@ class _Night:
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
         splits = splits_of(changes, known, said, found, fractions, seed, joined)
+        image = _with_classes(image, changes, said)
         if changes.problems and self._fails:
             raise ImageError(f"{first_of(changes.problems)} Nothing was written.")
         planned = self._plan(changes, said, found, splits)
         _check_leaks(changes, planned)
         if not any(each.split for each in said.values()):
             self._check_cells(before, changes, planned)
-        night = Night(before, self._basis, changes, planned, listed, image, pairs, fresh)
+        folds = _renamed(before.folds if before else {}, changes.moved)
+        night = Night(before, self._basis, changes, planned, listed, image, pairs, folds, fresh)
         return night, comparison
 
     def _read(self) -> DataSet | None:
@@ -395,6 +401,7 @@ class _Night:
             *(known, listed, said, problems, classes),
             prune=settings.prune,
             judged=prints if settings.near_duplicates != "off" else None,
+            new_classes=settings.new_classes,
         )
         return said, set(broken), comparison
 
@@ -474,8 +481,15 @@ class _Night:
         """Return which images show the same place: those known before, and those with a new one."""
         contents = contents_of(changes, found)
         new = alike_among(contents, {**prints, **fresh}, fresh)
-        former = before.pairs if before else ()
-        then = {path: each.pixel_sha256 for path, each in before.entries.items()} if before else {}
+        moved = changes.moved
+        former = [
+            replace(
+                pair, one=moved.get(pair.one, pair.one), other=moved.get(pair.other, pair.other)
+            )
+            for pair in (before.pairs if before else ())
+        ]
+        known = before.entries if before else {}
+        then = {moved.get(path, path): each.pixel_sha256 for path, each in known.items()}
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in describe(new, splits):
             self._say(line)
@@ -532,17 +546,37 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
     changes = night.changes
     replaced = len(changes.replaced())
     quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
+    relabelled = len(changes.relabelled)
     left = len(changes.problems) + len(quarantined)
     return Update(
         manifest=manifest,
         new=len(changes.work) - replaced,
         changed=replaced,
-        unchanged=len(night.listed) - len(changes.work) - left,
-        removed=len(comparison.removed),
+        unchanged=len(night.listed) - len(changes.work) - relabelled - left,
+        removed=len(comparison.removed) - len(changes.moved),
+        relabelled=relabelled,
         tiles=sum(each.tiles for each in night.planned if each.source in set(changes.work)),
         left_out=changes.problems,
         quarantined=quarantined,
     )
+
+
+def _with_classes(image: Field, changes: Changes, said: Mapping[str, Annotation]) -> Field:
+    """Return the image column with the classes that came; the numbers of the others stay."""
+    labels = {said[path].label for path in changes.work}
+    labels |= {str(entry.label) for entry in changes.entries.values() if entry.status == TILED}
+    new = class_names(sorted(labels - set(image.classes)))
+    return replace(image, classes=(*image.classes, *new))
+
+
+def _renamed(folds: Mapping[str, Folds], moved: Mapping[str, str]) -> dict[str, Folds]:
+    """Return folds in which images that lie elsewhere now have their new paths."""
+    return {
+        name: replace(
+            each, held_out={moved.get(path, path): fold for path, fold in each.held_out.items()}
+        )
+        for name, each in folds.items()
+    }
 
 
 def _unread(uri: str) -> Inspected:

@@ -3,8 +3,17 @@
 **What is stored where.** Pixels are Parquet files in folders ``shard=N``, and no file in a shard
 ever changes. Everything else that is known of the images stands in one file, the manifest
 ``_dataset.json``: a table with a row for each image (label, split, group, size, digests, the shard
-of its tiles), the pairs that show the same place, the settings, and the list of shards. Readers
-open the shards that the manifest lists, and no other.
+of its tiles, whether it is set aside), the folds, the pairs that show the same place, the settings,
+and the list of shards. Readers open the shards that the manifest lists, and no other.
+
+**Tables and rows.** A row in a file has the path, the label and the split that its image had when
+it was tiled. If a table says something else by now, the entry of the image keeps what the rows have
+(``stored_label``, ``stored_split``, ``stored_source``), and reading puts the present values into
+the rows: a broadcast join by the digest of the image file, of only the images that have changed.
+Files of splits that are not wanted are not opened. A new class gets the next number, so the numbers
+in older files stay true. So a label, a class, a group, a split, a fold or an exclusion changes
+without a byte of tiles. Who reads the files without the manifest sees what was true when they were
+cut; `compact` writes the present values into the files.
 
 **What a version is.** A manifest is a version. Its number is that of its publication,
 ``last_update``, and never comes back. Each night, and whatever else changes a table, publishes a
@@ -24,10 +33,15 @@ one that was replaced at most D days ago (``--keep-versions N`` or ``Dd``). With
 version costs no byte of tiles, and lasts until one of its shards is replaced.
 
 **What identifies it.** The hash of a version is the SHA-256 of what decides its rows: how tiles are
-cut and stored, and for each image its path, digest, label, split, group, zones and number of tiles.
-It does not depend on the machine, the day, the number of nights, or on how rows are divided into
-files. Who tiles the same images in the same way gets the same hash, so a paper can cite it. Pixels
-at oblique angles can differ by one level between releases of OpenCV; the manifest has its version.
+cut and stored, for each image its path, digest, label, split, group, zones and number of tiles, and
+the folds. It does not depend on the machine, the day, the number of nights, or on how rows are
+divided into files. Who tiles the same images in the same way gets the same hash, so a paper can
+cite it. Pixels at oblique angles can differ by one level between releases of OpenCV; the manifest
+has its version.
+
+**Earlier layouts.** A manifest without hash and history is read as one without former versions; the
+next publication keeps it as the first. Folds in files ``_folds`` are not read any more: make them
+again.
 """
 
 from __future__ import annotations
@@ -172,6 +186,28 @@ def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> 
     return retained([*former.history, last], shards, keep, now)
 
 
+def successor(content: Mapping[str, Any], basis: str, now: datetime) -> dict[str, Any]:
+    """Return a manifest with other tables as the next version.
+
+    Parameters
+    ----------
+    content : mapping
+        The manifest of `basis` with tables that have changed.
+    basis : str
+        The manifest that is there.
+    now : datetime
+        UTC.
+    """
+    keep = parse_keep(content["settings"].get("keep_versions"))
+    history = remember(basis, content["shards"], keep, now)
+    return {
+        **content,
+        "created": utc(now),
+        "hash": version_hash(content),
+        "history": [msgspec.to_builtins(each) for each in history],
+    }
+
+
 def utc(now: datetime) -> str:
     """Return a time as manifests hold it."""
     return now.astimezone(UTC).isoformat(timespec="seconds")
@@ -189,12 +225,13 @@ def version_hash(content: Mapping[str, Any]) -> str:
     rows = sorted(
         [entry.get(name) for name in HASHED]
         for entry in content["sources"]
-        if entry["status"] == "tiled"
+        if entry["status"] == "tiled" and entry.get("set_aside") is None
     )
     told = {
         "image": content["image"],
         "spec": content["spec"],
         "settings": {name: settings.get(name) for name in HASHED_SETTINGS},
         "sources": rows,
+        "folds": content.get("folds", {}),
     }
     return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()

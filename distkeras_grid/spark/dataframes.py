@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
-from distkeras_grid.spark.folds import FOLDER, Folds, check_together, splits_in
 from distkeras_grid.spark.storage import Storage, translated
+from distkeras_grid.spark.tables import Correction, Tables, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 FeatureColumns: TypeAlias = str | Field | Sequence[str | Field] | Mapping[str, str | Field]
 LabelColumns: TypeAlias = str | Sequence[str] | Mapping[str, str]
 
-SPLIT_COLUMN = "split"
+SPLIT_COLUMN, IMAGE_COLUMN, DIGEST_COLUMN = "split", "image", "source_sha256"
 # The file that the tiling job writes beside its tiles.
 MANIFEST = "_dataset.json"
 
@@ -131,7 +129,8 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
         If it cannot be read: an unknown host, no answer, no permission.
     """
     root = path.rstrip("/")
-    return _read_files(spark, root, read_manifest(Storage(spark), root, version))
+    tables = _tables_of(spark, root, version)
+    return _corrected(_read_files(spark, root, tables), tables)
 
 
 def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> str | None:
@@ -169,7 +168,12 @@ def read_manifest(storage: Storage, path: str, version: int | str | None = None)
         ) from error
 
 
-def _read_files(spark: SparkSession, path: str, manifest: str | None) -> DataFrame:
+def _tables_of(spark: SparkSession, path: str, version: int | str | None) -> Tables:
+    manifest = read_manifest(Storage(spark), path, version)
+    return Tables() if manifest is None else read_tables(manifest, f"{path}/{MANIFEST}")
+
+
+def _read_files(spark: SparkSession, path: str, tables: Tables) -> DataFrame:
     """Return the rows of the files that a manifest lists, or of all where it lists none.
 
     While `tile --update` publishes a change, or after it was killed while doing so, there may be
@@ -177,11 +181,10 @@ def _read_files(spark: SparkSession, path: str, manifest: str | None) -> DataFra
     """
     from pyspark.errors import AnalysisException
 
-    shards = () if manifest is None else read_shards(manifest, f"{path}/{MANIFEST}")
     with translated("read", path):
         try:
-            if shards:
-                folders = [f"{path}/{name}" for name in shards]
+            if tables.shards:
+                folders = [f"{path}/{name}" for name in tables.shards]
                 return spark.read.option("basePath", path).parquet(*folders)
             return spark.read.parquet(path)
         except AnalysisException as error:
@@ -191,52 +194,43 @@ def _read_files(spark: SparkSession, path: str, manifest: str | None) -> DataFra
             ) from error
 
 
-class _Shards(msgspec.Struct):
-    """The part of the manifest that says which folders hold the tiles."""
+def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
+    """Return rows with what their images have now; files keep what was true when they were cut.
 
-    shards: tuple[Annotated[str, msgspec.Meta(pattern=r"^shard=[0-9]{1,18}\Z")], ...] = ()
+    Only images whose files say something else travel to the executors.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
 
-
-class _Source(msgspec.Struct):
-    """The part of an image's entry that its folds depend on."""
-
-    source: str
-    status: str
-    split: str | None = None
-    group: str | None = None
-
-
-class _Alike(msgspec.Struct):
-    """Two images of the same place."""
-
-    one: str
-    other: str
-    why: str
-
-
-class _Settings(msgspec.Struct):
-    near_duplicates: str = "off"
-
-
-class _Sources(msgspec.Struct):
-    """The part of the manifest that says which images there are, and which belong together."""
-
-    sources: tuple[_Source, ...]
-    near_duplicates: tuple[_Alike, ...] = ()
-    settings: _Settings = msgspec.field(default_factory=_Settings)
-
-    def together(self) -> Iterator[tuple[str, str, str]]:
-        """Yield pairs of images that must not be torn apart, and why."""
-        first: dict[str, str] = {}
-        for each in self.sources:
-            if each.status == "tiled" and each.group is not None:
-                yield first.setdefault(each.group, each.source), each.source, f"group {each.group}"
-        if self.settings.near_duplicates == "join":
-            for pair in self.near_duplicates:
-                yield pair.one, pair.other, pair.why
-
-
-_Part = TypeVar("_Part", _Shards, _Sources)
+    spark = frame.sparkSession
+    if tables.image and IMAGE_COLUMN in frame.columns:
+        # Later classes have later numbers, so the files' own metadata may lack some.
+        frame = frame.withMetadata(IMAGE_COLUMN, tables.image)
+    if aside := tables.set_aside():
+        gone = spark.createDataFrame(pa.table({DIGEST_COLUMN: pa.array(aside)}))
+        frame = frame.join(F.broadcast(gone), DIGEST_COLUMN, "left_anti").select(*frame.columns)
+    corrections = tables.corrections()
+    if not corrections:
+        return frame
+    names = Correction._fields[1:]
+    kinds = {"label": pa.int32()}
+    arrays = [
+        pa.array([getattr(each, name) for each in corrections], kinds.get(name, pa.string()))
+        for name in Correction._fields
+    ]
+    told = pa.table(arrays, [f"now_{name}" for name in Correction._fields])
+    now = F.broadcast(spark.createDataFrame(told))
+    joined = frame.join(now, F.col(DIGEST_COLUMN) == F.col("now_sha256"), "left")
+    return joined.select(
+        *(
+            F.coalesce(F.col(f"now_{name}"), F.col(name)).alias(
+                name, metadata=frame.schema[name].metadata
+            )
+            if name in names
+            else F.col(name)
+            for name in frame.columns
+        )
+    )
 
 
 def read_shards(manifest: str, path: str) -> tuple[str, ...]:
@@ -259,17 +253,7 @@ def read_shards(manifest: str, path: str) -> tuple[str, ...]:
     >>> read_shards('{"shards": ["shard=0", "shard=2"]}', "_dataset.json")
     ('shard=0', 'shard=2')
     """
-    return _decoded(manifest, _Shards, path).shards
-
-
-def _decoded(manifest: str, kind: type[_Part], path: str) -> _Part:
-    try:
-        return msgspec.json.decode(manifest, type=kind)
-    except msgspec.DecodeError as error:
-        raise SchemaError(
-            f"{path} is not the manifest of a data set: {error}. Nothing was read. Look who wrote "
-            "it."
-        ) from error
+    return read_tables(manifest, path).shards
 
 
 def read_tiles(
@@ -311,23 +295,23 @@ def read_tiles(
         If a fold tears apart images that belong together by now, such as after a group was
         corrected.
     """
-    from pyspark.sql import functions as F
-
     from distkeras_grid.spark.session import active_session
 
     spark, root = active_session(), path.rstrip("/")
-    manifest = read_manifest(Storage(spark), root, version)
-    frame = _read_files(spark, root, manifest)
+    tables = _tables_of(spark, root, version)
+    frame = _read_files(spark, root, tables)
     if SPLIT_COLUMN not in frame.columns:
         raise SchemaError(
             f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received: "
             f"columns {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
         )
     if fold is not None:
-        return _read_fold(frame, root, manifest, splits, fold)
-    present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
+        return _read_fold(frame, root, tables, splits, fold)
+    present = set(tables.splits().values())
+    if not tables.sources:
+        present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
     _check_present(splits, present, path)
-    return [frame.where(F.col(SPLIT_COLUMN) == name) for name in splits]
+    return [_read_split(frame, tables, name) for name in splits]
 
 
 def _check_present(splits: tuple[str, ...], present: Collection[str], what: str) -> None:
@@ -339,68 +323,32 @@ def _check_present(splits: tuple[str, ...], present: Collection[str], what: str)
         )
 
 
+def _read_split(frame: DataFrame, tables: Tables, split: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    if stored := sorted(tables.stored_splits(split)):
+        # Spark opens only these folders; behind a join it would open all.
+        frame = frame.where(F.col(SPLIT_COLUMN).isin(stored))
+    return _corrected(frame, tables).where(F.col(SPLIT_COLUMN) == split)
+
+
 def _read_fold(
-    frame: DataFrame, path: str, manifest: str | None, splits: tuple[str, ...], column: str
+    frame: DataFrame, path: str, tables: Tables, splits: tuple[str, ...], column: str
 ) -> list[DataFrame]:
     """Return the splits of one fold, as `read_tiles` does; no tile is stored again for it."""
     from pyspark.sql import functions as F
 
     spark = frame.sparkSession
-    storage = Storage(spark)
-    folds = _folds_with(storage, path, column)
-    now = splits_in_fold(str(manifest), path, folds, column)
+    now = tables.in_fold(column, path)
     _check_present(splits, set(now.values()), f"{path}, {column}")
+    corrected = _corrected(frame, tables).drop(SPLIT_COLUMN)
     frames = []
     for name in splits:
         rows = [(source,) for source, split in now.items() if split == name]
         sources = F.broadcast(spark.createDataFrame(rows, "source string"))
-        kept = frame.drop(SPLIT_COLUMN).join(sources, "source", "left_semi")
+        kept = corrected.join(sources, "source", "left_semi")
         frames.append(kept.withColumn(SPLIT_COLUMN, F.lit(name)))
     return frames
-
-
-def splits_in_fold(manifest: str, path: str, folds: Folds, column: str) -> dict[str, str]:
-    """Return the split of each image in one fold, for images as a manifest describes them.
-
-    Parameters
-    ----------
-    manifest : str
-        Content of ``_dataset.json``.
-    path : str
-        The data set, named in errors.
-    folds : Folds
-    column : str
-        Name of the fold.
-
-    Raises
-    ------
-    SchemaError
-        If the manifest is damaged.
-    DataError, SplitLeakError
-        See `read_tiles`.
-    """
-    known = _decoded(manifest, _Sources, f"{path}/{MANIFEST}")
-    check_together(folds, known.together())
-    stored = {
-        each.source: each.split
-        for each in known.sources
-        if each.status == "tiled" and each.split is not None
-    }
-    return splits_in(folds, column, stored)
-
-
-def _folds_with(storage: Storage, path: str, column: str) -> Folds:
-    folder = f"{path}/{FOLDER}"
-    known: list[str] = []
-    for name in storage.list_names(folder) if storage.exists(folder) else ():
-        folds = Folds.from_json(storage.read_text(f"{folder}/{name}"), f"{folder}/{name}")
-        if column in folds.columns:
-            return folds
-        known += folds.columns
-    raise SchemaError(
-        f"{path!r} has no fold {column!r}. Its folds: {', '.join(known) or 'none'}. Make folds by "
-        "distkeras-grid folds."
-    )
 
 
 def resolve_columns(

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from distkeras_grid.errors import DataError, SplitLeakError
 
-# Below the data set: one JSON file for each name of folds.
-FOLDER = "_folds"
-VERSION = 1
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 
@@ -39,50 +34,11 @@ class Folds:
     def to_json(self) -> dict[str, Any]:
         """Return the folds as JSON types."""
         return {
-            "version": VERSION,
             "by": self.by,
             "seed": self.seed,
             "columns": list(self.columns),
             "held_out": dict(sorted(self.held_out.items())),
         }
-
-    @classmethod
-    def from_json(cls, text: str, path: str) -> Folds:
-        """Read the content of a file that holds what `to_json` returned.
-
-        Parameters
-        ----------
-        text : str
-        path : str
-            Named in errors.
-
-        Raises
-        ------
-        DataError
-            If it is something else.
-        """
-        try:
-            read = msgspec.json.decode(text, type=_File)
-            unknown = set(read.held_out.values()) - set(read.columns)
-            reason = f"it does not list the fold {min(unknown)!r}" if unknown else None
-        except msgspec.DecodeError as error:
-            reason = str(error)
-        if reason is not None:
-            raise DataError(
-                f"{path} holds no folds: {reason}. Make the folds again (distkeras-grid folds "
-                "--overwrite)."
-            )
-        return cls(read.by, read.seed, read.columns, read.held_out)
-
-
-class _File(msgspec.Struct):
-    """What must stand in a file of folds."""
-
-    version: Literal[1]
-    by: str
-    seed: int
-    columns: tuple[str, ...]
-    held_out: dict[str, str]
 
 
 def check_together(folds: Folds, pairs: Iterable[tuple[str, str, str]]) -> None:

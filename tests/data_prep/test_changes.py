@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.changes import Listed, compare, decide, judged, splits_of, with_zones
 from data_prep.labels import Annotation
-from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry, revised
 from data_prep.near_duplicates import Likeness
 from data_prep.stages import Inspected
 from data_prep.zones import Zone, ZoneRules
@@ -82,15 +82,35 @@ def test_only_new_and_touched_images_are_looked_at():
     assert changes.entries["a/gone"] == entries[2]
 
 
-def test_other_content_or_another_label_replaces_tiles():
-    night = Night(
-        [tiled("a/0", split="test"), tiled("a/1", label="b")], ["a/0", "a/1"], stamps={"a/0": 2}
-    )
-    assert night.comparison.candidates == ("a/0", "a/1")
-    changes = night.decide(seen("a/0", "other"), seen("a/1"))
-    assert changes.work == changes.replaced() == ["a/0", "a/1"]
-    assert {entry.source for entry in changes.dropped} == {"a/0", "a/1"}
-    assert night.splits() == {"a/0": "test", "a/1": "train"}
+def test_other_content_replaces_tiles():
+    night = Night([tiled("a/0", split="test"), tiled("a/1")], ["a/0", "a/1"], stamps={"a/0": 2})
+    assert night.comparison.candidates == ("a/0",)
+    changes = night.decide(seen("a/0", "other"))
+    assert changes.work == changes.replaced() == ["a/0"]
+    assert {entry.source for entry in changes.dropped} == {"a/0"}
+    assert night.splits() == {"a/0": "test"}
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_another_label_is_written_into_the_table_and_no_tile_is_touched(touched):
+    """It cut all tiles of the image again."""
+    entry = tiled("a/1", label="b")
+    night = Night([entry], ["a/1"], stamps={"a/1": 1 + touched})
+    assert night.comparison.candidates == (("a/1",) if touched else ())
+    changes = night.decide(*([seen("a/1")] * touched))
+    assert (changes.work, changes.dropped, changes.relabelled) == ([], [], {"a/1"})
+    now = changes.entries["a/1"]
+    assert (now.label, now.stored_label, now.shard, now.split) == ("a", "b", 0, "train")
+    # And back again.
+    stored = revised(revised(entry, label="a"), label="b")
+    assert (stored.label, stored.stored_label) == ("b", None)
+
+
+def test_a_copy_whose_original_is_labelled_otherwise_now_is_told():
+    copy = Entry("a/1", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", length=10, modified=1)
+    night = Night([tiled("b/0", "S", label="a"), copy], ["a/1", "b/0"])
+    changes = night.decide(seen("a/1", "S"))
+    assert (changes.relabelled, set(changes.problems)) == ({"b/0"}, {"a/1"})
 
 
 def test_copies_are_tiled_once_and_tiled_when_the_original_goes():
@@ -104,9 +124,11 @@ def test_copies_are_tiled_once_and_tiled_when_the_original_goes():
     entries = [tiled("a/5", "S"), copy]
     assert Night(entries, ["a/1", "a/5"]).comparison.candidates == ()
     assert Night(entries, ["a/1"]).comparison.candidates == ()
+    # Its tiles are there, so they are not cut again.
     pruned = Night(entries, ["a/1"], prune=True)
     assert pruned.comparison.candidates == ("a/1",)
-    assert pruned.decide(seen("a/1", "S")).work == ["a/1"]
+    changes = pruned.decide(seen("a/1", "S"))
+    assert (changes.work, changes.dropped, changes.moved) == ([], [], {"a/5": "a/1"})
     changed = Night(entries, ["a/1", "a/5"], stamps={"a/5": 2})
     assert changed.decide(seen("a/1", "S"), seen("a/5", "U")).work == ["a/1", "a/5"]
 
@@ -159,15 +181,43 @@ def test_two_files_that_change_places_take_their_splits_along():
     assert night.splits() == {"a/0": "test", "a/1": "train"}
 
 
-def test_an_image_that_moved_to_another_class_is_left_out_until_the_old_one_is_pruned():
-    entries = [tiled("a/0", "S", "test")]
-    moved = Night(entries, ["b/0"])
+@pytest.mark.parametrize("prune", [False, True])
+def test_an_image_that_moved_to_another_class_keeps_its_tiles(prune):
+    """It was left out until all removed images were pruned, and then cut again."""
+    entries = [tiled("a/0", "S", "test"), tiled("a/1", "T")]
+    moved = Night(entries, ["b/0"], prune=prune)
     changes = moved.decide(seen("b/0", "S"))
-    assert changes.work == []
-    assert "--prune drops it" in changes.problems["b/0"]
-    pruned = Night(entries, ["b/0"], prune=True)
-    assert pruned.decide(seen("b/0", "S")).work == ["b/0"]
-    assert pruned.splits() == {"b/0": "test"}
+    assert (changes.work, changes.problems, changes.moved) == ([], {}, {"a/0": "b/0"})
+    assert [entry.source for entry in changes.dropped] == ["a/1"] * prune
+    now = changes.entries["b/0"]
+    assert (now.label, now.split, now.stored_label, now.stored_source) == ("b", "test", "a", "a/0")
+    assert "a/0" not in changes.entries
+    # Once more, and home again.
+    back = Night(changes.entries.values(), ["a/0"]).decide(seen("a/0", "S"))
+    stored = back.entries["a/0"]
+    assert (stored.label, stored.stored_label, stored.stored_source) == ("a", None, None)
+
+
+def test_what_only_looks_like_a_move_is_none():
+    old = tiled("a/0", "S", zones="z" * 64)
+    # Other zones, the same pixels in another file, and a picture that has tiles of its own.
+    other = Night([old], ["b/0"]).decide(seen("b/0", "S"))
+    assert (other.moved, set(other.problems)) == ({}, {"b/0"})
+    again = Night([tiled("a/0", "S")], ["a/9"]).decide(seen("a/9", "S2", pixels="pixels of S"))
+    assert (again.moved, again.entries["a/9"].reason) == ({}, "the same pixels as a/0")
+    both = Night([tiled("a/0", "S"), tiled("a/1", "T")], ["a/1"], stamps={"a/1": 2})
+    changed = both.decide(seen("a/1", "S"))
+    assert changed.moved == {}
+
+
+def test_a_new_class_is_taken_where_that_is_said():
+    entries, there = [tiled("a/0")], ["a/0", "c/0"]
+    night = Night(entries, there)
+    assert set(night.comparison.problems) == {"c/0"}
+    taken = compare(
+        *(night.entries, night.listed, night.said, {}, ("a", "b")), prune=False, new_classes=True
+    )
+    assert (taken.problems, taken.candidates) == ({}, ("c/0",))
 
 
 def test_new_images_fill_what_is_missing_from_the_shares():

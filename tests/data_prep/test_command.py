@@ -71,6 +71,7 @@ def test_every_flag_arrives(called):
         "keep_versions": "30d",
         "glob": "*.png",
         "overwrite": True,
+        "new_classes": False,
         "update": False,
         "prune": False,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from data_prep.fold_command import main, make_folds
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_tiles
-from distkeras_grid.spark.storage import Storage
 
 pytestmark = pytest.mark.spark
 
@@ -127,10 +125,3 @@ def test_what_is_not_there_is_named(spark, settings, tmp_path):
     make_folds(settings.output, "2", spark=spark)
     with pytest.raises(SchemaError):
         read_tiles(settings.output, splits=("train",), fold="fold_2")
-    file = f"{settings.output}/_folds/fold.json"
-    for damaged in (json.dumps({"columns": 3}), "{"):
-        Storage(spark).write_text(file, damaged, overwrite=True)
-        with pytest.raises(DataError):
-            read_tiles(settings.output, splits=("train",), fold="fold_0")
-        with pytest.raises(DataError):
-            make_folds(settings.output, "2", spark=spark)

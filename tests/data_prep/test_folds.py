@@ -14,8 +14,8 @@ from distkeras_grid.errors import (
     SchemaError,
     SplitLeakError,
 )
-from distkeras_grid.spark.dataframes import splits_in_fold
-from distkeras_grid.spark.folds import Folds, check_together, splits_in
+from distkeras_grid.spark.folds import check_together, splits_in
+from distkeras_grid.spark.tables import read_tables
 
 
 def images(count=30, specimens=10):
@@ -115,17 +115,18 @@ def test_a_fold_without_a_class_is_refused():
     assert assign_folds(sources, "2", allow_empty=True).columns == ("fold_0", "fold_1")
 
 
-def test_folds_survive_their_file_and_damaged_ones_are_refused():
+def test_folds_survive_the_manifest_and_damaged_ones_are_refused():
     folds = assign_folds(images(), "3")
     content = folds.to_json()
-    assert Folds.from_json(json.dumps(content), "fold.json") == folds
+    manifest = described(images(), folds={"fold": content})
+    assert read_tables(manifest, "m").folds == {"fold": folds}
     damaged = (
         *(None, [], {}, {**content, "columns": ["x"]}, {**content, "columns": "fold_0"}),
-        *({**content, "version": 2}, {**content, "seed": "0"}, {**content, "held_out": {"a": 1}}),
+        *({**content, "seed": "0"}, {**content, "held_out": {"a": 1}}),
     )
-    for text in ("", "{", *map(json.dumps, damaged)):
-        with pytest.raises(DataError):
-            Folds.from_json(text, "fold.json")
+    for each in damaged:
+        with pytest.raises(SchemaError):
+            read_tables(described(images(), folds={"fold": each}), "m")
 
 
 def test_folds_that_tear_apart_what_belongs_together_by_now_are_refused():
@@ -150,7 +151,12 @@ def described(sources, **more):
 def test_a_fold_of_a_manifest_knows_groups_and_places_that_came_later():
     sources = images()
     folds = assign_folds(sources, "3")
-    now = splits_in_fold(described(sources), "tiles", folds, "fold_0")
+    told = {"folds": {"fold": folds.to_json()}}
+
+    def in_fold(text, column="fold_0"):
+        return read_tables(text, "m").in_fold(column, "tiles")
+
+    now = in_fold(described(sources, **told))
     assert {path for path, split in now.items() if split == "validation"} == {
         path for path, fold in folds.held_out.items() if fold == "fold_0"
     }
@@ -160,14 +166,16 @@ def test_a_fold_of_a_manifest_knows_groups_and_places_that_came_later():
     ]
     pair = {"near_duplicates": [{"one": one, "other": other, "why": "seen"}]}
     joined = {"settings": {"near_duplicates": "join"}}
-    for manifest in (described(moved), described(sources, **pair, **joined)):
+    for manifest in (described(moved, **told), described(sources, **pair, **joined, **told)):
         with pytest.raises(SplitLeakError):
-            splits_in_fold(manifest, "tiles", folds, "fold_0")
-    reported = described(sources, **pair, settings={"near_duplicates": "report"})
-    assert splits_in_fold(reported, "tiles", folds, "fold_0") == now
+            in_fold(manifest)
+    reported = described(sources, **pair, **told, settings={"near_duplicates": "report"})
+    assert in_fold(reported) == now
     for damaged in ("{", "{}", json.dumps({"sources": 3}), described(sources, near_duplicates=[1])):
         with pytest.raises(SchemaError):
-            splits_in_fold(damaged, "tiles", folds, "fold_0")
+            in_fold(damaged)
+    with pytest.raises(SchemaError, match="fold_0, fold_1, fold_2"):
+        in_fold(described(sources, **told), "fold_3")
 
 
 @pytest.mark.parametrize("by", ["", "1", "x", "-3", "2000", "Group"])

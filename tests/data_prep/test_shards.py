@@ -30,7 +30,11 @@ class Disk:
         return uri == "/tiles" or uri in self.held
 
     def list_names(self, uri):
-        return sorted(name.removeprefix(f"{uri}/") for name in self.held)
+        below = (name.removeprefix(f"{uri}/") for name in self.held if name.startswith(f"{uri}/"))
+        return sorted({name.split("/")[0] for name in below})
+
+    def make_dirs(self, uri):
+        assert uri == "/tiles/_versions"
 
     def read_text(self, uri):
         self.moved += len(self.held[uri])
@@ -122,7 +126,10 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     assert set(disk.held) == {
         *(f"/tiles/{name}" for name in (*manifest["shards"], "_dataset.json")),
         f"/tiles/_owner.{Owner.id}",
+        # What was published before the night was over can be read, too.
+        *(f"/tiles/_versions/{each['number']}.json" for each in manifest["history"]),
     }
+    assert len(manifest["history"]) == manifest["last_update"]
 
 
 def test_who_reads_between_two_publications_knows_what_comes_with_the_second(monkeypatch):

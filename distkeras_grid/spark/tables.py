@@ -1,0 +1,208 @@
+"""What a manifest says of the rows of a data set of tiles: the tables beside the pixels; no I/O.
+
+A file in a shard keeps the label, the split and the path that an image had when it was tiled. What
+an image has now stands in the manifest, and is put into the rows when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from distkeras_grid.errors import SchemaError
+from distkeras_grid.spark.folds import Folds, check_together, splits_in
+from distkeras_grid.spark.versions import Digest, ShardName
+
+Split = Annotated[str, msgspec.Meta(pattern=r"^(train|validation|test)\Z")]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """An image, as a manifest lists it.
+
+    Parameters
+    ----------
+    source : str
+        Path below the input folder.
+    status : str
+        Only images of the status ``"tiled"`` have rows.
+    sha256, label, split, group : str, optional
+    stored_source, stored_label, stored_split : str, optional
+        What its rows have in their files, where that is something else.
+    set_aside : str, optional
+        Why its rows are not read.
+    """
+
+    source: str
+    status: str
+    sha256: Digest | None = None
+    label: str | None = None
+    split: Split | None = None
+    group: str | None = None
+    stored_source: str | None = None
+    stored_label: str | None = None
+    stored_split: Split | None = None
+    set_aside: str | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of it are read."""
+        return self.status == "tiled" and self.set_aside is None
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether its rows have something else in their files."""
+        return any((self.stored_source, self.stored_label, self.stored_split))
+
+
+class Correction(NamedTuple):
+    """What the rows of an image have now."""
+
+    sha256: str
+    source: str
+    split: str
+    label: int
+    label_name: str
+
+
+class _Alike(msgspec.Struct, frozen=True):
+    """Two images of the same place."""
+
+    one: str
+    other: str
+    why: str
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    near_duplicates: str = "off"
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """The part of a manifest that decides which rows there are.
+
+    Parameters
+    ----------
+    shards : tuple of str
+        Folders; none in data sets that have no shards.
+    sources : tuple of Source
+    image : dict
+        Metadata of the image column.
+    classes : tuple of str
+        Names of the classes by their numbers.
+    near_duplicates, settings
+        Which images show the same place, and whether they stay together.
+    folds : dict of str to Folds
+        By the name that begins the names of the folds.
+    """
+
+    shards: tuple[ShardName, ...] = ()
+    sources: tuple[Source, ...] = ()
+    image: dict[str, Any] = msgspec.field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    near_duplicates: tuple[_Alike, ...] = ()
+    settings: _Settings = msgspec.field(default_factory=_Settings)
+    folds: dict[str, Folds] = msgspec.field(default_factory=dict)
+
+    def splits(self) -> dict[str, str]:
+        """Return the split of each image that has rows, by path."""
+        return {each.source: each.split for each in self.sources if each.has_rows and each.split}
+
+    def stored_splits(self, split: str) -> set[str]:
+        """Return the folders of splits in which the rows of a split lie."""
+        return {
+            str(each.stored_split or each.split)
+            for each in self.sources
+            if each.has_rows and each.split == split
+        }
+
+    def set_aside(self) -> list[str]:
+        """Return the digests of the images whose rows are not read."""
+        return [
+            str(each.sha256)
+            for each in self.sources
+            if each.status == "tiled" and each.set_aside is not None
+        ]
+
+    def corrections(self) -> list[Correction]:
+        """Return what rows have now, of images whose files say something else."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return [
+            Correction(
+                *(str(each.sha256), each.source, str(each.split)),
+                *(numbers[str(each.label)], str(each.label)),
+            )
+            for each in self.sources
+            if each.has_rows and each.is_corrected
+        ]
+
+    def in_fold(self, column: str, path: str) -> dict[str, str]:
+        """Return the split of each image in one fold, by path.
+
+        Parameters
+        ----------
+        column : str
+            Name of the fold.
+        path : str
+            The data set, named in errors.
+
+        Raises
+        ------
+        SchemaError
+            If there is no such fold.
+        DataError
+            If images came after the folds were made.
+        SplitLeakError
+            If the fold tears apart images that belong together by now.
+        """
+        folds = next((each for each in self.folds.values() if column in each.columns), None)
+        if folds is None:
+            known = ", ".join(name for each in self.folds.values() for name in each.columns)
+            raise SchemaError(
+                f"{path!r} has no fold {column!r}. Its folds: {known or 'none'}. Make folds by "
+                "distkeras-grid folds."
+            )
+        check_together(folds, self.together())
+        return splits_in(folds, column, self.splits())
+
+    def together(self) -> Iterator[tuple[str, str, str]]:
+        """Yield pairs of images that must not be torn apart, and why."""
+        first: dict[str, str] = {}
+        for each in self.sources:
+            if each.has_rows and each.group is not None:
+                yield first.setdefault(each.group, each.source), each.source, f"group {each.group}"
+        if self.settings.near_duplicates == "join":
+            for pair in self.near_duplicates:
+                yield pair.one, pair.other, pair.why
+
+
+def read_tables(manifest: str, path: str) -> Tables:
+    """Return the tables of a manifest.
+
+    Parameters
+    ----------
+    manifest : str
+        Content of ``_dataset.json``.
+    path : str
+        Named in errors.
+
+    Raises
+    ------
+    SchemaError
+        If it is damaged, names a folder that no tiling job makes, or a class that it does not list.
+    """
+    try:
+        found = msgspec.json.decode(manifest, type=Tables)
+        unknown = {str(each.label) for each in found.sources if each.is_corrected}
+        unknown -= set(found.classes)
+        for folds in found.folds.values():
+            unknown |= set(folds.held_out.values()) - set(folds.columns)
+        reason = f"it does not list {min(unknown)!r}" if unknown else None
+    except msgspec.DecodeError as error:
+        reason = str(error)
+    if reason is not None:
+        raise SchemaError(
+            f"{path} is not the manifest of a data set: {reason}. Nothing was read. Look who wrote "
+            "it."
+        )
+    return found

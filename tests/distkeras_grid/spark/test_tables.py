@@ -1,0 +1,72 @@
+"""What the tables of a manifest make of the rows in the files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distkeras_grid.errors import SchemaError
+from distkeras_grid.spark.tables import read_tables
+
+
+def manifest(*sources, **more):
+    entries = [
+        {"source": f"{i}.png", "status": "tiled", "sha256": f"{i:064x}", "label": "a"} | each
+        for i, each in enumerate(sources)
+    ]
+    told = {"shards": ["shard=0"], "classes": ["a", "b", "c"], "sources": entries}
+    return json.dumps(told | more)
+
+
+TABLES = read_tables(
+    manifest(
+        {"split": "train"},
+        {"split": "test", "label": "c", "stored_label": "a"},
+        {"split": "train", "stored_split": "validation"},
+        {"split": "train", "stored_source": "old/3.png"},
+        {"split": "test", "set_aside": "blurred", "stored_label": "b"},
+        {"status": "removed", "split": "validation", "stored_label": "b"},
+    ),
+    "m",
+)
+
+
+def test_only_what_has_changed_is_corrected():
+    told = [(each.source, each.split, each.label, each.label_name) for each in TABLES.corrections()]
+    assert told == [
+        ("1.png", "test", 2, "c"),
+        ("2.png", "train", 0, "a"),
+        ("3.png", "train", 0, "a"),
+    ]
+    assert TABLES.set_aside() == [f"{4:064x}"]
+
+
+def test_splits_are_those_of_images_with_rows_and_know_their_folders():
+    assert TABLES.splits() == {
+        "0.png": "train",
+        "1.png": "test",
+        "2.png": "train",
+        "3.png": "train",
+    }
+    assert TABLES.stored_splits("train") == {"train", "validation"}
+    assert TABLES.stored_splits("test") == {"test"}
+    assert TABLES.stored_splits("validation") == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        manifest({"split": "../home"}),
+        manifest({"stored_split": "other"}),
+        manifest({"sha256": "' or 1=1"}),
+        manifest({"stored_label": "a", "label": "z"}),
+        manifest(shards=["../home"]),
+        manifest(classes=3),
+        manifest(folds={"fold": {"columns": []}}),
+        "{",
+    ],
+)
+def test_a_hostile_manifest_is_refused(text):
+    with pytest.raises(SchemaError):
+        read_tables(text, "m")
