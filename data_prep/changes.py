@@ -296,7 +296,7 @@ def _keep(changes: Changes, entry: Entry, said: Annotation, path: str | None = N
 
     Whether the group can be is decided later.
     """
-    path = path or entry.source
+    path, said = path or entry.source, said_of(entry, said)
     if entry.group != said.group:
         entry = replace(entry, group=said.group)
     if entry.status == TILED and (entry.source, entry.label) != (path, said.label):
@@ -304,6 +304,12 @@ def _keep(changes: Changes, entry: Entry, said: Annotation, path: str | None = N
             changes.relabelled.add(path)
         entry = revised(entry, source=path, label=said.label)
     changes.entries[path] = entry
+
+
+def said_of(entry: Entry, said: Annotation) -> Annotation:
+    """Return what is said of an image; what was said of it by hand stands."""
+    by_hand = {name: getattr(entry, name) for name in entry.by_hand or ()}
+    return replace(said, **by_hand) if by_hand and entry.status == TILED else said
 
 
 def _origins(
@@ -493,11 +499,11 @@ def splits_of(
         If a corrected group joins images that stand in different splits.
     """
     kept = _kept(changes, entries, found)
-    sources = _sources(changes, said, found)
+    sources = sources_of(changes, said, found)
     links = joining(pairs, kept)
     for path, reason in newly_torn(sources, kept, links).items():
         give_up(changes, path, entries.get(path), reason)
-    sources = _sources(changes, said, found)
+    sources = sources_of(changes, said, found)
     present = {source.path for source in sources}
     links = [pair for pair in links if present.issuperset(pair)]
     if any(said[path].split for path in changes.work):
@@ -530,12 +536,18 @@ def _kept(
     return kept
 
 
-def _sources(
+def sources_of(
     changes: Changes,
     said: Mapping[str, Annotation],
     found: Mapping[str, Inspected],
 ) -> list[Source]:
-    """Return all images that are tiled, will be, or are remembered: removed ones and copies."""
+    """Return all images that are tiled, will be, or are remembered: removed ones and copies.
+
+    Parameters
+    ----------
+    changes, said, found
+        See `splits_of`.
+    """
     labels = {
         entry.content: str(entry.label)
         for entry in changes.entries.values()

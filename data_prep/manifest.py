@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -91,6 +91,8 @@ class Entry:
         What its rows have in their files, where that is not `source`, `label` or `split` any more.
     set_aside : str, optional
         Why its tiles are not read, though they are there.
+    by_hand : tuple of str, optional
+        Which of `label` and `group` were given by `data_prep.tables`; nights keep them.
     """
 
     source: str
@@ -122,6 +124,7 @@ class Entry:
     stored_label: str | None = None
     stored_split: Split | None = None
     set_aside: str | None = None
+    by_hand: tuple[Literal["label", "group"], ...] | None = None
 
     @property
     def has_rows(self) -> bool:

@@ -24,6 +24,7 @@ from data_prep.changes import (
     decide,
     judged,
     quarantine,
+    said_of,
     splits_of,
     unusable,
     with_zones,
@@ -56,6 +57,7 @@ from data_prep.settings import TilingSettings
 from data_prep.shards import Night, Shards
 from data_prep.split import Source, check_leaks, empty_cells
 from data_prep.stages import Inspected, Reader
+from data_prep.tables import with_classes
 from distkeras_grid.errors import (
     EmptySplitError,
     GridError,
@@ -354,7 +356,7 @@ class _Night:
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
         splits = splits_of(changes, known, said, found, fractions, seed, joined)
-        image = _with_classes(image, changes, said)
+        image = with_classes(image, _labels(changes, said))
         if changes.problems and self._fails:
             raise ImageError(f"{first_of(changes.problems)} Nothing was written.")
         planned = self._plan(changes, said, found, splits)
@@ -391,6 +393,10 @@ class _Night:
         )
         if problems and self._fails:
             raise LabelError(first_of(problems))
+        said = {
+            path: said_of(known[path], each) if path in known else each
+            for path, each in said.items()
+        }
         broken = unusable(listed, said, self._reader.opening.most_bytes)
         if broken and self._fails:
             raise ImageError(f"{first_of(broken)} Nothing was written.")
@@ -561,12 +567,10 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
     )
 
 
-def _with_classes(image: Field, changes: Changes, said: Mapping[str, Annotation]) -> Field:
-    """Return the image column with the classes that came; the numbers of the others stay."""
+def _labels(changes: Changes, said: Mapping[str, Annotation]) -> set[str]:
+    """Return the labels of all images that have tiles, or will have."""
     labels = {said[path].label for path in changes.work}
-    labels |= {str(entry.label) for entry in changes.entries.values() if entry.status == TILED}
-    new = class_names(sorted(labels - set(image.classes)))
-    return replace(image, classes=(*image.classes, *new))
+    return labels | {str(e.label) for e in changes.entries.values() if e.status == TILED}
 
 
 def _renamed(folds: Mapping[str, Folds], moved: Mapping[str, str]) -> dict[str, Folds]:

@@ -73,6 +73,10 @@ VERBS = {
         "data_prep.fold_command",
         "divide a data set of tiles into folds for cross-validation",
     ),
+    "revise": Verb(
+        "data_prep.revise_command",
+        "change labels, groups, splits and exclusions of a data set of tiles, without a tile",
+    ),
     "versions": Verb(
         "data_prep.version_command",
         "list the versions of a data set of tiles, with the hashes that a paper can cite",

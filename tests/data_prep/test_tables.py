@@ -1,92 +1,154 @@
-"""Labels, classes and paths that change after tiling: no file in a shard is written or replaced."""
+"""Labels, groups, splits and exclusions that change, decided without Spark and without files."""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
 import pytest
-from PIL import Image
 
-from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.fold_command import make_folds
-from data_prep.leak_check import check_leaks_of
-from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from data_prep.alike import to_json
+from data_prep.geometry import TileSpec
+from data_prep.labels import Annotation
+from data_prep.manifest import LEFT_OUT, REMOVED, TILED, DataSet, Entry, build_manifest
+from data_prep.near_duplicates import Likeness
+from data_prep.schema import image_field
+from data_prep.settings import TilingSettings
+from data_prep.tables import (
+    annotate_tiled,
+    divide_anew,
+    exclude,
+    files_of,
+    include,
+    parse_list,
+    revised_content,
+)
+from distkeras_grid.errors import EmptySplitError, LabelError, SplitLeakError
 
-pytestmark = pytest.mark.spark
-
-
-def draw(path, seed):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (32, 64), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
-
-
-def files(data):
-    return {path: path.stat().st_mtime_ns for path in Path(data).glob("shard=*/**/*")}
-
-
-def told(data, *splits, **more):
-    """What the rows say of each image."""
-    frames = read_tiles(data, splits=splits, **more)
-    return {
-        row.source: (row.split, row.label, row.label_name)
-        for frame in frames
-        for row in frame.select("source", "split", "label", "label_name").distinct().collect()
-    }
+SPEC = TileSpec(32, angles=[0])
 
 
-def test_a_night_with_other_labels_writes_no_tile(spark, tmp_path):
-    raw = tmp_path / "raw"
-    for i in range(3):
-        for label in "ab":
-            draw(raw / label / f"{i}.png", 10 * ord(label) + i)
-    settings = TilingSettings(
-        *(str(raw), str(tmp_path / "tiles"), TileSpec(32, overlap=0, angles=[0])),
-        split="0.7:0.3",
-        update=True,
-    )
-    first = update_tiles(settings, spark=spark)
-    data = settings.output
-    make_folds(data, "2", allow_empty=True, spark=spark)
-    before, stored = told(data, "train", "test"), files(data)
-    fold = told(data, "train", "validation", fold="fold_0")
+def entry(path, split="train", number=0, **more):
+    values = {"tiles": 4, "label": path[0], "sha256": f"{number:064x}", "shard": 0, "update": 0}
+    return Entry(path, TILED, split=split, **values | more)
 
-    # One image lies in another class now, one in a class that was not there, one has a new name.
-    shutil.move(raw / "a" / "0.png", raw / "b" / "was a.png")
-    (raw / "c").mkdir()
-    shutil.move(raw / "b" / "0.png", raw / "c" / "0.png")
-    shutil.move(raw / "b" / "1.png", raw / "b" / "one.png")
-    second = update_tiles(replace(settings, new_classes=True), spark=spark)
-    assert (second.tiles, second.relabelled, second.removed, second.left_out) == (0, 2, 0, {})
-    assert files(data) == stored
-    after = told(data, "train", "test")
-    names = {"a/0.png": "b/was a.png", "b/0.png": "c/0.png", "b/1.png": "b/one.png"}
-    now = {"b/was a.png": (1, "b"), "c/0.png": (2, "c")}
-    assert after == {
-        names.get(path, path): (split, *now.get(names.get(path, path), rest))
-        for path, (split, *rest) in before.items()
-        for rest in [tuple(rest)]
-    }
-    whole = read_parquet(spark, data)
-    assert Field.from_metadata("image", whole.schema["image"].metadata).classes == ("a", "b", "c")
-    assert whole.count() == first.manifest["tiles"] == second.manifest["tiles"]
-    # Folds go along, the version of the day before is as it was, and nothing leaks.
-    assert {
-        path: split
-        for path, (split, *_) in told(data, "train", "validation", fold="fold_0").items()
-    } == {names.get(path, path): split for path, (split, *_) in fold.items()}
-    assert told(data, "train", "test", version=1) == before
-    assert check_leaks_of(data, spark=spark).leaks == []
-    # What is new to a training that goes on is what has another label.
-    entries = second.manifest["sources"]
-    assert {e["source"] for e in entries if e["update"] == second.manifest["last_update"]} == set(
-        now
-    )
-    # A shard that is copied keeps what its rows have in their files, and reads the same.
-    draw(raw / "a" / "1.png", 99)
-    update_tiles(replace(settings, new_classes=True), spark=spark)
-    assert told(data, "train", "test") == after
+
+def data_set(*entries, pairs=()):
+    settings = TilingSettings("/raw", "/tiles", SPEC)
+    image = image_field(SPEC, 1, "uint8", "raw", ("a", "b"), 8)
+    content = build_manifest(settings, image, entries, {})
+    pairs = to_json([Likeness(one, other, "seen") for one, other in pairs])
+    more = {"last_shard": 0, "last_update": 6, "near_duplicates": pairs}
+    return DataSet.from_json({**content, **more})
+
+
+KNOWN = data_set(
+    *(entry(f"a/{i}.png", number=i) for i in range(4)),
+    *(entry(f"b/{i}.png", number=10 + i, split="test", group="S1") for i in range(4)),
+    Entry("b/left.png", LEFT_OUT, reason="damaged"),
+)
+
+
+def test_labels_of_a_table_are_given_and_stand():
+    done = annotate_tiled(KNOWN, {"a/1.png": Annotation("b"), "b/2.png": Annotation("b")}, "t.csv")
+    assert done.counts | {"relabelled": 1} == done.counts
+    now = done.entries["a/1.png"]
+    assert (now.label, now.stored_label, now.by_hand) == ("b", "a", ("label",))
+    assert done.entries["a/0.png"] == KNOWN.entries["a/0.png"]
+    content = revised_content(KNOWN, done.entries)
+    assert content["counts"] == {"train": {"a": 12, "b": 4}, "test": {"a": 0, "b": 16}}
+    updates = {each["source"]: each.get("update") for each in content["sources"]}
+    # New to a training that goes on is what has changed.
+    assert (updates["a/1.png"], updates["a/0.png"]) == (7, 0)
+
+
+def test_a_new_class_gets_the_next_number_if_that_is_said():
+    table = {"a/1.png": Annotation("aa")}
+    with pytest.raises(LabelError):
+        annotate_tiled(KNOWN, table, "t.csv")
+    done = annotate_tiled(KNOWN, table, "t.csv", new_classes=True)
+    content = revised_content(KNOWN, done.entries)
+    assert content["classes"] == ["a", "b", "aa"]
+    assert content["image"]["distkeras_grid"]["classes"] == ["a", "b", "aa"]
+
+
+def test_groups_and_splits_of_a_table_must_not_leak():
+    with pytest.raises(SplitLeakError):
+        annotate_tiled(KNOWN, {"a/1.png": Annotation("a", group="S1")}, "t.csv")
+    with pytest.raises(SplitLeakError):
+        annotate_tiled(KNOWN, {"b/1.png": Annotation("b", split="train")}, "t.csv")
+    both = {"a/1.png": Annotation("a", group="S1", split="test")}
+    done = annotate_tiled(KNOWN, both, "t.csv")
+    now = done.entries["a/1.png"]
+    assert (now.group, now.split, now.stored_split) == ("S1", "test", "train")
+    assert (done.regrouped, done.moved, done.relabelled) == (1, 1, 0)
+    alike = data_set(*KNOWN.entries.values(), pairs=[("a/0.png", "a/1.png")])
+    with pytest.raises(SplitLeakError):
+        annotate_tiled(alike, {"a/0.png": Annotation("a", split="test")}, "t.csv")
+
+
+def test_excluded_images_have_no_rows_until_they_are_taken_back():
+    done = exclude(KNOWN, {"a/1.png": "blurred"}, "bad.csv")
+    content = revised_content(KNOWN, done.entries)
+    assert (done.excluded, content["tiles"]) == (1, 28)
+    known = DataSet.from_json({**KNOWN.content, **content})
+    assert known.entries["a/1.png"].set_aside == "blurred"
+    back = include(known, ["a/1.png"], "bad.csv")
+    assert (back.included, revised_content(known, back.entries)["tiles"]) == (1, 32)
+    assert not exclude(known, {"a/1.png": "blurred"}, "bad.csv")
+
+
+def test_what_was_set_aside_comes_back_only_without_a_leak():
+    done = exclude(KNOWN, {"b/0.png": "x"}, "bad.csv")
+    known = DataSet.from_json({**KNOWN.content, **revised_content(KNOWN, done.entries)})
+    table = {f"b/{i}.png": Annotation("b", split="train") for i in (1, 2, 3)}
+    moved = annotate_tiled(known, table, "t.csv")
+    known = DataSet.from_json({**known.content, **revised_content(known, moved.entries)})
+    with pytest.raises(SplitLeakError):
+        include(known, ["b/0.png"], "bad.csv")
+
+
+def test_a_new_division_keeps_units_whole_and_remembers_removed_images():
+    entries = [
+        entry(f"{label}/{i}.png", number=100 * n + i, group=f"{label}{i // 2}")
+        for n, label in enumerate("ab")
+        for i in range(12)
+    ]
+    gone = Entry("a/gone.png", REMOVED, sha256="f" * 64, label="a", split="test", group="a0")
+    known = data_set(*entries, gone, pairs=[("a/0.png", "a/11.png")])
+    done = divide_anew(known, "0.5:0.5", 3)
+    splits = {path: each.split for path, each in done.entries.items()}
+    assert done.moved > 0
+    for label in "ab":
+        for i in range(0, 12, 2):
+            assert splits[f"{label}/{i}.png"] == splits[f"{label}/{i + 1}.png"]
+        held = [splits[f"{label}/{i}.png"] for i in range(12)]
+        assert held.count("train") == 6
+    assert splits["a/0.png"] == splits["a/11.png"] == splits["a/gone.png"]
+    assert divide_anew(known, "0.5:0.5", 3).entries == done.entries
+    assert divide_anew(known, "0.5:0.5", 4).entries != done.entries
+    with pytest.raises(EmptySplitError):
+        divide_anew(KNOWN, "0.8:0.1:0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["a/1.png"], {"a/1.png": "a/1.png"}),
+        (["1.png"], None),
+        (["a/9.png"], None),
+        (["b/left.png"], None),
+        (["only.png"], {"c/only.png": "only.png"}),
+        (["c/only.png", "only.png"], None),
+    ],
+)
+def test_a_line_names_one_image(names, found):
+    known = data_set(*KNOWN.entries.values(), entry("c/only.png", label="a", number=77))
+    if found is None:
+        with pytest.raises(LabelError):
+            files_of(known, names, "t.csv")
+    else:
+        assert files_of(known, names, "t.csv") == found
+
+
+@pytest.mark.parametrize("text", ["", "name\na", "file\n,x", "file\na,b,c", 'file\n"a'])
+def test_lists_that_cannot_be_read(text):
+    with pytest.raises(LabelError):
+        parse_list(text, "bad.csv")

@@ -1,0 +1,306 @@
+"""Other labels, groups, splits and exclusions for images that are tiled already; no I/O.
+
+What is said here of a picture stands: later nights do not change it back by folders or tables.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from data_prep.alike import joining
+from data_prep.changes import Changes, sources_of
+from data_prep.labels import Annotation, class_names
+from data_prep.manifest import TILED, DataSet, Entry, revised, tables_of
+from data_prep.split import assign_splits, check_cells, check_leaks, parse_fractions
+from distkeras_grid.errors import LabelError
+from distkeras_grid.feeding.schema import Field
+
+EXCLUDED = "excluded"
+
+
+@dataclass(frozen=True)
+class Revised:
+    """What became of the tables.
+
+    Parameters
+    ----------
+    entries : dict of str to Entry
+        By path.
+    relabelled, regrouped, moved, excluded, included : int
+        Images with another label, group and split, and those whose tiles are not read any more, and
+        are read again.
+    """
+
+    entries: dict[str, Entry]
+    relabelled: int = 0
+    regrouped: int = 0
+    moved: int = 0
+    excluded: int = 0
+    included: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers by name."""
+        return {name: value for name, value in vars(self).items() if name != "entries"}
+
+    def __bool__(self) -> bool:
+        return any(self.counts.values())
+
+
+def annotate_tiled(
+    known: DataSet, table: Mapping[str, Annotation], path: str, *, new_classes: bool = False
+) -> Revised:
+    """Give images the labels, and if it has them the groups and splits, of a table.
+
+    Parameters
+    ----------
+    known : DataSet
+    table : mapping of str to Annotation
+        By path or file name; see `data_prep.labels.parse_table`. Images that it does not name stay
+        as they are.
+    path : str
+        Of the table, named in errors.
+    new_classes : bool, default False
+        Whether a label may be of a class that the data set does not have.
+
+    Raises
+    ------
+    LabelError
+        If a line names no image, or several, or a class that is not there.
+    SplitLeakError
+        If what belongs together would stand in different splits.
+    """
+    entries = dict(known.entries)
+    for source, name in files_of(known, table, path).items():
+        said = table[name]
+        if said.label not in known.image.classes and not new_classes:
+            raise LabelError(
+                f"{path} gives {name} the class {said.label!r}, and the data set has "
+                f"{', '.join(known.image.classes)}. Take it by --new-classes, or mend the label."
+            )
+        told: dict[str, Any] = {"label": said.label}
+        told |= {} if said.group is None else {"group": said.group}
+        by_hand = tuple(sorted({*(entries[source].by_hand or ()), *told}))
+        told |= {} if said.split is None else {"split": said.split}
+        entries[source] = revised(entries[source], **told, by_hand=by_hand)
+    _check(known, entries)
+    return _compared(known, entries)
+
+
+def divide_anew(known: DataSet, shares: str, seed: int, *, allow_empty: bool = False) -> Revised:
+    """Give all images new splits, as a first night does.
+
+    Parameters
+    ----------
+    known : DataSet
+    shares : str
+        See `data_prep.split.parse_fractions`.
+    seed : int
+    allow_empty : bool, default False
+        Accept that a split has no tile of some class.
+
+    Raises
+    ------
+    EmptySplitError
+        If a split has no tile of a class.
+    """
+    fractions = parse_fractions(shares)
+    sources = [
+        # What is set aside stays with its group, and takes no share.
+        replace(each, split=None, weight=each.weight if known.entries[each.path].has_rows else 0)
+        for each in sources_of(Changes(dict(known.entries)), {}, {})
+    ]
+    paths = {each.path for each in sources}
+    links = [pair for pair in _links(known, {}) if paths.issuperset(pair)]
+    assigned = assign_splits(sources, fractions, seed, links=links)
+    if not allow_empty:
+        check_cells(sources, assigned, fractions, links)
+    entries = dict(known.entries)
+    for path, split in assigned.items():
+        if entries[path].status == TILED:
+            entries[path] = revised(entries[path], split=split)
+        elif entries[path].split is not None:
+            entries[path] = replace(entries[path], split=split)
+    return _compared(known, entries)
+
+
+def exclude(known: DataSet, reasons: Mapping[str, str], path: str) -> Revised:
+    """Set images aside: their tiles stay, and are not read.
+
+    Parameters
+    ----------
+    known : DataSet
+    reasons : mapping of str to str
+        By path or file name.
+    path : str
+        Of the list, named in errors.
+
+    Raises
+    ------
+    LabelError
+        If a line names no image, or several.
+    """
+    entries = dict(known.entries)
+    for source, name in files_of(known, reasons, path).items():
+        entries[source] = replace(entries[source], set_aside=reasons[name])
+    return _compared(known, entries)
+
+
+def include(known: DataSet, names: Collection[str], path: str) -> Revised:
+    """Take images back that were set aside; see `exclude`."""
+    entries = dict(known.entries)
+    for source in files_of(known, names, path):
+        entries[source] = replace(entries[source], set_aside=None)
+    _check(known, entries)
+    return _compared(known, entries)
+
+
+def revised_content(
+    known: DataSet, entries: Mapping[str, Entry], **settings: Any
+) -> dict[str, Any]:
+    """Return the content of a manifest with other entries.
+
+    Parameters
+    ----------
+    known : DataSet
+    entries : mapping of str to Entry
+        Those that changed get the number of the next publication: they are new to a training that
+        goes on.
+    **settings
+        Settings that changed, too.
+    """
+    number = known.last_update + 1
+    numbered = [
+        entry if entry == known.entries[path] else replace(entry, update=number)
+        for path, entry in entries.items()
+    ]
+    labels = {str(entry.label) for entry in entries.values() if entry.status == TILED}
+    return {
+        **known.content,
+        **tables_of(with_classes(known.image, labels), numbered),
+        "settings": {**known.content["settings"], **settings},
+    }
+
+
+def with_classes(image: Field, labels: Collection[str]) -> Field:
+    """Return the image column with the classes that came; the numbers of the others stay."""
+    new = class_names(sorted(set(labels) - set(image.classes)))
+    return replace(image, classes=(*image.classes, *new))
+
+
+def parse_list(text: str, path: str) -> dict[str, str]:
+    r"""Read a list of images to set aside.
+
+    Parameters
+    ----------
+    text : str
+        CSV with a header: ``file`` and, optionally, ``reason``. Other columns are ignored.
+    path : str
+        Named in errors.
+
+    Returns
+    -------
+    dict of str to str
+        Reasons by the content of the column ``file``, as Unicode NFC.
+
+    Raises
+    ------
+    LabelError
+        Names the line that cannot be read.
+
+    Examples
+    --------
+    >>> parse_list("file,reason\na/1.png,out of focus\na/2.png,\n", "bad.csv")
+    {'a/1.png': 'out of focus', 'a/2.png': 'excluded'}
+    """
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=None), strict=True)
+    reasons: dict[str, str] = {}
+    try:
+        if "file" not in (reader.fieldnames or ()):
+            raise LabelError(
+                f"{path} must begin with a line naming the column file, and optionally reason. "
+                f"Received: {', '.join(map(repr, reader.fieldnames or ())) or 'none'}."
+            )
+        for row in reader:
+            if not row["file"] or None in row:
+                raise LabelError(f"{path}, line {reader.line_num}: no file, or too much: {row}.")
+            name = unicodedata.normalize("NFC", row["file"])
+            reasons[name] = row.get("reason") or EXCLUDED
+    except csv.Error as error:
+        raise LabelError(f"{path}, line {reader.line_num}: {error}.") from error
+    return reasons
+
+
+def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str]:
+    """Return which name of a table means which image that is tiled, by the image's path.
+
+    Raises
+    ------
+    LabelError
+        If a name is that of no image, or of several.
+    """
+    places: dict[str, list[str]] = {}
+    for source, entry in known.entries.items():
+        if entry.status == TILED:
+            whole = unicodedata.normalize("NFC", source)
+            for name in {whole, whole.rsplit("/", 1)[-1]}:
+                places.setdefault(name, []).append(source)
+    found: dict[str, str] = {}
+    for name in names:
+        # A whole path is meant before the name of a file elsewhere.
+        meant = [
+            each for each in places.get(name, ()) if unicodedata.normalize("NFC", each) == name
+        ]
+        meant = meant or places.get(name, [])
+        if len(meant) != 1:
+            told = f"is {' and '.join(meant[:3])}" if meant else "is no image that is tiled"
+            raise LabelError(f"{path} names {name}, which {told}. Write the path.")
+        if meant[0] in found:
+            raise LabelError(f"{path} names {meant[0]} twice, as {found[meant[0]]} and {name}.")
+        found[meant[0]] = name
+    return found
+
+
+def _links(known: DataSet, kept: Mapping[str, str]) -> list[tuple[str, str]]:
+    joined = known.content["settings"].get("near_duplicates") == "join"
+    return joining(known.pairs, kept) if joined else []
+
+
+def _check(known: DataSet, entries: Mapping[str, Entry]) -> None:
+    """Refuse splits that tear apart what belongs together and did not stand apart before."""
+    rows = [entry for entry in entries.values() if entry.has_rows]
+    check_leaks((str(entry.split), str(entry.content), entry.group) for entry in rows)
+    former = {path: str(entry.split) for path, entry in known.entries.items() if entry.has_rows}
+    splits = {entry.source: str(entry.split) for entry in rows}
+    links = [pair for pair in _links(known, former) if splits.keys() >= set(pair)]
+    sources = [
+        replace(each, split=splits[each.path])
+        for each in sources_of(Changes(dict(entries)), {}, {})
+        if each.path in splits
+    ]
+    # Where splits are given it only checks.
+    assign_splits(sources, {"train": 1.0}, 0, links=links)
+
+
+def _compared(known: DataSet, entries: dict[str, Entry]) -> Revised:
+    pairs: Sequence[tuple[Entry, Entry]] = [
+        (known.entries[path], entry) for path, entry in entries.items()
+    ]
+    differ = {
+        name: sum(getattr(old, name) != getattr(new, name) for old, new in pairs)
+        for name in ("label", "group", "split")
+    }
+    aside = [(old.set_aside is not None, new.set_aside is not None) for old, new in pairs]
+    return Revised(
+        entries,
+        relabelled=differ["label"],
+        regrouped=differ["group"],
+        moved=differ["split"],
+        excluded=aside.count((False, True)),
+        included=aside.count((True, False)),
+    )
