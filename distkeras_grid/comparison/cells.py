@@ -1,4 +1,4 @@
-"""The grid of a comparison: which runs there are, and under which name each is kept."""
+"""The grid of a comparison: its runs, and the file name of each result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def file_name(self) -> str:
-        """Where the cell's result is kept.
+        """Name of the file that keeps the cell's result.
 
         Examples
         --------
@@ -65,7 +65,7 @@ class Cell:
 
 
 def side_name(trainer: str, workers: int) -> str:
-    """Return what trains, in words.
+    """Return the name of a side, in words.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def grid(
     seeds: int,
     alone: Collection[str],
 ) -> list[Cell]:
-    """Return all cells; those of one table stand together, a seed after the other.
+    """Return all cells, table by table and seed by seed.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def grid(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one cell gave; times in seconds, start-up not in them.
+    """The result of one cell; times in seconds, without start-up.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
 
 
 def fingerprint(images: NDArray[Any], labels: NDArray[Any]) -> str:
-    """Return a short text that is another one for other rows, and the same in any order.
+    """Return a short fingerprint of the rows, which does not depend on their order.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Keras' own ``fit``, timed as trainers are: compiling and looking at the weights left out."""
+"""Keras' own ``fit``, timed as trainers are: without compiling and without evaluations."""
 
 from __future__ import annotations
 

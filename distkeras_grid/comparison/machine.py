@@ -1,4 +1,4 @@
-"""What a comparison ran on."""
+"""The machine of a comparison."""
 
 from __future__ import annotations
 

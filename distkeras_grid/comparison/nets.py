@@ -1,4 +1,4 @@
-"""The nets of a comparison: what the sources call MLP and convolutional network."""
+"""The nets of a comparison: an MLP and a convolutional network."""
 
 from __future__ import annotations
 

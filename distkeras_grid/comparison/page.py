@@ -1,4 +1,4 @@
-"""What a comparison leaves for people: pictures, tables, and one page that holds them."""
+"""The report of a comparison: pictures and tables on one page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sides take turns, seed by seed. Bars in the pictures reach from the lowest to th
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement and what the numbers say about it.
+    """A statement, and the figures for or against it.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def write_report(
 
 
 def csv_text(outcomes: Sequence[Outcome]) -> str:
-    """Return a line a cell, with a head.
+    """Return a CSV table with a header and one line for each cell.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def csv_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> list[Section]:
-    """Draw time and accuracy against the batch size, of each model.
+    """Draw time and accuracy over the batch size, for each model.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> li
 def batch_points(
     lines: Sequence[Line], model: str, what: str, when: str
 ) -> dict[str, list[tuple[int, float, float, float]]]:
-    """Return what a picture shows: of each side and batch the mean, lowest and highest.
+    """Return mean, lowest and highest value for each side and batch size.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def sections(
 
 
 def noise(lines: Sequence[Line], rows: int) -> str:
-    """Say how far an accuracy is off by the chance of which rows are in the test split."""
+    """Return a sentence on the sampling error of an accuracy."""
     worst = max(
         (line.accuracy[END].mean * (1 - line.accuracy[END].mean) for line in lines), default=0.0
     )
@@ -183,7 +183,7 @@ def noise(lines: Sequence[Line], rows: int) -> str:
 
 
 def table(lines: Sequence[Line]) -> list[list[str]]:
-    """Return all figures as a table, its first row the head."""
+    """Return all figures as a table with a header row."""
     head = ["model", "batch", "side", "window", "seeds", "start-up s"]
     head += [f"{what} {when}" for when in (FIRST, END) for what in ("time s", "accuracy")]
     rows = [head]

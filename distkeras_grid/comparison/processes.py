@@ -1,4 +1,4 @@
-"""A process of its own for what must not share threads, kernels or memory with the driver.
+"""Run an object in its own process, with its own threads, kernels and memory.
 
 TensorFlow chooses its threads and kernels before its first operation, so each side of a
 comparison that runs on this machine is a fresh interpreter.
@@ -71,7 +71,7 @@ class Side:
             self._process.join(STOP_SECONDS)
 
     def ask(self, method: str, *arguments: Any) -> None:
-        """Let the object begin with one of its methods."""
+        """Start a method of the object."""
         self._pipe.send((method, arguments))
 
     def answer(self, seconds: float) -> Any:
@@ -95,7 +95,7 @@ class Side:
 
 
 def _serve(pipe: Any, build: Callable[[], Any], environment: Mapping[str, str]) -> None:
-    """Build the object, and run what comes through the pipe until it closes."""
+    """Build the object, and call the methods that the pipe names until it closes."""
     os.environ.update(environment)
     try:
         with _silence():

@@ -1,4 +1,4 @@
-"""The folder of a comparison: one file a cell, so that a comparison that was broken off goes on."""
+"""The folder of a comparison, with one file for each cell, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Results:
         return (self._cells / cell.file_name).exists()
 
     def add(self, outcome: Outcome) -> None:
-        """Keep the result of a cell; it is there whole or not at all."""
+        """Store the result of a cell, whole or not at all."""
         write_whole(self._cells / outcome.cell.file_name, outcome.to_json())
 
     def read(self) -> list[Outcome]:
@@ -71,7 +71,7 @@ class Results:
 
 
 def write_whole(path: Path, content: object) -> None:
-    """Write JSON under a name of its own, and rename it."""
+    """Write JSON to a temporary file, and rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)

@@ -114,7 +114,7 @@ def trainer_classes() -> dict[str, Any]:
 
 
 def check_names(trainers: Sequence[str], models: Sequence[str]) -> list[str]:
-    """Refuse names that nobody knows; return those trainers that have one worker.
+    """Refuse unknown names; return the trainers with one worker.
 
     Raises
     ------
@@ -198,7 +198,7 @@ class Examiner:
         self._models: dict[str, Any] = {}
 
     def judge(self, cell: Cell, measured: Measured) -> Outcome:
-        """Return what a run gave."""
+        """Return the result of a run."""
         first, end = measured.first, measured.end
         first_accuracy = self.accuracy(cell.model, first[2])
         return Outcome(
@@ -222,7 +222,7 @@ class Examiner:
 
 
 def _train(cell: Cell, data: Data, regime: Regime) -> Measured:
-    """Train by a trainer of ours; the center is looked at when an epoch ends."""
+    """Train by one of our trainers; the center is evaluated at the end of each epoch."""
     import keras
 
     kept: list[Vector] = []
@@ -266,7 +266,7 @@ def _fit(cell: Cell, data: Data, regime: Regime) -> Measured:
 
 
 class LocalFit:
-    """What lives in the process of ``fit``: a model whose step is compiled, and the rows."""
+    """The model and the rows in the process of ``fit``."""
 
     def __init__(
         self, cell: Cell, folder: Path, data_field: Field, classes: int, regime: Regime
@@ -277,7 +277,7 @@ class LocalFit:
         compile_ahead(self._model, self._images, self._labels, cell.batch)
 
     def train(self) -> list[Point]:
-        """Train; return a point an epoch."""
+        """Train, and return a point for each epoch."""
         return timed_fit(
             self._model, self._images, self._labels, batch=self._batch, epochs=self._epochs
         )

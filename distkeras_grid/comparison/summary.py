@@ -1,4 +1,4 @@
-"""From results of single seeds to one line a side, model and batch size."""
+"""Summarise the seeds of each side, model and batch size in one line."""
 
 from __future__ import annotations
 

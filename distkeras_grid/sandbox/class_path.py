@@ -1,4 +1,4 @@
-"""Where the classes of Hadoop's daemons come from: ``HADOOP_HOME``, or four pinned jars.
+"""Find the classes of Hadoop's daemons: ``HADOOP_HOME``, or four pinned jars.
 
 PySpark brings Hadoop's client. One more jar holds the daemons, relocated to live beside it, and
 three of BouncyCastle serve the ResourceManager. The Ivy inside PySpark fetches them from Maven
@@ -245,7 +245,7 @@ def ivy_command(work: Path) -> list[str]:
 
 
 def check_digest(file: Path, jar: Jar) -> None:
-    """Refuse a file that is not the jar.
+    """Refuse a file whose digest is not that of the jar.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The sandbox: HDFS and YARN on this machine, started, asked and stopped."""
+"""The sandbox: start, query and stop HDFS and YARN on this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMAT = ("-format", "-nonInteractive", "-force")
 
 @dataclass(frozen=True)
 class State:
-    """What ``sandbox.json`` keeps: enough to find a sandbox again, and to start it as it was.
+    """The content of ``sandbox.json``, from which a sandbox is found and started again.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Sandbox:
 
     @property
     def state(self) -> State:
-        """What the folder says of it.
+        """The state that the folder records.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Sandbox:
         return f"http://{HOST}:{self.state.ports.resourcemanager_http}"
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that point Spark and Hadoop's clients to it."""
+        """Return the environment variables with which Spark and Hadoop's clients find it."""
         return configuration.environment(self.layout)
 
     def start(self) -> None:
@@ -348,7 +348,7 @@ def make_homes(namenode: str) -> None:
 
 
 def free_ports() -> Ports:
-    """Return ports that nobody uses now, and that no outgoing connection will be given.
+    """Return free ports outside the range of outgoing connections.
 
     A port that the system hands out itself (from 32768 on Linux, 49152 on macOS) may belong to
     somebody else by the time its daemon comes to it: each connection takes one, and so does each

@@ -1,4 +1,4 @@
-"""What Hadoop's daemons and their users read: pure functions from addresses to files."""
+"""The configuration files of Hadoop's daemons and their users, as functions of addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALLEST_CONTAINER_MB = 256
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports that others must know; the rest are chosen by the daemons.
+    """The ports that others must know; daemons choose the rest.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class Layout:
 
     @property
     def daemons(self) -> Path:
-        """What only the daemons read. Spark would take a log4j2.properties beside core-site."""
+        """Configuration of the daemons only: Spark would take a log4j2.properties beside core-site."""
         return self.root / "daemons"
 
     @property
     def logs(self) -> Path:
-        """One file a daemon, and one folder an application."""
+        """One file for each daemon, and one folder for each application."""
         return self.root / "logs"
 
     @property

@@ -1,4 +1,4 @@
-"""Hadoop's daemons as processes of their own: how one is started, watched and stopped."""
+"""Start, watch and stop Hadoop's daemons as processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Daemon:
             return None
 
     def check(self) -> None:
-        """Refuse to go on without it.
+        """Raise if it has ended.
 
         Raises
         ------

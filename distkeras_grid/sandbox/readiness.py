@@ -1,4 +1,4 @@
-"""Whether a sandbox works: its nodes are counted, a file goes through it, a container runs."""
+"""Check that a sandbox works: count its nodes, write a file, run a container."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def write_and_read(namenode: str) -> None:
 
 
 def run_container(resourcemanager: str, deadline: float) -> None:
-    """Run the smallest application there is: one container, which ends at once.
+    """Run the smallest possible application: one container, which ends at once.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def run_container(resourcemanager: str, deadline: float) -> None:
 def wait_for(
     what: str, condition: Callable[[], bool], daemons: Sequence[Daemon], deadline: float
 ) -> None:
-    """Wait until a condition holds; daemons that do not answer yet are asked again.
+    """Wait until a condition holds; ask daemons that do not answer yet again.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where WebHDFS answers, and which path is meant there.
+"""Resolve a path of HDFS to the address of WebHDFS and the path there.
 
 A path is plain (``/raw``), or ``hdfs:///raw``, ``hdfs://NAMESERVICE/raw``, or names the HTTP
 address itself: ``webhdfs://namenode:9870/raw``. Where it does not, the address comes from an
@@ -65,7 +65,7 @@ class HdfsPath:
 
 
 def parse_path(text: str) -> HdfsPath:
-    """Take a path apart.
+    """Split a path into its parts.
 
     Raises
     ------

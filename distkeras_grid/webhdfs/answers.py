@@ -1,4 +1,4 @@
-"""What WebHDFS answers, decoded: pure functions on bytes.
+"""Decode the answers of WebHDFS: pure functions on bytes.
 
 https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.html
 """
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What HDFS tells of a file or a directory.
+    """The status of a file or a directory on HDFS.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FileStatus:
 
 @dataclass(frozen=True, slots=True)
 class RemoteError:
-    """Java's exception in an answer.
+    """An exception of Java that an answer carries.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ _ALGORITHM = re.compile(r"MD5-of-\d+MD5-of-\d+(CRC32C?)")
 
 @dataclass(frozen=True, slots=True)
 class ChecksumLayout:
-    """What the checksum of a file depends on beside its bytes.
+    """The parameters of a file's checksum, beside its bytes.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ChecksumLayout:
 
 @dataclass(frozen=True, slots=True)
 class FileChecksum:
-    """A checksum as HDFS tells it.
+    """A checksum as HDFS reports it.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def parse_checksum(answer: Mapping[str, object]) -> FileChecksum | None:
 
 
 class FileDigest:
-    """The checksum of bytes that come piece by piece.
+    """Computes the checksum of a file whose bytes come in pieces.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class FileDigest:
         self._blocks = b""
 
     def update(self, content: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self.size += len(content)
         content = self._rest + content if self._rest else content
         whole = len(content) - len(content) % self._step

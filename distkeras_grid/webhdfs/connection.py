@@ -2,9 +2,9 @@
 
 This speaks WebHDFS by `requests`, not by the `hdfs` package. The public methods of ``hdfs.Client``
 (2.7) can neither leave out a DataNode that has died (``excludedatanodes``) nor replace a file in
-one step (``renameoptions=OVERWRITE``), and do not say which host failed; so that a transfer needs
+one step (``renameoptions=OVERWRITE``), and do not say which host failed, so a transfer would need
 its private ones. `fsspec`'s client has no timeouts and no second NameNode, and PyArrow's needs
-Hadoop's own library and a JVM. What is left are eight documented requests. The sandbox, which
+Hadoop's own library and a JVM. Eight documented requests remain. The sandbox, which
 needs none of that, uses `hdfs`; so do the tests, as a second opinion.
 """
 
@@ -109,7 +109,7 @@ class Connection:
             return None
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """Return what lies directly in a directory, sorted by name; for a file, its own status."""
+        """Return the entries of a directory, sorted by name; for a file, its own status."""
         return self._ask(
             "list", path, "GET", "LISTSTATUS", lambda answer: decode_listing(path, answer)
         )
@@ -241,7 +241,7 @@ class Connection:
         decode: Callable[[bytes], T],
         parameters: dict[str, str] | None = None,
     ) -> T:
-        """Do an operation whose answer is short."""
+        """Carry out an operation whose answer is short."""
         deadline = time.monotonic() + OPERATION_SECONDS
 
         def attempt() -> T:
@@ -274,7 +274,7 @@ class Connection:
                     raise
 
     def _followed(self, method: str, answer: requests.Response) -> requests.Response:
-        """Go where an answer sends us; return the answer there, its content unread."""
+        """Follow a redirect; return the answer there, its content unread."""
         for _ in range(MOST_REDIRECTS):
             if not answer.is_redirect:
                 return answer

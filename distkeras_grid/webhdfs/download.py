@@ -1,4 +1,4 @@
-"""From HDFS to this machine."""
+"""Download files and folders from HDFS."""
 
 from __future__ import annotations
 

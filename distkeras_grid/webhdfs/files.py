@@ -1,4 +1,4 @@
-"""What a transfer needs of either side: files of this machine, and files on HDFS."""
+"""The interface of both sides of a transfer: files of this machine, and files on HDFS."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Files(Protocol):
 
     @property
     def where(self) -> str:
-        """Say where the files are, as messages end: ``"here"`` or ``"on HDFS"``."""
+        """Return where the files are, for the end of a message: ``"here"`` or ``"on HDFS"``."""
 
     def walk(self, source: str, target: str) -> Iterator[Item]:
         """Yield a file, or a folder with all below it, each with its place below `target`."""
 
     def look(self, directories: Iterable[str]) -> dict[str, Present]:
-        """Return directories that exist, and what lies directly in them, by path."""
+        """Return the directories that exist and their entries, by path."""
 
     def present(self, path: str) -> Present | None:
-        """Return what is at a path, None where nothing is."""
+        """Return the file or directory at a path, None if there is none."""
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it."""
@@ -51,7 +51,7 @@ class Files(Protocol):
         """Write a file in place of one that exists; errors call it `name`."""
 
     def again(self, action: str, path: str, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns; try again where that may help."""
+        """Call a function, again where that may help, and return its result."""
 
 
 def digest_of(

@@ -1,4 +1,4 @@
-"""The side of a transfer that lies on HDFS."""
+"""The side of a transfer that is on HDFS."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class HdfsFiles:
                     yield from self._walk(each, posixpath.join(target, each.name))
 
     def look(self, directories: Iterable[str]) -> dict[str, Present]:
-        """Return directories that exist, and what lies directly in them, by path.
+        """Return the directories that exist and their entries, by path.
 
         Directories are asked from the top, and not below one that is missing.
         """
@@ -71,7 +71,7 @@ class HdfsFiles:
         return present
 
     def present(self, path: str) -> Present | None:
-        """Return what is at a path, None where nothing is."""
+        """Return the file or directory at a path, None if there is none."""
         status = self._connection.status(path)
         return None if status is None else _present(status)
 

@@ -1,4 +1,4 @@
-"""The name of a file while it is written, and how leftovers of it are known again."""
+"""Hidden names: the name of a file while it is written, and how to recognise leftovers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_hidden(path: str) -> bool:
 
 
 def leftovers(targets: Iterable[str], present: Iterable[str]) -> list[str]:
-    """Return what earlier runs, cut off, have left of the same targets.
+    """Return the hidden files that interrupted runs have left for the same targets.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What goes where, and what is there already: pure functions on names and sizes."""
+"""Plan a transfer by names and sizes, without I/O: what goes where, and what exists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def root_of(
     inside: bool,
     may_rename: bool,
 ) -> str:
-    """Return where a file or a folder comes to lie.
+    """Return the target path of a file or a folder.
 
     A folder keeps its name below the target, whether that exists or not, so that a second run
     finds what the first one has done. What lies *in* it goes straight to the target where the
@@ -89,7 +89,7 @@ def root_of(
 
 
 def check(items: Sequence[Item], present: Mapping[str, Present]) -> None:
-    """Refuse, before any work, what could not succeed.
+    """Refuse a transfer that cannot succeed, before any work.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def check(items: Sequence[Item], present: Mapping[str, Present]) -> None:
 
 
 def check_names(items: Iterable[Item]) -> None:
-    """Refuse names that HDFS does not take.
+    """Refuse names that HDFS does not accept.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def check_names(items: Iterable[Item]) -> None:
 
 
 def missing_directories(items: Iterable[Item], present: Mapping[str, Present]) -> list[str]:
-    """Return which directories have to be made, the deepest alone: they bring those above."""
+    """Return the directories to make; only the deepest, which bring those above."""
     wanted = {item.target for item in items if item.is_directory}
     wanted |= {posixpath.dirname(item.target) for item in items if not item.is_directory}
     missing = {path for path in wanted if path not in present}

@@ -1,4 +1,4 @@
-"""Who asks, told by a Kerberos ticket (SPNEGO): the extra ``distkeras_grid[kerberos]``."""
+"""Authentication by a Kerberos ticket (SPNEGO): the extra ``distkeras_grid[kerberos]``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distkeras_grid.errors import ConfigurationError
 
 
 def ticket_authentication() -> Any:
-    """Return what makes a session of requests answer a server's question for a ticket.
+    """Return the authentication of a `requests` session that sends a ticket when it is asked.
 
     Raises
     ------

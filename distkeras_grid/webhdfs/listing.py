@@ -1,4 +1,4 @@
-"""What lies on HDFS."""
+"""List a directory on HDFS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distkeras_grid.webhdfs.connection import Connection
 def list_directory(
     path: str, *, url: str | None = None, kerberos: bool | None = None
 ) -> list[FileStatus]:
-    """Return what lies in a directory on HDFS, sorted by name; of a file, its own status.
+    """Return the entries of a directory on HDFS, sorted by name; for a file, its own status.
 
     Parameters
     ----------

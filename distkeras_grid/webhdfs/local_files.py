@@ -1,4 +1,4 @@
-"""The side of a transfer that lies on this machine."""
+"""The side of a transfer that is on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIECE_BYTES = 1 << 20
 
 @contextmanager
 def translated(action: str, path: str) -> Iterator[None]:
-    """Turn an error of the operating system into ours, with the path in the message."""
+    """Translate errors of the operating system into `StorageError`, which names the path."""
     try:
         yield
     except FileNotFoundError as error:
@@ -53,7 +53,7 @@ class LocalFiles:
         yield from _walk(source, target, ())
 
     def look(self, directories: Iterable[str]) -> dict[str, Present]:
-        """Return directories that exist, and what lies directly in them, by path."""
+        """Return the directories that exist and their entries, by path."""
         present: dict[str, Present] = {}
         for path in directories:
             if os.path.lexists(path):
@@ -66,7 +66,7 @@ class LocalFiles:
         return present
 
     def present(self, path: str) -> Present | None:
-        """Return what is at a path, None where nothing is."""
+        """Return the file or directory at a path, None if there is none."""
         return _present(path) if os.path.lexists(path) else None
 
     def make_directory(self, path: str) -> None:
@@ -104,7 +104,7 @@ class LocalFiles:
                 file.write(piece)
 
     def again(self, action: str, path: str, attempt: Callable[[], T]) -> T:  # noqa: ARG002
-        """Return what an attempt returns; a second one would fail as the first did."""
+        """Call a function once: a second call would fail as the first did."""
         return attempt()
 
 

@@ -1,4 +1,4 @@
-"""Sessions of `requests`, and what their errors mean."""
+"""Sessions of `requests`, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_SECONDS = 60.0
 
 
 def open_session(address: Address) -> requests.Session:
-    """Return a session that tells who asks.
+    """Return a session that identifies its user.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def translated(url: str) -> Iterator[None]:
 
 
 def trouble_of(causes: list[BaseException]) -> Trouble:
-    """Return what an error, with all that caused it, means."""
+    """Return the meaning of an error and its causes."""
     import requests
 
     for kinds, trouble in (

@@ -1,4 +1,4 @@
-"""Many files by a few threads: failures are kept, an interrupt ends all."""
+"""Transfer many files in a few threads; failures are collected, an interrupt ends all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GIVE_UP = 20
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """What a transfer has done.
+    """The result of a transfer.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class Pool:
 def failure(
     failed: Sequence[tuple[Item, StorageError]], *, files: int, not_tried: int
 ) -> StorageError:
-    """Return the one error for files that failed while others were transferred.
+    """Return one error for all files that failed.
 
     It is of their own class where all are of one, and tells each reason once.
 

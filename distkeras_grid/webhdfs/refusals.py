@@ -1,4 +1,4 @@
-"""What a failure of HDFS means to its client: pure functions from failures to errors."""
+"""Translate failures of HDFS into errors for the user, by pure functions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def explain(
 
 
 def refusal(action: str, path: str, exception: str | None, message: str) -> StorageError:
-    """Return the error for what HDFS answered.
+    """Return the error for an answer of HDFS.
 
     Parameters
     ----------

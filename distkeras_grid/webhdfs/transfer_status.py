@@ -1,4 +1,4 @@
-"""What the progress line of a transfer tells; `distkeras_grid.progress` shows it."""
+"""The progress line of a transfer, which `distkeras_grid.progress` shows."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def transfer_progress(phase: str, to: Callable[[str], object] | None = None) -> 
 
 
 class Meter:
-    """What one file has added to a transfer, so that it can be taken back.
+    """Counts the bytes of one file, so that they can be taken back.
 
     Parameters
     ----------
@@ -107,5 +107,5 @@ class Meter:
         self._progress.add(size=size)
 
     def reset(self) -> None:
-        """Take back all that was counted."""
+        """Take back all counted bytes."""
         self.add(-self._size)

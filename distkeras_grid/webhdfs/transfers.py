@@ -37,7 +37,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What passed from one side to the other.
+    """The bytes and checksum of a copied file.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ class Copied:
 
 
 def look(target: Files, items: Sequence[Item]) -> dict[str, Present]:
-    """Return what there is in the directories that items go to, by path."""
+    """Return what exists in the directories of the targets, by path."""
     return target.look(
         {item.target if item.is_directory else posixpath.dirname(item.target) for item in items}
     )
 
 
 def prepare(target: Files, items: Sequence[Item], present: Mapping[str, Present]) -> list[Item]:
-    """Make the directories, and delete what runs that were cut off have left.
+    """Make the directories, and delete what interrupted runs have left.
 
     A run that lives and writes the same file starts that one again.
 
@@ -239,7 +239,7 @@ class Transfer:
         return self._holds(sides, item, item.target, there, copied)
 
     def _through(self, meter: Meter | None) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-        """Return what counts pieces, and ends with an error when the transfer is stopped."""
+        """Yield pieces and count them; raise when the transfer is stopped."""
 
         def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
             for piece in pieces:
@@ -264,7 +264,7 @@ def _digested(pieces: Iterable[bytes], digest: FileDigest) -> Iterator[bytes]:
 
 
 def _discard(target: Files, hidden: str, error: BaseException) -> None:
-    """Delete what `error` left half written; if that fails too, add a note to `error`."""
+    """Delete the partial file that `error` left; if that fails, add a note to `error`."""
     try:
         target.delete(hidden)
     except StorageError as second:

@@ -1,4 +1,4 @@
-"""Whether a try that failed is repeated, and when: pure decisions, no clock inside."""
+"""Decide whether and when a failed try is repeated, without a clock."""
 
 from __future__ import annotations
 

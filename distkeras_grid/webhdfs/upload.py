@@ -1,4 +1,4 @@
-"""From this machine to HDFS."""
+"""Upload files and folders to HDFS."""
 
 from __future__ import annotations
 
