@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def daemons(self) -> Path:
-        """Configuration of the daemons only: Spark would take a log4j2.properties beside core-site."""
+        """Configuration of the daemons; Spark would take a log4j2.properties beside core-site."""
         return self.root / "daemons"
 
     @property
