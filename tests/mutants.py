@@ -48,7 +48,10 @@ SUITES = {
     "parameter_server/events.py": SERVER,
     "parameter_server/messages.py": ("parameter_server/test_connection.py",),
     "parameter_server/connection.py": ("parameter_server/test_connection.py",),
-    "parameter_server/frames.py": ("parameter_server/test_connection.py",),
+    "parameter_server/frames.py": (
+        "parameter_server/test_frames.py",
+        "parameter_server/test_connection.py",
+    ),
     "parameter_server/allowance.py": ("parameter_server/test_allowance.py",),
     "worker/mind.py": ("worker/test_mind.py",),
     "parameter_server/watch.py": ("parameter_server/test_watch.py",),
