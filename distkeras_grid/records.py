@@ -165,7 +165,8 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     worker, attempt : int
         The worker, from 0, and the attempt of its Spark task.
     status : str
-        ``joined``, ``ready``, ``resumed``, ``finished``, ``lost``, ``fenced`` or ``failed``.
+        ``joined``, ``ready``, ``continued``, ``resumed``, ``finished``, ``lost``, ``fenced`` or
+        ``failed``.
     rows : int or None
         Rows of the data that the worker holds; None before it has read them.
     error, message : str
@@ -174,6 +175,10 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         How long the batches of a window take, which a worker measures before it is ready [s].
     locality : str or None
         How near to its data Spark ran the task, such as ``NODE_LOCAL``; known at the run's end.
+    windows, state_windows : int or None
+        Of an attempt that continues: windows of the worker that are in the center, and windows
+        after which its optimizer, its random generators and its own weights were kept. If both are
+        equal, it goes on as if nothing had happened; None if these begin anew.
     """
 
     worker: int
@@ -184,6 +189,8 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     message: str = ""
     window_seconds: float | None = None
     locality: str | None = None
+    windows: int | None = None
+    state_windows: int | None = None
 
 
 #: What the server tells the driver.

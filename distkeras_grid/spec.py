@@ -180,28 +180,36 @@ class LayoutSpec(Value, frozen=True):
         Scalars of the optimizers' state, where that is averaged too.
     state : tuple of Variable, default ()
         What workers share of an optimizer beside the vector, where they make the same steps.
+    kept_limit : int, default 0
+        Most bytes of what a worker needs beside the center to go on: its own weights, optimizer,
+        random generators and residual. The server keeps it; 0 if nothing is kept.
     """
 
     trainable_size: int
     statistics_size: int = 0
     slots_size: int = 0
     state: tuple[Variable, ...] = ()
+    kept_limit: int = 0
 
     def __post_init__(self) -> None:
         _within("trainable_size", self.trainable_size, 1)
         _within("statistics_size", self.statistics_size, 0)
         _within("slots_size", self.slots_size, 0)
+        _within("kept_limit", self.kept_limit, 0)
         # Refuses types that cannot travel.
         StateSection(self.state)
 
     @classmethod
-    def of(cls, layout: WeightLayout, state: StateSection | None = None) -> Self:
-        """Return the sizes of a model's layout, and what workers share beside it."""
+    def of(
+        cls, layout: WeightLayout, state: StateSection | None = None, kept_limit: int = 0
+    ) -> Self:
+        """Return the sizes of a model's layout, and of what workers share and keep beside it."""
         return cls(
             trainable_size=layout.trainable_size,
             statistics_size=layout.statistics_size,
             slots_size=layout.slots_size,
             state=() if state is None else state.variables,
+            kept_limit=kept_limit,
         )
 
     @property

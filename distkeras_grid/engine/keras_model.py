@@ -15,6 +15,9 @@ from distkeras_grid.engine.optimizers import making_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
 
+# Bytes of the description of one variable in a worker's own state, and a little more.
+KEPT_OVERHEAD = 1024
+
 
 @dataclass(frozen=True)
 class ModelVariables:
@@ -152,6 +155,25 @@ def shared_section(model: Any) -> StateSection:
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     return state_section(model.optimizer.variables)
+
+
+def kept_limit(model: Any) -> int:
+    """Return how many bytes a worker's own state may have, as `OwnState` packs it.
+
+    It has the weights, compression's residual and velocity, the optimizer with a vector of sums or
+    of momentum, counters and random generators.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+    """
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *model.optimizer.variables]
+    held = sum(_variable(v, str(v.dtype)).nbytes for v in variables)
+    # Names, shapes and the gaps between arrays.
+    return 5 * held + KEPT_OVERHEAD * (len(variables) + 1)
 
 
 def normalizations(model: Any) -> list[Any]:

@@ -61,7 +61,7 @@ class Channel:
         vector : ndarray, optional
             Contiguous, ``float32``.
         state : ndarray, optional
-            Contiguous, ``uint8``; in place of a vector.
+            Contiguous, ``uint8``; in place of a vector. The message says which state it is.
 
         Raises
         ------
@@ -72,7 +72,8 @@ class Channel:
         """
         payload, content = memoryview(b""), Content.NOTHING
         if state is not None:
-            payload, content = state.data, Content.STATE
+            kept = Content.KEPT in message.carries
+            payload, content = state.data, Content.KEPT if kept else Content.STATE
         elif vector is not None:
             payload, content = self.connection.packed(type(message), vector), Content.VECTOR
         parts = [memoryview(self.connection.send(message, len(payload), content)), payload]

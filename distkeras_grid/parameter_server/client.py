@@ -35,10 +35,13 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchKept,
     FetchState,
     FetchStep,
     Finish,
     HandOver,
+    Keep,
+    Kept,
     Message,
     Poll,
     Ready,
@@ -113,6 +116,7 @@ class WorkerClient:
         deadline: float,
         *,
         state_size: int = 0,
+        kept_limit: int = 0,
         compression: CompressionName | None = None,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
@@ -135,6 +139,8 @@ class WorkerClient:
             Total seconds. A connection that is refused or breaks is tried again.
         state_size : int, default 0
             Bytes of the optimizer's state that the run's workers share.
+        kept_limit : int, default 0
+            Most bytes of what a worker keeps on the server.
         compression : str, optional
             Compression of the vectors in exchanges; None for no compression.
 
@@ -158,6 +164,7 @@ class WorkerClient:
                 WorkerWelcome,
                 seconds,
                 state_size=state_size,
+                kept_limit=kept_limit,
                 compression=compression,
             )
 
@@ -310,6 +317,48 @@ class WorkerClient:
                 self._conversation.ask(HandOver(version), Done, state=state)
 
         self._again(tell)
+
+    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> None:
+        """Send what this worker needs beside the center to go on.
+
+        Parameters
+        ----------
+        sequence : int
+            Number of the commit that is due.
+        version : int
+            Version of the center that the worker has.
+        state : ndarray
+            Shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
+
+        Raises
+        ------
+        RefusedError
+            If the server has not asked for it.
+        """
+        self._again(lambda: self._conversation.ask(Keep(sequence, version), Done, state=state))
+
+    def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
+        """Fetch what an earlier attempt kept last.
+
+        Returns
+        -------
+        Kept, ndarray
+            When it was kept, and what; shape ``(bytes,)``, ``uint8``.
+
+        Raises
+        ------
+        RefusedError
+            If the server has nothing of this seat.
+        """
+
+        def ask() -> tuple[Kept, NDArray[np.uint8]]:
+            kept = self._conversation.ask(FetchKept(), Kept)
+            found = self._conversation.channel.connection.received_state
+            if found is None:
+                raise RemoteProtocolError("What a worker kept is due. Received: nothing.")
+            return kept, found
+
+        return self._again(ask)
 
     def rejoin(self) -> Start:
         """Take the seat again, as a late worker does, and receive the center into `vector`."""

@@ -26,11 +26,14 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchKept,
     FetchState,
     FetchStep,
     Finish,
     Goodbye,
     HandOver,
+    Keep,
+    Kept,
     Message,
     Poll,
     Proof,
@@ -69,12 +72,16 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
         FetchStep: "stepping",
         FetchState: "taking over",
         HandOver: "handing over",
+        Keep: "keeping",
+        FetchKept: "recalling",
         Finish: "leaving",
         Fail: "leaving",
     },
     "stepping": {Step: "running", Refused: "running", Goodbye: "closed"},
     "taking over": {State: "running", Refused: "running", Goodbye: "closed"},
     "handing over": {Done: "running", Refused: "running", Goodbye: "closed"},
+    "keeping": {Done: "running", Refused: "running", Goodbye: "closed"},
+    "recalling": {Kept: "running", Refused: "running", Goodbye: "closed"},
     "exchanging": {
         Waiting: "exchanging",
         Exchanged: "running",
@@ -109,6 +116,8 @@ class Connection:
         Scalars in every vector of the run.
     state_size : int, default 0
         Bytes of the optimizer's state that workers share, 0 if they share none.
+    kept_limit : int, default 0
+        Most bytes of what a worker keeps, 0 if it keeps nothing.
     compression : str, optional
         Form of the vectors in exchanges, one of `COMPRESSIONS`; None for no compression.
 
@@ -120,8 +129,8 @@ class Connection:
         Where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While it is
         None, messages with a vector are refused, so the peer costs no memory.
     received_state : ndarray or None
-        The state that came with the last message: shape ``(state_size,)``, ``uint8``, fresh
-        memory; None if none came.
+        The state that came with the last message, the optimizer's or what a worker keeps: shape
+        ``(bytes,)``, ``uint8``, fresh memory; None if none came.
     frame_size, payload_size : int
         Bytes of the last frame received, and of the section in it.
 
@@ -143,6 +152,7 @@ class Connection:
         size: int,
         *,
         state_size: int = 0,
+        kept_limit: int = 0,
         compression: CompressionName | None = None,
     ) -> None:
         self.state = "hello"
@@ -152,6 +162,7 @@ class Connection:
         self._side = side
         self._size = size
         self._state_size = state_size
+        self._kept_limit = kept_limit
         self._wire: Wire | None = build_wire(compression, size) if compression else None
         self._fixed = bytearray(frames.HEADER_SIZE)
         self._header: frames.FrameHeader | None = None
@@ -271,6 +282,8 @@ class Connection:
             return payload == 0
         if content is Content.STATE:
             return payload == self._state_size > 0
+        if content is Content.KEPT:
+            return 0 < payload <= self._kept_limit
         wire = self._wire_of(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
 
@@ -280,6 +293,7 @@ class Connection:
             Content.NOTHING: "0",
             Content.VECTOR: wire.lengths if wire else f"{4 * self._size}",
             Content.STATE: f"{self._state_size}",
+            Content.KEPT: f"1 to {self._kept_limit}",
         }
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
         return f"{kind.__name__} carries {', or '.join(legal)}"
@@ -293,8 +307,8 @@ class Connection:
         if self._message is None:
             self._message = frames.decode_message(self._header, self._target)
             self.received_state = None
-            if self._header.content is Content.STATE:
-                self.received_state = np.empty(self._state_size, np.uint8)
+            if self._header.content in (Content.STATE, Content.KEPT):
+                self.received_state = np.empty(self._header.payload, np.uint8)
                 self._expect(self.received_state.data)
                 return None
             if self._header.content is Content.VECTOR and self.vector is not None:

@@ -47,6 +47,7 @@ class _Forms(NamedTuple):
     """Form in which sections are sent."""
 
     state_size: int
+    kept_limit: int
     compression: CompressionName | None
 
 
@@ -67,6 +68,7 @@ class Conversation:
         seconds: float,
         *,
         state_size: int = 0,
+        kept_limit: int = 0,
         compression: CompressionName | None = None,
     ) -> Self:
         """Connect and authenticate both ends, with one attempt on each route.
@@ -85,6 +87,8 @@ class Conversation:
             Time for all of it [s].
         state_size : int, default 0
             Bytes of the optimizer's state that workers share.
+        kept_limit : int, default 0
+            Most bytes of what a worker keeps.
         compression : str, optional
             Form of the vectors in exchanges.
 
@@ -98,7 +102,7 @@ class Conversation:
             Any other error that the server reports.
         """
         until = time.monotonic() + seconds
-        forms = _Forms(state_size, compression)
+        forms = _Forms(state_size, kept_limit, compression)
         *others, last = routes(address)
         for route in others:
             # Another program may listen at such a path, and may never answer.
@@ -125,7 +129,11 @@ class Conversation:
         except OSError as error:
             raise unreachable(address, error) from error
         connection = Connection(
-            Side.CLIENT, hello.size, state_size=forms.state_size, compression=forms.compression
+            Side.CLIENT,
+            hello.size,
+            state_size=forms.state_size,
+            kept_limit=forms.kept_limit,
+            compression=forms.compression,
         )
         session = cls(Channel(stream, connection), address)
         try:

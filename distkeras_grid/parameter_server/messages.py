@@ -3,8 +3,8 @@
 One connection is one conversation: the client asks, the server answers, and neither sends out of
 turn (`distkeras_grid.parameter_server.connection` has the table). A message is a frozen struct
 whose fields are sent as MessagePack. Missing and unknown fields, wrong types and values out of
-range are refused when it is read. Some messages also have a section (the vector of weights, or the
-optimizer's state), whose bytes are sent as they are in memory.
+range are refused when it is read. Some messages also have a section (the vector of weights, the
+optimizer's state, or what a worker keeps), whose bytes are sent as they are in memory.
 """
 
 from __future__ import annotations
@@ -56,11 +56,15 @@ class Content(Enum):
     STATE
         The optimizer's state that workers share, in its variables' own types; a
         `distkeras_grid.weights.StateSection`.
+    KEPT
+        What a worker needs beside the center to go on: a packed tree (`distkeras_grid.trees`) of
+        at most so many bytes as the run allows. Only the worker reads it.
     """
 
     NOTHING = 0
     VECTOR = 1
     STATE = 2
+    KEPT = 3
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,7 +151,8 @@ class Start(Message, frozen=True):
     `next_sequence` and `samples_folded` tell a later attempt how much of this seat is in the
     center. If workers make the steps, the center is of `version`, and the steps up to `newest` are
     to be made. `has_state` says whether the server has the optimizer's state of `version`;
-    otherwise it is the initial state.
+    otherwise it is the initial state. `has_kept` says whether the server has what the seat's worker
+    kept last.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -159,6 +164,7 @@ class Start(Message, frozen=True):
     has_state: bool
     learning_rate: float | None
     stop: bool
+    has_kept: bool = False
 
 
 class Resume(Message, frozen=True):
@@ -243,6 +249,8 @@ class Exchanged(Message, frozen=True):
         Whether the server asks this worker for newer ones.
     sequence : int
         Sequence number of the commit that is answered.
+    keep : bool
+        Whether the server asks this worker to send what it needs beside the center to go on.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -254,6 +262,7 @@ class Exchanged(Message, frozen=True):
     state_version: Count = 0
     state_wanted: bool = False
     sequence: Count = 0
+    keep: bool = False
 
 
 class FetchStep(Message, frozen=True):
@@ -291,6 +300,38 @@ class State(Message, frozen=True):
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[tuple[Content, ...]] = (Content.STATE,)
+
+
+class Keep(Message, frozen=True):
+    """The worker sends what it needs to go on; the server keeps it for another attempt.
+
+    Parameters
+    ----------
+    sequence : int
+        Number of the commit that is due.
+    version : int
+        Version of the center that the worker has.
+    """
+
+    sender: ClassVar[Side] = Side.CLIENT
+    carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
+    sequence: Count
+    version: Count
+
+
+class FetchKept(Message, frozen=True):
+    """The worker asks for what an earlier attempt kept."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+
+
+class Kept(Message, frozen=True):
+    """What an earlier attempt kept follows; `sequence` and `version` are those of its `Keep`."""
+
+    sender: ClassVar[Side] = Side.SERVER
+    carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
+    sequence: Count
+    version: Count
 
 
 class Finish(Message, frozen=True):
@@ -426,4 +467,7 @@ MESSAGES: tuple[type[Message], ...] = (
     State,
     Resume,
     Resumed,
+    Keep,
+    FetchKept,
+    Kept,
 )

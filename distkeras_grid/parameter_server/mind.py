@@ -30,6 +30,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import Telling
+from distkeras_grid.parameter_server.keeping import Keeping, KeptState
 from distkeras_grid.parameter_server.messages import (
     Center as CenterMessage,
 )
@@ -39,10 +40,13 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchKept,
     FetchState,
     FetchStep,
     Finish,
     HandOver,
+    Keep,
+    Kept,
     Message,
     Poll,
     Ready,
@@ -98,7 +102,7 @@ class Received:
     size : Size, optional
         How large the received numbers are, found out before the lock is taken.
     state : ndarray, optional
-        The optimizer's state that came with the message, instead of a vector. The mind keeps it.
+        The state that came with the message, instead of a vector. The mind keeps it.
     """
 
     sender: Session
@@ -137,7 +141,7 @@ def received(
         If the state has another size.
     """
     size = None
-    if state is not None:
+    if state is not None and isinstance(message, HandOver):
         if state.shape != (section.nbytes,):
             raise RefusedError(
                 f"The optimizer's state has {section.nbytes} bytes. Received: {state.size}."
@@ -185,7 +189,7 @@ class Send:
     size : int, default 0
         Bytes of the section as it is sent.
     state : ndarray, optional
-        Optimizer's state of the message, instead of a vector.
+        State of the message, instead of a vector.
     """
 
     to: Session
@@ -240,6 +244,7 @@ class ServerMind:
         self.center = Center(self._rule, center, spec.layout.sections, spec.workers)
         self.books = ServerState(spec)
         self._snapshots = Snapshots(spec.snapshots_per_epoch)
+        self._keeping = Keeping(spec.workers, active=spec.layout.kept_limit > 0)
         self._replay: Replay | None = None
         if self._rule.traits.steps_on_workers:
             self._replay = Replay(spec.layout.state_section.nbytes)
@@ -257,6 +262,8 @@ class ServerMind:
             FetchStep: self._fetch_step,
             FetchState: self._fetch_state,
             HandOver: self._hand_over,
+            Keep: self._keep,
+            FetchKept: self._fetch_kept,
             Finish: self._finish,
             Fail: self._fail,
             Poll: self._poll,
@@ -311,6 +318,7 @@ class ServerMind:
 
     def _join(self, event: Join) -> list[Action]:
         session = self.books.join(event.seat, event.attempt)
+        self._keeping.lose(session.seat)
         return [Seat(session), *self._drop(session.seat)]
 
     def _ready(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
@@ -343,6 +351,9 @@ class ServerMind:
                 self._asked.discard(seat)
                 version, has_state = self._replay.begin(seat)
                 start = replace(start, version=version, has_state=has_state)
+            kept = self._keeping.of(seat)
+            self.books.go_on(entry.session, None if kept is None else kept.sequence)
+            start = replace(start, has_kept=kept is not None)
             actions.append(Send(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
@@ -351,6 +362,7 @@ class ServerMind:
         self._snap(due)
         if self._replay is not None:
             self._replay.leave(event.sender.seat)
+        self._keeping.leave(event.sender.seat)
         if self.books.over:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.books.version, self.center.vector)
@@ -393,12 +405,12 @@ class ServerMind:
         arrival = Arrival(event.sender, _said(event, WindowCommit), event.bytes_up)
         entry = _Waiting(event.sender, _vector(event), arrival, event.size)
         if not self.books.admit(arrival, event.finite):
-            return [self._repeat(entry, self.books.repeat(arrival))]
+            return [self._repeat(entry, self.books.repeat(arrival), now)]
         if isinstance(self._rule, AsynchronousRule):
             return self._fold([entry], now)
         if self.books.is_late(arrival):
             answer, due = self.books.drop(arrival, now)
-            action = self._repeat(entry, answer)
+            action = self._repeat(entry, answer, now)
             self._snap(due)
             return [action]
         if self._round_opened is None:
@@ -434,7 +446,7 @@ class ServerMind:
             wanted = not actions and self._asks_for_state()
             if wanted:
                 self._asked.add(entry.session.seat)
-            answer = replace(self._dated(reply), state_wanted=wanted)
+            answer = replace(self._dated(reply), state_wanted=wanted, keep=self._asks(entry, now))
             actions.append(Send(entry.session, answer, self._sent(entry), size))
         return actions
 
@@ -455,11 +467,17 @@ class ServerMind:
             self.books.log_failure(last, type(error).__name__, str(error))
         return [Dismiss(entry.session, error) for entry in entries]
 
-    def _repeat(self, entry: _Waiting, reply: Exchanged) -> Action:
+    def _repeat(self, entry: _Waiting, reply: Exchanged, now: float) -> Action:
         """Answer a commit that is not folded with the current center."""
         self.center.repeat(entry.vector, entry.session.seat)
         size = self._tell(entry)
-        return Send(entry.session, self._dated(reply), self._sent(entry), size)
+        answer = replace(self._dated(reply), keep=self._asks(entry, now))
+        return Send(entry.session, answer, self._sent(entry), size)
+
+    def _asks(self, entry: _Waiting, now: float) -> bool:
+        """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
+        seat = entry.session.seat
+        return not self.books.is_through(seat) and self._keeping.asks(seat, now)
 
     def _tell(self, entry: _Waiting) -> int:
         """Replace a reply by what is sent of it; return the number of bytes."""
@@ -559,6 +577,37 @@ class ServerMind:
             )
         return self._replay
 
+    # What workers keep
+
+    def _keep(self, event: Received, now: float) -> list[Action]:
+        session, message = event.sender, _said(event, Keep)
+        self.books.check(session)
+        due = self.books.next_sequence(session.seat)
+        if message.sequence != due or message.version > self.books.version:
+            raise RefusedError(
+                f"Worker {session.seat} keeps its state before commit {due}, with a center of "
+                f"version {self.books.version} at most. Received: one before commit "
+                f"{message.sequence} with version {message.version}."
+            )
+        if event.state is None or not self._keeping.awaits(session.seat, due):
+            raise RefusedError(
+                f"Worker {session.seat} is not asked for what it keeps. Received: such a state."
+            )
+        kept = KeptState(message.sequence, message.version, event.state)
+        self._keeping.receive(session.seat, kept, now)
+        return [Send(session, Done())]
+
+    def _fetch_kept(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        session = event.sender
+        self.books.check(session)
+        kept = self._keeping.of(session.seat)
+        if kept is None:
+            raise RefusedError(
+                f"Nothing is kept for worker {session.seat}. Received: a request for it."
+            )
+        message = Kept(kept.sequence, kept.version)
+        return [Send(session, message, size=kept.state.nbytes, state=kept.state)]
+
     # The driver
 
     def _poll(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
@@ -600,6 +649,7 @@ class ServerMind:
             "round_opened": self._round_opened,
             "known": self._telling.to_state(),
             "asked": sorted(self._asked),
+            "keeping": self._keeping.to_state(),
         }
 
     @classmethod
@@ -615,6 +665,9 @@ class ServerMind:
             size = spec.layout.state_section.nbytes
             mind._replay = Replay.from_state(state["replay"], size)
         mind._asked = set(state["asked"])
+        mind._keeping = Keeping.from_state(
+            spec.workers, state["keeping"], active=spec.layout.kept_limit > 0
+        )
         mind._gate = [_restored(entry) for entry in state["gate"]]
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}

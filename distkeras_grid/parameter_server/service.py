@@ -146,6 +146,7 @@ class Service:
                 Side.SERVER,
                 spec.size,
                 state_size=spec.layout.state_section.nbytes,
+                kept_limit=spec.layout.kept_limit,
                 compression=spec.compression,
             )
             with Channel(stream, connection) as channel:

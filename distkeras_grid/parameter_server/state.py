@@ -223,6 +223,33 @@ class ServerState:
             stop=self.stop,
         )
 
+    def go_on(self, session: Session, kept: int | None) -> None:
+        """Report from where a seat goes on, if it has windows in the center.
+
+        Parameters
+        ----------
+        session : Session
+            The session that starts.
+        kept : int or None
+            Windows behind the state that its worker receives; None if it begins with a new one.
+        """
+        seat = self._seats[session.seat]
+        if seat.next_sequence:
+            self.events.add(
+                WorkerRecord(
+                    session.seat,
+                    seat.attempt,
+                    "continued",
+                    seat.rows,
+                    windows=seat.next_sequence,
+                    state_windows=kept,
+                )
+            )
+
+    def next_sequence(self, number: int) -> int:
+        """Return the number of the commit that is due from a seat."""
+        return self._seats[number].next_sequence
+
     def resume(self, session: Session) -> Resumed:
         """Let a seat continue where it was, after a broken connection.
 

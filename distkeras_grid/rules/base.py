@@ -125,6 +125,8 @@ class Traits:
         plain SGD.
     own_center : bool, default False
         Whether each seat has its own center, which the other workers do not affect.
+    keeps_weights : bool, default False
+        Whether workers go on from weights of their own, which are not the center.
     shared_vectors, seat_vectors : int, default 0
         How many vectors the server keeps for all seats together, and for each seat. Each is as
         long as the trainable section, and zero when the run begins.
@@ -135,6 +137,7 @@ class Traits:
     reply: Reply = Reply.VECTOR
     plain_sgd: bool = False
     own_center: bool = False
+    keeps_weights: bool = False
     shared_vectors: int = 0
     seat_vectors: int = 0
 

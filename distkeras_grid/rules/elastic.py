@@ -26,6 +26,7 @@ from distkeras_grid.weights import Vector
 class _Elastic(Rule):
     """What workers do: ``x <- x - e``; ``alpha`` lies between 0 and 1."""
 
+    traits: ClassVar[Traits] = Traits(keeps_weights=True)
     alpha: float
 
     def __post_init__(self) -> None:
@@ -86,7 +87,9 @@ class ElasticMomentumRule(ElasticRule):
     """
 
     name: ClassVar[str] = "elastic_momentum"
-    traits: ClassVar[Traits] = Traits(local_steps=LocalSteps.LOOK_AHEAD, plain_sgd=True)
+    traits: ClassVar[Traits] = Traits(
+        local_steps=LocalSteps.LOOK_AHEAD, plain_sgd=True, keeps_weights=True
+    )
     momentum: float = 0.9
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ class SequentialRule(AsynchronousRule):
     """``c <- x``; the worker continues from its own ``x``, and the reply has no vector."""
 
     name: ClassVar[str] = "sequential"
-    traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING)
+    traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING, keeps_weights=True)
 
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``x``."""
@@ -36,4 +36,4 @@ class MemberRule(SequentialRule):
     """Sequential training of several workers, each with its own center."""
 
     name: ClassVar[str] = "member"
-    traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING, own_center=True)
+    traits: ClassVar[Traits] = Traits(reply=Reply.NOTHING, own_center=True, keeps_weights=True)

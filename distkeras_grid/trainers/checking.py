@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distkeras_grid.engine.jit import decide_jit
-from distkeras_grid.engine.keras_model import shared_section, weight_layout
+from distkeras_grid.engine.keras_model import kept_limit, shared_section, weight_layout
 from distkeras_grid.engine.local_steps import (
     check_average,
     check_plain_sgd,
@@ -150,6 +150,8 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
         workers,
         threads=_task_cores(spark),
     )
+    # What workers keep costs nothing but time, which a simulated run does not count.
+    spec = spec.change(kept_limit=kept_limit(compiled.model))
     validation = _collect_validation(held_out, compiled.model, summary)
     warnings += _check_memory(spark, spec, columns, compiled.model, validation)
     notes = [*announcements(request, spec, window), *warnings]

@@ -18,6 +18,7 @@ from distkeras_grid.rows import Block
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey, shared_state
+from distkeras_grid.worker.own_state import OwnState
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.source import Source
@@ -93,6 +94,13 @@ def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Ev
             case minds.HandOver(version, weights):
                 client.hand_over(version, weights, shared_state(engine, version))
                 return minds.HandedOver()
+            case minds.Keep(sequence, version, before, offset, held_back):
+                own = OwnState(before, offset, held_back, dict(engine.state()))
+                client.keep(sequence, version, own.to_bytes())
+                return minds.HasKept()
+            case minds.Recall():
+                kept, data = client.recall()
+                return minds.Recalled(kept.sequence, kept.version, OwnState.from_bytes(data))
             case minds.Rejoin():
                 return minds.Started(client.rejoin(), client.vector)
             case _:

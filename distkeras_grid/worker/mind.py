@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
@@ -22,12 +23,14 @@ from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, Win
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
 from distkeras_grid.rules.magnitudes import is_finite
+from distkeras_grid.worker.own_state import copy_checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.feeding.batches import Policy, Window
     from distkeras_grid.weights import Vector, WeightLayout
+    from distkeras_grid.worker.own_state import OwnState
 
 # -- events: what has happened ------------------------------------------------------------------
 
@@ -105,13 +108,47 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class HasKept:
+    """The server keeps what `Keep` asked it to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What an earlier attempt kept has arrived, as `Recall` asked.
+
+    Parameters
+    ----------
+    sequence : int
+        Number of the window that was due then.
+    version : int
+        Version of the center that the attempt had.
+    own : OwnState
+        What it kept.
+    """
+
+    sequence: int
+    version: int
+    own: OwnState = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The server has refused the request, and nothing has changed."""
 
     error: RefusedError
 
 
-Event: TypeAlias = Started | Computed | Replied | StepFetched | StateFetched | HandedOver | Refused
+Event: TypeAlias = (
+    Started
+    | Computed
+    | Replied
+    | StepFetched
+    | StateFetched
+    | HandedOver
+    | HasKept
+    | Recalled
+    | Refused
+)
 
 # -- actions: what is to be done ----------------------------------------------------------------
 
@@ -135,6 +172,23 @@ class TakeOver:
     """Order: continue with this optimizer state, which came with `StateFetched`."""
 
     state: NDArray[np.uint8] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Order: continue from an earlier attempt's state.
+
+    Parameters
+    ----------
+    state : mapping of str to ndarray
+        The state.
+    shared : bool
+        Whether also from its part of the optimizer that all workers share. Otherwise that is left
+        as it is.
+    """
+
+    state: Mapping[str, NDArray[Any]] = field(repr=False)
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +239,30 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """Request: send what the worker and its engine need to go on. Its result is `HasKept`.
+
+    Parameters
+    ----------
+    sequence, version : int
+        Number of the window that is due, and version of the center that the worker has.
+    before, offset, held_back
+        As in `OwnState`; not copied.
+    """
+
+    sequence: int
+    version: int
+    before: Vector = field(repr=False)
+    offset: int
+    held_back: dict[str, NDArray[Any]] | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Request: fetch what an earlier attempt kept. Its result is `Recalled`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rejoin:
     """Request: take the seat again, as a late worker does. Its result is `Started`."""
 
@@ -198,12 +276,15 @@ Action: TypeAlias = (
     SetLearningRate
     | BeginAfter
     | TakeOver
+    | Restore
     | Apply
     | Compute
     | Exchange
     | FetchStep
     | FetchState
     | HandOver
+    | Keep
+    | Recall
     | Rejoin
     | Finish
 )
@@ -221,6 +302,9 @@ _PLAIN = (
     "samples",
     "rejoins_for",
     "hands_over",
+    "keeps",
+    "offset",
+    "repeats_until",
 )
 
 
@@ -248,7 +332,7 @@ class WorkerMind:
     ----------
     phase : str
         What is waited for: "starting", "state", "steps", "computing", "exchanging", "handing over",
-        "rejoining" or "done".
+        "keeping", "recalling", "rejoining" or "done".
     before, after, payload : ndarray
         Weights before and after the window, and what is sent; shape ``(layout.size,)``.
     version : int
@@ -287,8 +371,14 @@ class WorkerMind:
         self.sequence = 0
         # While the seat is taken again: the server's version must be greater than this.
         self.rejoins_for: int | None = None
-        # Whether the server has asked for weights and state.
+        # Whether the server has asked for weights and state, and for what the worker keeps.
         self.hands_over = False
+        self.keeps = False
+        # Batches of earlier attempts behind the schedules of the optimizer.
+        self.offset = 0
+        # Windows before this one are trained again, and not sent.
+        self.repeats_until = 0
+        self._start_message: Start | None = None
 
     def handle(self, event: Event) -> list[Action]:
         """Process an event, and return what is to be done.
@@ -323,7 +413,7 @@ class WorkerMind:
     # -- the start ------------------------------------------------------------------------------
 
     def _start(self, event: Started) -> list[Action]:
-        start, orders = event.start, list[Action]()
+        start = event.start
         if self.rejoins_for is not None and start.version <= self.rejoins_for:
             raise RefusedError(
                 f"Worker {self._worker} asked for the step after version {self.rejoins_for}, which "
@@ -333,29 +423,68 @@ class WorkerMind:
         self.version = self.told = start.version
         self.newest, self.stop = start.newest, start.stop
         self._plan_from(start.next_sequence)
-        if self._new_accumulator is not None and self.phase == "starting":
+        if self.phase == "rejoining":
+            return self._begin(start, [])
+        if self._new_accumulator is not None:
             self._accumulator = self._new_accumulator()
+        if start.has_kept and not start.stop:
+            self._start_message, self.phase = start, "recalling"
+            return [Recall()]
+        if not self._makes_steps:
+            self.offset = self._batches_done(start.next_sequence, start.version)
+            return self._begin(start, [BeginAfter(self.offset)])
+        return self._begin(start, [])
+
+    def _recalled(self, event: Recalled) -> list[Action]:
+        """Go on from what an earlier attempt kept, as far as the server has not gone on since."""
+        start, own = self._start_message, event.own
+        if start is None:
+            raise GridError(f"Worker {self._worker} was not told to start.")
+        self._start_message = None
+        copy_checked(held_back_of(self._accumulator) or {}, own.held_back or {})
+        due, newest = start.next_sequence, start.newest
+        if (event.sequence, event.version) == (due, newest):
+            copy_checked({"before": self.before}, {"before": own.before})
+            self.version, self.offset = newest, own.offset
+            return self._begin(start, [Restore(own.engine, shared=True)], caught_up=True)
+        if self._makes_steps:
+            return self._begin(start, [Restore(own.engine, shared=False)])
+        traits = self._rule.traits
+        if traits.keeps_weights:
+            copy_checked({"before": self.before}, {"before": own.before})
+        orders: list[Action] = [Restore(own.engine, shared=True)]
+        if not traits.answers:
+            # What the windows since then made of the worker depends on nobody else.
+            self.repeats_until, self.offset = due, own.offset
+            self._plan_from(event.sequence)
+            return self._begin(start, orders)
+        gap = self._batches_done(due, newest) - self._batches_done(event.sequence, event.version)
+        self.offset = own.offset + gap
+        orders.append(BeginAfter(gap if self._slots_travel else self.offset))
+        return self._begin(start, orders)
+
+    def _begin(
+        self, start: Start, orders: list[Action], *, caught_up: bool = False
+    ) -> list[Action]:
+        """Begin with the window that is due, after the steps that the others have made."""
         if start.learning_rate is not None:
             orders.append(SetLearningRate(start.learning_rate))
         if not self._makes_steps:
-            orders.append(BeginAfter(self._batches_done(start)))
             return orders + self._next_window()
         # An earlier request is repeated if it is still needed.
         self.hands_over = False
-        if start.has_state:
+        if start.has_state and not caught_up:
             self.phase = "state"
             return [*orders, FetchState()]
         self.rejoins_for = None
         return orders + self._catch_up()
 
-    def _batches_done(self, start: Start) -> int:
+    def _batches_done(self, sequence: int, version: int) -> int:
         """Return the batches behind the optimizer's schedule, or behind the state that it gets."""
-        sequence = start.next_sequence
         # A state that comes with the center has the age of its rounds. A late worker may have
         # trained none of them.
-        return self._policy.steps_before(
-            max(sequence, start.version) if self._slots_travel else sequence
-        )
+        done = max(sequence, version) if self._slots_travel else sequence
+        return self._policy.steps_before(done)
 
     def _plan_from(self, sequence: int) -> None:
         self.sequence, self._windows = sequence, self._policy.windows(sequence)
@@ -375,6 +504,22 @@ class WorkerMind:
         if self._window is None:
             return self._end()
         self.sequence = self._window.sequence + 1
+        if not self.keeps:
+            return self._compute()
+        self.keeps, self.phase = False, "keeping"
+        return [self._keeping()]
+
+    def _keeping(self) -> Keep:
+        due = self.sequence - 1
+        held = held_back_of(self._accumulator)
+        return Keep(due, self.version, self.before, self.offset, held)
+
+    def _has_kept(self, _: HasKept) -> list[Action]:
+        return self._compute()
+
+    def _compute(self) -> list[Action]:
+        if self._window is None:
+            raise GridError(f"Worker {self._worker} has begun no window.")
         self.phase = "computing"
         return [Compute(self._window, self.before, self.after)]
 
@@ -388,6 +533,9 @@ class WorkerMind:
                 f"of worker {self._worker}: lower the learning rate, or look for values in the "
                 "data that are not finite or not scaled."
             )
+        if window.sequence < self.repeats_until:
+            np.copyto(self.before, self.after)
+            return self._next_window()
         propose_vector(
             self._rule, self._sections, self.before, self.after, event.steps, self.payload
         )
@@ -412,7 +560,7 @@ class WorkerMind:
 
     def _take_reply(self, event: Replied) -> list[Action]:
         message = event.message
-        self.stop = message.stop
+        self.stop, self.keeps = message.stop, message.keep
         if self._makes_steps:
             self.newest = message.version
             self.told = max(self.told, message.state_version)
@@ -476,16 +624,17 @@ class WorkerMind:
 
     def to_state(self) -> dict[str, Any]:
         """Return everything that changes, as plain values and copies of arrays."""
-        held = self._accumulator
+        held = held_back_of(self._accumulator)
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "begun": self._window is not None,
             "before": self.before.copy(),
             "after": self.after.copy(),
             "payload": self.payload.copy(),
-            "held_back": None
-            if held is None
-            else {"residual": held.residual.copy(), "velocity": held.velocity.copy()},
+            "start": None
+            if self._start_message is None
+            else msgspec.to_builtins(self._start_message),
+            "held_back": held and {name: array.copy() for name, array in held.items()},
         }
 
     def from_state(self, state: Mapping[str, Any]) -> None:
@@ -494,11 +643,13 @@ class WorkerMind:
             setattr(self, name, state[name])
         for name in ("before", "after", "payload"):
             np.copyto(getattr(self, name), state[name])
+        self._start_message = None
+        if state["start"] is not None:
+            self._start_message = msgspec.convert(state["start"], Start)
         self._accumulator = None
         if self._new_accumulator is not None and state["held_back"] is not None:
             self._accumulator = self._new_accumulator()
-            for name, vector in state["held_back"].items():
-                np.copyto(getattr(self._accumulator, name), vector)
+            copy_checked(held_back_of(self._accumulator) or {}, state["held_back"])
         self._windows = self._policy.windows(self.sequence - int(state["begun"]))
         self._window = next(self._windows) if state["begun"] else None
 
@@ -514,9 +665,18 @@ class WorkerMind:
             "state": FetchState(),
             "handing over": HandOver(self.version, self.before),
             "rejoining": Rejoin(),
+            "recalling": Recall(),
+            "keeping": self._keeping(),
             "done": Finish(),
         }
         return waiting.get(self.phase)
+
+
+def held_back_of(accumulator: Accumulator | None) -> dict[str, NDArray[Any]] | None:
+    """Return what compression has not sent yet, by name; None if commits are sent whole."""
+    if accumulator is None:
+        return None
+    return {"residual": accumulator.residual, "velocity": accumulator.velocity}
 
 
 _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list[Action]]]] = {
@@ -525,6 +685,11 @@ _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list
     Replied: (frozenset({"exchanging"}), WorkerMind._take_reply),
     StepFetched: (frozenset({"steps"}), WorkerMind._step),
     StateFetched: (frozenset({"state"}), WorkerMind._take_state),
+    HasKept: (frozenset({"keeping"}), WorkerMind._has_kept),
+    Recalled: (frozenset({"recalling"}), WorkerMind._recalled),
     HandedOver: (frozenset({"handing over"}), WorkerMind._handed_over),
-    Refused: (frozenset({"exchanging", "steps", "state", "handing over"}), WorkerMind._refused),
+    Refused: (
+        frozenset({"exchanging", "steps", "state", "handing over", "keeping", "recalling"}),
+        WorkerMind._refused,
+    ),
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distkeras_grid.engine.base import Engine
+from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import GridError, NonFiniteLossError
 from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.own_state import check_same
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +29,28 @@ def obey(order: minds.Action, engine: Engine) -> None:
             engine.begin_after(steps)
         case minds.TakeOver(state):
             engine.take_over(engine.step_section.unpack(state))
+        case minds.Restore(state, shared):
+            _restore(engine, state, shared=shared)
         case minds.Apply(gradient, weights):
             engine.apply(gradient, weights)
         case _:
             raise GridError(f"{type(order).__name__} is no order for an engine.")
+
+
+def _restore(engine: Engine, state: State, *, shared: bool) -> None:
+    """Let an engine go on from another attempt's state.
+
+    Raises
+    ------
+    DataError
+        If the state is not that of such an engine.
+    """
+    now = engine.state()
+    check_same(now, state)
+    same_steps = None if shared else engine.step_state()
+    engine.restore(state)
+    if same_steps is not None:
+        engine.take_over(same_steps)
 
 
 def shared_state(engine: Engine, version: int) -> NDArray[np.uint8]:

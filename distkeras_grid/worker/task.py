@@ -121,6 +121,7 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
         spec.size,
         deadline,
         state_size=spec.layout.state_section.nbytes,
+        kept_limit=spec.layout.kept_limit,
         compression=spec.compression,
     )
     clock = time.perf_counter()

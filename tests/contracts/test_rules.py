@@ -32,7 +32,6 @@ PARAMETERS = {
     "elastic_round": {"alpha": 0.25},
 }
 #: Rules whose workers keep their own weights when a reply was lost.
-KEEP_OWN = ("sequential", "member", "elastic", "elastic_momentum", "elastic_round")
 TRAINABLE, SIZE = 150_000, 290_000  # more than one chunk of trainable and statistics
 SECTIONS = sections_of_sizes(TRAINABLE, 70_000, 70_000)
 
@@ -130,7 +129,7 @@ def test_repeated_commits_leave_the_center_alone(rule):
     np.testing.assert_array_equal(center.vector, random_vector(9))
     start = np.empty_like(payload)
     adopt_vector(rule, SECTIONS, random_vector(10), payload, start)
-    worker = random_vector(10) if rule.name in KEEP_OWN else random_vector(9)
+    worker = random_vector(10) if rule.traits.keeps_weights else random_vector(9)
     np.testing.assert_array_equal(start[:TRAINABLE], worker[:TRAINABLE])
 
 

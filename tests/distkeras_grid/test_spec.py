@@ -58,6 +58,7 @@ def everything() -> RunSpec:
             statistics_size=2,
             slots_size=3,
             state=(Variable("iteration", (), "int64"), Variable("velocity", (8,))),
+            kept_limit=4096,
         ),
         schedule=ScheduleSpec(
             rows=100,

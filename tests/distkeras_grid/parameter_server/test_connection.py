@@ -21,6 +21,9 @@ SIZE = 3
 VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
 #: An optimizer's state: a count of 64 bits, and a velocity.
 STATE = np.frombuffer(np.int64(7).tobytes() + VECTOR.tobytes(), np.uint8)
+#: What a worker keeps, of which only its largest size is known.
+KEPT, KEPT_LIMIT = np.arange(11, dtype=np.uint8), 16
+SECTIONS = {Content.VECTOR: VECTOR, Content.STATE: STATE, Content.KEPT: KEPT}
 
 
 def examples():
@@ -55,6 +58,9 @@ def examples():
         messages.State(),
         messages.Resume(),
         messages.Resumed(3, 7, False, None),
+        messages.Keep(3, 7),
+        messages.FetchKept(),
+        messages.Kept(3, 7),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]
@@ -63,7 +69,8 @@ def examples():
 def ends(kind):
     """A sender and a receiver in a state in which a message is legal."""
     state = next(state for state, legal in TRANSITIONS.items() if kind in legal)
-    pair = [Connection(side, SIZE, state_size=STATE.nbytes) for side in (Side.CLIENT, Side.SERVER)]
+    sizes = {"state_size": STATE.nbytes, "kept_limit": KEPT_LIMIT}
+    pair = [Connection(side, SIZE, **sizes) for side in (Side.CLIENT, Side.SERVER)]
     for end in pair:
         end.state = state
         end.vector = np.zeros(SIZE, np.float32)
@@ -73,7 +80,7 @@ def ends(kind):
 def encoded(sender, message, content=None):
     """Return a frame with the first, or the given, of the sections that its message may carry."""
     content = content or message.carries[0]
-    section = {Content.VECTOR: VECTOR.tobytes(), Content.STATE: STATE.tobytes()}.get(content, b"")
+    section = SECTIONS[content].tobytes() if content in SECTIONS else b""
     return sender.send(message, len(section), content) + section
 
 
@@ -86,6 +93,18 @@ def test_whole(message):
     assert receiver.frame_size == len(data)
     if Content.VECTOR in message.carries:
         np.testing.assert_array_equal(receiver.vector, VECTOR)
+    if Content.KEPT in message.carries:
+        np.testing.assert_array_equal(receiver.received_state, KEPT)
+
+
+@pytest.mark.parametrize("size", [0, KEPT_LIMIT + 1, 2**60])
+def test_what_is_kept_has_a_limit_before_memory_is_taken(size):
+    sender, receiver = ends(messages.Keep)
+    data = header(number=MESSAGES.index(messages.Keep), content=Content.KEPT, payload=size)
+    with pytest.raises(RemoteProtocolError):
+        receiver.receive(data)
+    with pytest.raises(LocalProtocolError):
+        sender.send(messages.Keep(0, 0), size, Content.KEPT)
 
 
 @pytest.mark.parametrize("message", examples())
@@ -165,12 +184,12 @@ def told(number, content, payload, **changes):
     ("state", "data", "match"),
     [
         ("hello", header(magic=b"GET "), "does not speak"),
-        ("hello", header(version=1), "version 1, this side 3"),
+        ("hello", header(version=1), "version 1, this side 4"),
         ("hello", header(number=200), "no message of type 200"),
         ("hello", header(length=2**32 - 1), "4294967295 are announced"),
         ("hello", header(length=1005), "1005 are announced"),
         ("hello", header(payload=2**64 - 1), "nothing of 18446744073709551615 bytes"),
-        ("hello", header(content=3), "no section of number 3"),
+        ("hello", header(content=4), "no section of number 4"),
         ("hello", told(COMMIT, Content.VECTOR, 4 * SIZE), "may not come now"),
         ("running", told(COMMIT, Content.VECTOR, 0), "vector of 0 bytes"),
         ("running", told(COMMIT, Content.NOTHING, 4 * SIZE), "nothing of 12 bytes"),

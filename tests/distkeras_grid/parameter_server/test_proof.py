@@ -55,8 +55,6 @@ TAKE_OVERS = {
     "taken over after the fold": Fault(Exchanged, "swallow", NTH, SEAT),
     "taken over before the commit arrives": Fault(WindowCommit, "hold", NTH, SEAT, seconds=30),
 }
-#: Rules whose workers keep their own weights when a reply was lost.
-KEEP_OWN = ("sequential", "member", "elastic", "elastic_momentum", "elastic_round")
 
 
 @dataclass
@@ -205,7 +203,7 @@ def replay(bench, script, tools, rule, how):
                 workers[0].seen.append(gradient)
             if (
                 rule.traits.reply_has_vector
-                and rule.name not in KEEP_OWN
+                and not rule.traits.keeps_weights
                 and each.reply is not None
             ):
                 np.testing.assert_array_equal(each.reply.view(np.uint32), reply.view(np.uint32))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import (
+    DataError,
     GridError,
     NonFiniteLossError,
     RefusedError,
@@ -21,10 +22,12 @@ from distkeras_grid.rules import (
     DownpourRule,
     ElasticRule,
     MeanGradientRule,
+    SequentialRule,
 )
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.own_state import OwnState
 
 ROWS, BATCH, WINDOW, EPOCHS = 10, 2, 2, 2
 # Windows of 2, 2 and 1 batches an epoch.
@@ -118,7 +121,7 @@ def test_stop_ends_before_the_next_window():
 def test_a_learning_rate_comes_before_the_window_that_it_is_for():
     worker = mind()
     first = worker.handle(started(rate=0.25))
-    assert (first[0], first[-1].window.sequence) == (minds.SetLearningRate(0.25), 0)
+    assert (first[-2], first[-1].window.sequence) == (minds.SetLearningRate(0.25), 0)
     second = exchanged(worker, 1, rate=0.5)
     assert (second[0], second[-1].window.sequence) == (minds.SetLearningRate(0.5), 1)
 
@@ -324,7 +327,8 @@ def test_a_mind_that_is_saved_before_its_start_has_done_nothing():
     assert told == {
         **{"phase": "starting", "stop": False, "hands_over": False, "begun": False},
         **dict.fromkeys(("version", "told", "newest", "sequence", "samples"), 0),
-        **{"rejoins_for": None, "held_back": None},
+        **{"keeps": False, "offset": 0, "repeats_until": 0},
+        **{"rejoins_for": None, "held_back": None, "start": None},
     }
 
 
@@ -406,3 +410,116 @@ def test_what_nobody_asked_for_is_an_error(event):
     done.handle(started(stop=True))
     with pytest.raises(GridError):
         done.handle(event)
+
+
+def own_state(before=(5, 6, 7, 8), offset=0, held_back=None):
+    vector = np.array(before, np.float32)
+    return OwnState(vector, offset, held_back, {"0": np.array(3)})
+
+
+def recalled(sequence, version, **own):
+    return minds.Recalled(sequence, version, own_state(**own))
+
+
+def test_a_worker_keeps_its_state_before_the_next_window():
+    worker = mind()
+    worker.handle(started())
+    worker.handle(computed())
+    (keep,) = worker.handle(minds.Replied(Exchanged(4, 0, False, None, keep=True)))
+    assert (keep.sequence, keep.version, keep.held_back) == (1, 4, None)
+    assert np.shares_memory(keep.before, worker.before)
+    other = mind()
+    other.from_state(worker.to_state())
+    assert other.pending().sequence == 1
+    (compute,) = worker.handle(minds.HasKept())
+    assert compute.window.sequence == 1
+    (compute,) = exchanged(worker, 5)
+    assert compute.window.sequence == 2
+
+
+def test_a_worker_without_windows_keeps_nothing():
+    worker = mind()
+    worker.handle(started(sequence=2 * PER_EPOCH - 1))
+    worker.handle(computed())
+    assert kinds(worker.handle(minds.Replied(Exchanged(1, 0, False, None, keep=True)))) == [
+        "Finish"
+    ]
+
+
+def beginning(rule, start, event, **options):
+    """Let another attempt start; return its mind, and what it does with what it recalls."""
+    first = mind(rule, **options)
+    assert kinds(first.handle(minds.Started(start, CENTER))) == ["Recall"]
+    worker = mind(rule, **options)
+    worker.from_state(first.to_state())
+    assert kinds([worker.pending()]) == ["Recall"]
+    return worker, worker.handle(event)
+
+
+def kept_start(sequence, version, newest=None, has_state=False):
+    newest = version if newest is None else newest
+    return Start(sequence, 0, version, newest, has_state, 0.25, False, has_kept=True)
+
+
+@pytest.mark.parametrize("rule", [DownpourRule(), ElasticRule(0.5), MeanGradientRule()])
+def test_a_state_of_now_is_taken_with_its_weights_whatever_the_rule(rule):
+    start = kept_start(4, 9) if rule.name != "mean_gradient" else kept_start(4, 2, 9, True)
+    worker, orders = beginning(rule, start, recalled(4, 9, offset=3))
+    assert kinds(orders) == ["Restore", "SetLearningRate", "Compute"]
+    assert orders[0].shared
+    np.testing.assert_array_equal(orders[-1].before, [5, 6, 7, 8])
+    assert (orders[-1].window.sequence, worker.version, worker.offset) == (4, 9, 3)
+
+
+def test_after_an_older_state_the_center_counts_and_schedules_go_on():
+    worker, orders = beginning(DownpourRule(), kept_start(4, 9), recalled(2, 5, offset=1))
+    # Windows of 2, 2, 1, 2 batches: after the kept ones come 3 more.
+    assert orders[1:3] == [minds.BeginAfter(1 + 3), minds.SetLearningRate(0.25)]
+    np.testing.assert_array_equal(orders[-1].before, CENTER)
+    assert (orders[-1].window.sequence, worker.version) == (4, 9)
+
+
+def test_an_elastic_worker_takes_its_older_weights():
+    worker, orders = beginning(ElasticRule(0.5), kept_start(4, 9), recalled(2, 5))
+    np.testing.assert_array_equal(orders[-1].before, [5, 6, 7, 8])
+    assert (orders[-1].window.sequence, worker.version) == (4, 9)
+
+
+def test_a_state_that_comes_with_the_center_only_skips_what_it_has_not_counted():
+    _, orders = beginning(AveragingRule(), kept_start(4, 4), recalled(2, 2), slots_travel=True)
+    assert orders[1] == minds.BeginAfter(3)
+
+
+def test_a_worker_alone_repeats_what_it_has_lost_and_sends_only_what_is_due():
+    worker, orders = beginning(SequentialRule(), kept_start(4, 4), recalled(2, 2))
+    assert kinds(orders) == ["Restore", "SetLearningRate", "Compute"]
+    sequences = []
+    compute = orders[-1]
+    np.testing.assert_array_equal(compute.before, [5, 6, 7, 8])
+    while isinstance(compute, minds.Compute):
+        sequences.append(compute.window.sequence)
+        compute.after[:] = sequences[-1]
+        (compute,) = worker.handle(computed())
+        if isinstance(compute, minds.Compute):
+            np.testing.assert_array_equal(compute.before, np.full(4, sequences[-1]))
+    assert (sequences, compute.commit.sequence, worker.samples) == ([2, 3, 4], 4, 4)
+
+
+def test_where_workers_make_the_steps_an_older_state_gives_only_what_is_the_workers_own():
+    worker, orders = beginning(MeanGradientRule(), kept_start(4, 6, 9, True), recalled(3, 7))
+    assert kinds(orders) == ["Restore", "SetLearningRate", "FetchState"]
+    assert not orders[0].shared
+    np.testing.assert_array_equal(worker.before, CENTER)
+
+
+def test_a_state_of_another_model_is_refused():
+    with pytest.raises(DataError):
+        beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, before=(1, 2)))
+    held = {"residual": np.zeros(3, np.float32)}
+    with pytest.raises(DataError):
+        beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, held_back=held))
+
+
+def test_a_worker_that_is_to_stop_recalls_nothing():
+    told = Start(4, 0, 9, 9, False, None, True, has_kept=True)
+    assert kinds(mind().handle(minds.Started(told, CENTER))) == ["BeginAfter", "Finish"]

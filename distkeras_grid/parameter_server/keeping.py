@@ -1,0 +1,131 @@
+"""What workers keep on the server, so that another attempt on their seat goes on where they were.
+
+A worker's own weights, its optimizer, its random generators and what compression has held back are
+nowhere else, and they would die with it. The server asks for them in a reply, and the worker sends
+them before its next window. Asking costs the worker time, so the server asks the less often the
+longer the answer took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Share of a worker's time that sending may take. If all workers share one line, this is the
+#: share of the line, too.
+SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """What a worker sent, and when.
+
+    Parameters
+    ----------
+    sequence : int
+        Number of the commit that was due.
+    version : int
+        Version of the center that the worker had.
+    state : ndarray
+        What it sent, shape ``(bytes,)``, ``uint8``. A newer state is a new array.
+    """
+
+    sequence: int
+    version: int
+    state: NDArray[np.uint8]
+
+
+class Keeping:
+    """The newest state of each seat, and when the next one is asked for.
+
+    Parameters
+    ----------
+    workers : int
+        Workers of the run.
+    active : bool
+        Whether anything is kept in this run.
+
+    Examples
+    --------
+    >>> keeping = Keeping(workers=1, active=True)
+    >>> keeping.asks(0, now=100.0)
+    True
+    >>> keeping.receive(0, KeptState(1, 1, np.zeros(8, np.uint8)), now=100.5)
+    >>> keeping.asks(0, now=101.0), keeping.asks(0, now=126.0)
+    (False, True)
+    """
+
+    def __init__(self, workers: int, *, active: bool) -> None:
+        self._workers = workers
+        self._active = active
+        self._kept: dict[int, KeptState] = {}
+        # When the seats that have not answered were asked, and when the others are asked next.
+        self._asked: dict[int, float] = {}
+        self._due: dict[int, float] = {}
+
+    def asks(self, seat: int, now: float) -> bool:
+        """Whether the reply to a seat asks for its state.
+
+        It asks again until the seat has answered, because a reply may be lost.
+        """
+        if not self._active or now < self._due.get(seat, now):
+            return False
+        self._asked[seat] = now
+        return True
+
+    def awaits(self, seat: int, sequence: int) -> bool:
+        """Whether a seat was asked for the state before this commit, or has just answered.
+
+        An answer may come twice, because the server's own may be lost.
+        """
+        kept = self._kept.get(seat)
+        return seat in self._asked or (kept is not None and kept.sequence == sequence)
+
+    def receive(self, seat: int, kept: KeptState, now: float) -> None:
+        """Keep what a seat has sent in place of what it sent before."""
+        self._kept[seat] = kept
+        if seat in self._asked:
+            took = now - self._asked.pop(seat)
+            self._due[seat] = now + took * self._workers / SHARE
+
+    def of(self, seat: int) -> KeptState | None:
+        """Return what a seat has sent last."""
+        return self._kept.get(seat)
+
+    def lose(self, seat: int) -> None:
+        """Stop waiting for a seat whose connection ended; what it has sent is kept."""
+        self._asked.pop(seat, None)
+
+    def leave(self, seat: int) -> None:
+        """Drop what is kept of a seat whose worker has finished."""
+        self._kept.pop(seat, None)
+        self._asked.pop(seat, None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all states that are kept."""
+        return sum(kept.state.nbytes for kept in self._kept.values())
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what changes, as a plain tree."""
+        return {
+            "kept": {
+                str(seat): {"sequence": kept.sequence, "version": kept.version, "state": kept.state}
+                for seat, kept in self._kept.items()
+            },
+            "asked": [[seat, at] for seat, at in self._asked.items()],
+            "due": [[seat, at] for seat, at in self._due.items()],
+        }
+
+    @classmethod
+    def from_state(cls, workers: int, state: Mapping[str, Any], *, active: bool) -> Self:
+        """Build what `to_state` described."""
+        keeping = cls(workers, active=active)
+        keeping._kept = {int(seat): KeptState(**kept) for seat, kept in state["kept"].items()}
+        keeping._asked = {seat: at for seat, at in state["asked"]}
+        keeping._due = {seat: at for seat, at in state["due"]}
+        return keeping

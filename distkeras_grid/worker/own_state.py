@@ -1,0 +1,94 @@
+"""What a worker needs beside the center to go on, and its form as bytes.
+
+The bytes lie on the server, and in checkpoints. What comes back is checked by type and shape before
+it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.trees import Packed, pack, unpack
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a worker has between two windows, and nobody else.
+
+    Parameters
+    ----------
+    before : ndarray
+        The weights from which its next window starts, shape ``(layout.size,)``.
+    offset : int
+        Batches of earlier attempts behind the schedules of its optimizer.
+    held_back : mapping of str to ndarray or None
+        What compression has not sent yet, by the names of `Accumulator`.
+    engine : mapping of str to ndarray
+        The engine's state: optimizer, counters, random generators.
+    """
+
+    before: np.ndarray[Any, Any]
+    offset: Count
+    held_back: dict[str, np.ndarray[Any, Any]] | None
+    engine: dict[str, np.ndarray[Any, Any]]
+
+    def to_bytes(self) -> Packed:
+        """Return the state as one buffer."""
+        return pack(msgspec.structs.asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: Packed) -> OwnState:
+        """Read what `to_bytes` returned.
+
+        Raises
+        ------
+        DataError
+            If it is something else.
+        """
+        try:
+            return msgspec.convert(unpack(data), cls, dec_hook=_array)
+        except msgspec.ValidationError as error:
+            raise DataError(f"This is no worker's state: {error}.") from error
+
+
+def copy_checked(target: Mapping[str, NDArray[Any]], source: Mapping[str, NDArray[Any]]) -> None:
+    """Copy arrays into those of the same names.
+
+    Raises
+    ------
+    DataError
+        If names, shapes or types differ. Nothing is copied then.
+    """
+    check_same(target, source)
+    for name, array in target.items():
+        np.copyto(array, source[name])
+
+
+def check_same(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse arrays whose names, shapes or types are not those of others.
+
+    Raises
+    ------
+    DataError
+        Names all of them.
+    """
+    due, received = _described(wanted), _described(given)
+    if due != received:
+        raise DataError(f"A worker's state has {due}. Received: {received}.")
+
+
+def _described(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    return {name: f"{array.dtype}{array.shape}" for name, array in sorted(arrays.items())}
+
+
+def _array(_: type, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"an array is due, not {value!r:.80}")
+    return value

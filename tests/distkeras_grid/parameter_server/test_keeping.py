@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.parameter_server.keeping import SHARE, Keeping, KeptState
+from distkeras_grid.parameter_server.messages import FetchKept, Finish, Keep, Ready
+from distkeras_grid.parameter_server.mind import Join, Received, Send, ServerMind
+from distkeras_grid.trees import pack, unpack
+from tests.distkeras_grid.parameter_server.conftest import make_commit
+from tests.specs import make_spec
+
+
+def kept(sequence, version=0, content=0):
+    return KeptState(sequence, version, np.full(8, content, np.uint8))
+
+
+def test_nothing_is_asked_for_where_nothing_is_kept():
+    assert not Keeping(2, active=False).asks(0, now=5.0)
+
+
+def test_a_seat_is_asked_until_it_answers():
+    keeping = Keeping(2, active=True)
+    assert keeping.asks(0, now=5.0)
+    assert keeping.asks(0, now=6.0)
+    keeping.receive(0, kept(2), now=7.0)
+    assert not keeping.asks(0, now=7.5)
+    assert keeping.of(0).sequence == 2
+    assert keeping.of(1) is None
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("took", [0.01, 3.0])
+def test_it_costs_a_small_share_of_the_time_of_all_workers(workers, took):
+    keeping, now, answers = Keeping(workers, active=True), 0.0, 0
+    end = 200 * took * workers / SHARE
+    while now < end:
+        if keeping.asks(0, now):
+            now += took
+            keeping.receive(0, kept(answers), now)
+            answers += 1
+        else:
+            now += took / 3
+    assert answers == pytest.approx(SHARE * end / took / workers, rel=0.05)
+
+
+def test_the_answer_may_come_twice_and_none_comes_unasked():
+    keeping = Keeping(1, active=True)
+    assert not keeping.awaits(0, sequence=1)
+    keeping.asks(0, now=1.0)
+    assert keeping.awaits(0, sequence=1)
+    keeping.receive(0, kept(1), now=2.0)
+    assert keeping.awaits(0, sequence=1)
+    assert not keeping.awaits(0, sequence=2)
+
+
+def test_a_lost_worker_is_not_waited_for_and_its_state_stays():
+    keeping = Keeping(1, active=True)
+    keeping.asks(0, now=1.0)
+    keeping.receive(0, kept(1), now=1.0)
+    keeping.asks(0, now=1.0)
+    keeping.lose(0)
+    assert not keeping.awaits(0, sequence=2)
+    assert keeping.of(0).sequence == 1
+    keeping.leave(0)
+    assert (keeping.of(0), keeping.nbytes) == (None, 0)
+
+
+def test_what_is_kept_goes_on_from_its_saved_state():
+    keeping = Keeping(2, active=True)
+    for seat in (0, 1):
+        keeping.asks(seat, now=1.0)
+    keeping.receive(1, kept(3, 9, content=7), now=2.0)
+    other = Keeping.from_state(2, unpack(pack(keeping.to_state())), active=True)
+    assert other.awaits(0, sequence=0)
+    assert (other.of(1).sequence, other.of(1).version) == (3, 9)
+    np.testing.assert_array_equal(other.of(1).state, keeping.of(1).state)
+    for now in (3.0, 101.9, 102.1):
+        assert other.asks(1, now) == keeping.asks(1, now)
+
+
+SIZE, ROWS = 4, 10
+
+
+class Server:
+    """A mind with one worker, which trains windows of one row."""
+
+    def __init__(self, **changes):
+        options = {"trainable_size": SIZE, "rows": ROWS, "kept_limit": 64, **changes}
+        self.mind = ServerMind(make_spec(**options), np.zeros(SIZE, np.float32))
+        self.now = 1.0
+
+    def tell(self, session, message, **parts):
+        self.now += 1.0
+        *_, answer = self.mind.handle(Received(session, message, **parts), self.now)
+        assert isinstance(answer, Send)
+        return answer
+
+    def start(self, attempt=0):
+        seat, *_ = self.mind.handle(Join(0, attempt), self.now)
+        answer = self.tell(seat.session, Ready(ROWS, 0.0), vector=np.empty(SIZE, np.float32))
+        return seat.session, answer.message
+
+    def commit(self, session, sequence):
+        vector = np.ones(SIZE, np.float32)
+        return self.tell(session, make_commit(sequence), vector=vector).message
+
+    def keep(self, session, sequence, version=0, content=0):
+        state = np.full(8, content, np.uint8)
+        return self.tell(session, Keep(sequence, version), state=state)
+
+
+def test_another_attempt_is_given_what_was_kept_last():
+    server = Server()
+    first, start = server.start()
+    assert not start.has_kept
+    assert server.commit(first, 0).keep
+    server.keep(first, 1, version=1, content=5)
+    # The answer was lost, so it is told again.
+    server.keep(first, 1, version=1, content=5)
+    assert not server.commit(first, 1).keep
+    second, start = server.start(attempt=1)
+    assert (start.has_kept, start.next_sequence) == (True, 2)
+    answer = server.tell(second, FetchKept())
+    assert (answer.message.sequence, answer.message.version, answer.size) == (1, 1, 8)
+    np.testing.assert_array_equal(answer.state, np.full(8, 5))
+    with pytest.raises(FencedError):
+        server.keep(first, 2)
+
+
+def test_a_state_of_another_window_is_refused():
+    server = Server()
+    session, _ = server.start()
+    with pytest.raises(RefusedError):
+        server.keep(session, 0)
+    server.commit(session, 0)
+    for sequence, version in [(0, 0), (2, 0), (1, 2)]:
+        with pytest.raises(RefusedError):
+            server.keep(session, sequence, version)
+    with pytest.raises(RefusedError):
+        server.tell(session, FetchKept())
+    server.keep(session, 1, 1)
+
+
+def test_nobody_is_asked_at_the_end_or_where_nothing_is_kept():
+    server = Server()
+    session, _ = server.start()
+    replies = [server.commit(session, sequence) for sequence in range(ROWS)]
+    assert replies[-2].keep
+    assert not replies[-1].keep
+    server.tell(session, Finish())
+    other = Server(kept_limit=0)
+    assert not other.commit(other.start()[0], 0).keep

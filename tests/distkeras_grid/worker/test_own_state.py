@@ -1,0 +1,239 @@
+"""What workers keep beside the center, and attempts that go on from it: a real server, real rules.
+
+The engine is the quadratic one with momentum: an attempt that begins with a new velocity ends
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from functools import partial
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.service import Service
+from distkeras_grid.records import WorkerRecord
+from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
+from distkeras_grid.simulation.learners import QuadraticLearner
+from distkeras_grid.trees import pack
+from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.own_state import OwnState, copy_checked
+from tests.policies import Chosen
+from tests.specs import make_settings
+
+ROWS, EPOCHS, SIZE = 10, 3, 4
+PLAN = Epochs(rows=ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=1)
+WINDOWS = 15
+TARGETS = np.random.default_rng(3).normal(size=(ROWS, SIZE)).astype(np.float32)
+RULES = {"sequential": {}, "downpour": {}, "elastic": {"alpha": 0.5}, "mean_gradient": {}}
+
+
+class Death(Exception):
+    """The worker's process is gone."""
+
+
+def own(**changes):
+    vector = np.arange(4, dtype=np.float32)
+    fields = {"before": vector, "offset": 3, "held_back": None, "engine": {"0": np.array(7)}}
+    return OwnState(**{**fields, **changes})
+
+
+def test_a_state_comes_back_as_it_was():
+    held = {"residual": np.ones(3, np.float32), "velocity": np.empty(0, np.float32)}
+    found = OwnState.from_bytes(own(held_back=held).to_bytes())
+    assert found.offset == 3
+    np.testing.assert_array_equal(found.before, own().before)
+    np.testing.assert_array_equal(found.held_back["residual"], held["residual"])
+    assert found.engine["0"] == 7
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        {"before": [1.0], "offset": 0, "held_back": None, "engine": {}},
+        {"before": np.ones(2), "offset": -1, "held_back": None, "engine": {}},
+        {"before": np.ones(2), "offset": 0, "held_back": [], "engine": {}},
+        {"before": np.ones(2), "offset": 0, "held_back": None, "engine": {"0": 3}},
+        {"before": np.ones(2), "offset": 0, "held_back": None, "engine": {}, "more": 1},
+    ],
+)
+def test_what_is_no_state_is_refused(tree):
+    with pytest.raises(DataError):
+        OwnState.from_bytes(pack(tree))
+
+
+@pytest.mark.parametrize(
+    "source", [{}, {"a": np.ones(3)}, {"a": np.ones(2, np.float32)}, {"b": np.ones(2)}]
+)
+def test_arrays_of_another_model_are_refused_whole(source):
+    target = {"a": np.zeros(2)}
+    with pytest.raises(DataError):
+        copy_checked(target, source)
+    assert not target["a"].any()
+
+
+class Seat:
+    """A server of one seat and its workers; attempts share nothing but the server."""
+
+    def __init__(self, stack, name, compression=None, engine=None):
+        self.rule, self.key, self._stack = build_rule(name, RULES[name]), new_key(), stack
+        self.compression = compression
+        steps = self.rule.traits.local_steps
+        self.engine = engine or partial(
+            QuadraticLearner, np.ones(SIZE, np.float32), 1.0, 0.1, 0.9, local_steps=steps
+        )
+        center, layout = self.engine().weights(), self.engine().layout
+        shared = self.rule.traits.steps_on_workers
+        self.settings = make_settings(
+            rule=self.rule,
+            trainable_size=layout.trainable_size,
+            statistics_size=layout.statistics_size,
+            rows=ROWS,
+            epochs=EPOCHS,
+            compression=compression,
+            state=self.engine().step_section.variables if shared else (),
+            kept_limit=1 << 16,
+        )
+        self.service = Service(self.settings, center, self.key)
+        stack.callback(self.service.close)
+        self.driver = DriverClient.connect(
+            self.service.address, driver_key(self.key), "test", center.size, 5
+        )
+        stack.callback(self.driver.close)
+        self.events = []
+
+    def client(self, attempt):
+        layout = self.settings.spec.layout
+        client = WorkerClient.connect(
+            self.service.address,
+            seat_key(workers_key(self.key), 0),
+            "test",
+            0,
+            attempt,
+            layout.size,
+            deadline=5,
+            state_size=layout.state_section.nbytes,
+            kept_limit=layout.kept_limit,
+            compression=self.settings.spec.compression,
+        )
+        self._stack.callback(client.close)
+        return client
+
+    def train(self, attempt=0, until=WINDOWS, *, keeps=True):
+        """Train; the attempt dies in window `until`, or just before it keeps its state there."""
+        rows, current = ArraySource([TARGETS], [np.zeros(ROWS)]), []
+
+        class Rows:
+            def __len__(self):
+                return ROWS
+
+            def blocks(self, window):
+                if current[-1] == until:
+                    raise Death
+                return rows.blocks(window)
+
+        def windows(left):
+            for window in left:
+                if window.sequence == until and not keeps:
+                    raise Death
+                current.append(window.sequence)
+                yield window
+
+        client, engine = self.client(attempt), self.engine()
+        start = client.ready(ROWS, timeout=5)
+        held = accumulators(self.compression, engine.layout, workers=1)
+        plan = Chosen(PLAN, windows)
+        mind = WorkerMind(0, self.rule, engine.layout, plan, accumulator=held)
+        with suppress(Death):
+            train(mind, engine, client, start, Rows())
+        client.close()
+
+    def continued(self):
+        self.events += self.driver.poll(5).events
+        return [
+            (event.windows, event.state_windows)
+            for event in self.events
+            if isinstance(event, WorkerRecord) and event.status == "continued"
+        ]
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Let the server ask in each reply."""
+    monkeypatch.setattr("distkeras_grid.parameter_server.keeping.SHARE", 1e9)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    ("rule", "compression"),
+    [
+        *((name, None) for name in RULES),
+        ("downpour", DeepGradientCompression(0.5, warm_up_epochs=0)),
+        ("downpour", "bfloat16"),
+        ("mean_gradient", DeepGradientCompression(0.5, 0.5, warm_up_epochs=0)),
+    ],
+)
+def test_attempts_that_are_lost_leave_no_trace(stack, rule, compression):
+    undisturbed, lost = (Seat(stack, rule, compression) for _ in range(2))
+    undisturbed.train()
+    for attempt, until in enumerate([1, 2, 7, 14, WINDOWS]):
+        lost.train(attempt, until)
+    np.testing.assert_array_equal(lost.driver.center(), undisturbed.driver.center())
+    assert lost.continued() == [(1, 1), (2, 2), (7, 7), (14, 14)]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("until", "kept"), [(1, None), (9, 8)])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
+    undisturbed, lost = Seat(stack, rule), Seat(stack, rule)
+    undisturbed.train()
+    lost.train(0, until, keeps=False)
+    lost.train(1)
+    assert lost.continued() == [(until, kept)]
+    # What a worker does alone it does again, and where all make the same steps, others know them.
+    alike = rule == "mean_gradient" or (rule == "sequential" and kept)
+    assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("always")
+def test_adam_dropout_and_batch_normalization_go_on_as_if_nothing_had_happened(stack):
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    def engine():
+        import keras
+
+        keras.utils.set_random_seed(2)
+        layers = [
+            keras.Input((SIZE,)),
+            keras.layers.Dense(6, "tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(1),
+        ]
+        model = keras.Sequential(layers)
+        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.7)
+        model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse")
+        return TensorFlowEngine(model, block_shape=(1, 2))
+
+    undisturbed, lost = (Seat(stack, "downpour", engine=engine) for _ in range(2))
+    undisturbed.train()
+    for attempt, until in enumerate([3, 8, WINDOWS]):
+        lost.train(attempt, until)
+    assert lost.continued() == [(3, 3), (8, 8)]
+    np.testing.assert_array_equal(lost.driver.center(), undisturbed.driver.center())
