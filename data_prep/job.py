@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from data_prep.changes import Listed
@@ -30,7 +31,7 @@ from distkeras_grid.errors import EmptyDataError, ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
-from distkeras_grid.spark.launch import job_error, spark_reason
+from distkeras_grid.spark.launch import DIED, job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import task_slots
 from distkeras_grid.spark.storage import Storage
@@ -55,6 +56,7 @@ COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
 
 Say = Callable[[str], object]
+T = TypeVar("T")
 
 
 def check_output(storage: Storage, settings: TilingSettings) -> None:
@@ -102,9 +104,13 @@ def cut_tiles(
     units = plan_units(plan, task_slots(spark))
     with executor_errors(spark, settings.output):
         cutting = cutting_of(settings, Storage(spark))
-        tiles = tile_frame(spark, units, reader, field, cutting)
-        with task_progress(spark, "cutting", say):
+
+        def write(reader: Reader) -> None:
+            tiles = tile_frame(spark, units, reader, field, cutting)
             write_tiles(spark, tiles, field, folder, rows_of_a_file=rows_of_a_file(plan))
+
+        with task_progress(spark, "cutting", say):
+            surviving(write, reader, say, lambda: Storage(spark).delete(folder))
         expected = Counter({source.sha256: source.tiles for source in plan.sources})
         return check_written(spark, folder, expected, tolerant=reader.tolerant)
 
@@ -133,8 +139,42 @@ def look_at(
     say(f"looking at the images in {settings.input} ...")
     with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
         cutting = cutting_of(settings, Storage(spark))
-        found = inspect_images(spark, lengths, reader, cutting, shown)
+        found = surviving(
+            lambda reader: inspect_images(spark, lengths, reader, cutting, shown), reader, say
+        )
     return {each.uri: each for each in found}
+
+
+def surviving(
+    work: Callable[[Reader], T],
+    reader: Reader,
+    say: Say,
+    undo: Callable[[], object] = lambda: None,
+) -> T:
+    """Do work on images, once more with care if a Python process died in each attempt.
+
+    Spark runs a dead task again, which then tries its images first; not with the master local[N].
+
+    Parameters
+    ----------
+    work : callable
+        Receives the reader.
+    reader : Reader
+    say : callable
+    undo : callable, optional
+        Deletes what the failed work has left.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return work(reader)
+    except (Py4JJavaError, PySparkException) as error:
+        if reader.careful or spark_reason(error) != DIED:
+            raise
+    undo()
+    say("a Python process died; each image is tried in a process of its own now ...")
+    return work(replace(reader, careful=True))
 
 
 def relative_to(root: str) -> Callable[[str], str]:
@@ -291,7 +331,7 @@ def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 @contextmanager
 def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") -> Iterator[None]:
     """Turn what Spark reports of a failed task into the error that the task raised."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:

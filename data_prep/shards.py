@@ -203,6 +203,11 @@ class Shards:
         for each in lost:
             seen = now.get(each.uri)
             reason = (seen.error if seen else None) or f"{each.uri} {CHANGED}."
+            if seen is not None and seen.error is None and seen.sha256 == each.sha256:
+                reason = (
+                    f"{each.uri} could not be cut, although it can be read and has not changed. It "
+                    "may need more memory than a task has."
+                )
             former = state.going.pop(each.source, None)
             give_up(night.changes, each.source, former, reason)
             if former is not None:

@@ -20,6 +20,7 @@ from data_prep.cutting import Cutting, significant_bits
 from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec
 from data_prep.images import as_channels
+from data_prep.isolation import Trials
 from data_prep.layout import Layout, lay_out
 from data_prep.likeness import fingerprint
 from data_prep.marks import find_marks
@@ -113,11 +114,15 @@ class Reader:
         Returns the columns ``path`` and ``content`` of files, for an opening by Spark.
     tolerant : bool, default True
         Whether an image that cannot be cut any more is left out, instead of an error.
+    careful : bool, default False
+        Whether each image is tried in a process of its own first (`data_prep.isolation`). Tasks
+        that run again always do so.
     """
 
     opening: Opening
     contents: Callable[[Sequence[str]], DataFrame]
     tolerant: bool = True
+    careful: bool = False
 
 
 def inspect_images(
@@ -146,7 +151,7 @@ def inspect_images(
     """
     import pyarrow as pa
 
-    look = inspector(cutting, reader.opening, frozenset(shown))
+    look = inspector(cutting, reader.opening, frozenset(shown), careful=reader.careful)
     if reader.opening.kind == SPARK:
         images = reader.contents(list(lengths)).select("path", "content")
     else:
@@ -166,7 +171,11 @@ def _share(lengths: Mapping[str, int], slots: int) -> float:
 
 
 def inspector(
-    cutting: Cutting, opening: Opening | None = None, shown: frozenset[str] = frozenset()
+    cutting: Cutting,
+    opening: Opening | None = None,
+    shown: frozenset[str] = frozenset(),
+    *,
+    careful: bool = False,
 ) -> Callable[[Batches], Batches]:
     """Return the first pass, as it runs in a task."""
     by_path = opening or Opening(FILE)
@@ -175,21 +184,49 @@ def inspector(
         import pyarrow as pa
 
         _use_one_thread()
-        for batch in batches:
-            found = [_inspect_row(row, by_path, cutting, shown) for row in batch.to_pylist()]
-            yield pa.RecordBatch.from_pylist([vars(each) for each in found], _inspected_schema())
+        with _trials(careful) as trials:
+            for batch in batches:
+                found = [
+                    _inspect_row(row, by_path, cutting, shown, trials) for row in batch.to_pylist()
+                ]
+                told = [vars(each) for each in found]
+                yield pa.RecordBatch.from_pylist(told, _inspected_schema())
 
     return inspect
 
 
+@contextmanager
+def _trials(careful: bool) -> Iterator[Trials | None]:
+    """Yield where images are tried, None if there is no need.
+
+    A task runs again if its process died, and maybe of an image.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if careful or (context is not None and context.attemptNumber() > 0):
+        with Trials() as trials:
+            yield trials
+    else:
+        yield None
+
+
 def _inspect_row(
-    row: dict[str, Any], opening: Opening, cutting: Cutting, shown: frozenset[str]
+    row: dict[str, Any],
+    opening: Opening,
+    cutting: Cutting,
+    shown: frozenset[str],
+    trials: Trials | None,
 ) -> Inspected:
-    uri = row["path"]
+    uri, sha256 = row["path"], ""
     try:
         content = row["content"] if "content" in row else opening.read(uri)
+        if trials is not None:
+            sha256 = hashlib.sha256(content).hexdigest()
+            trials.survive(inspect_image, uri, content, cutting)
     except ImageError as error:
-        return Inspected(uri, "", 0, 0, 0, "", 0.0, str(error))
+        told = str(error) if not sha256 else f"{uri} cannot be tiled. {error}"
+        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, told)
     return inspect_image(uri, content, cutting, is_shown=uri in shown)
 
 
@@ -333,7 +370,9 @@ def tile_frame(
         contents = reader.contents(rows["path"]).select("path", "content")
         work = contents.join(F.broadcast(work), "path")
     partitions = units[-1].partition + 1
-    cut = cutter(field, cutting, reader.opening, tolerant=reader.tolerant)
+    cut = cutter(
+        *(field, cutting, reader.opening), tolerant=reader.tolerant, careful=reader.careful
+    )
     return (
         work.repartition(partitions, F.col("key"))
         .sortWithinPartitions("ordinal")
@@ -349,7 +388,7 @@ def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:
 
 
 def cutter(
-    field: Field, cutting: Cutting, opening: Opening, *, tolerant: bool
+    field: Field, cutting: Cutting, opening: Opening, *, tolerant: bool, careful: bool = False
 ) -> Callable[[Batches], Batches]:
     """Return the second pass, as it runs in a task.
 
@@ -359,22 +398,34 @@ def cutter(
 
     def cut(batches: Batches) -> Batches:
         _use_one_thread()
-        for batch in batches:
-            for row in batch.to_pylist():
-                try:
-                    ready = _prepared(row, opening, field, cutting)
-                except ImageError:
-                    if not tolerant:
-                        raise
-                else:
-                    yield from cut_image(row, ready, field, cutting)
+        with _trials(careful) as trials:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    try:
+                        ready = _prepared(row, opening, field, cutting, trials)
+                    except ImageError:
+                        if not tolerant:
+                            raise
+                    else:
+                        yield from cut_image(row, ready, field, cutting)
 
     return cut
 
 
-def _prepared(row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting) -> Prepared:
+def _prepared(
+    row: dict[str, Any],
+    opening: Opening,
+    field: Field,
+    cutting: Cutting,
+    trials: Trials | None = None,
+) -> Prepared:
     uri = row["path"]
     content = row["content"] if "content" in row else opening.read(uri)
+    if trials is not None:
+        try:
+            trials.survive(_cut_for_nothing, {**row, "content": content}, opening, field, cutting)
+        except ImageError as error:
+            raise ImageError(f"{uri} cannot be tiled. {error}") from error
     if hashlib.sha256(content).hexdigest() != row["sha256"]:
         raise ImageError(f"{uri} {CHANGED}. Run it again.")
     return prepare(content, uri, row["source"], cutting, field.shape[2])
@@ -392,6 +443,13 @@ def cut_image(row: dict[str, Any], ready: Prepared, field: Field, cutting: Cutti
         tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
         while some := list(itertools.islice(tiles, BATCH_TILES)):
             yield record_batch(some, source, cutting, field)
+
+
+def _cut_for_nothing(row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting) -> None:
+    """Cut an image, to see whether the process survives it."""
+    _use_one_thread()
+    for _ in cut_image(row, _prepared(row, opening, field, cutting), field, cutting):
+        pass
 
 
 def write_tiles(

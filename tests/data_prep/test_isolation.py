@@ -1,0 +1,177 @@
+"""Images that end the process which decodes them: in a process of their own, and in a night."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.isolation import Trials
+from data_prep.job import surviving
+from data_prep.reading import FILE, Opening
+from data_prep.stages import Reader
+from distkeras_grid.errors import ImageError
+from distkeras_grid.spark.dataframes import read_parquet
+
+
+def test_what_ends_the_process_is_an_error_and_the_next_is_tried_in_another(tmp_path):
+    done = tmp_path / "done"
+    with Trials() as trials:
+        trials.survive(os.mkdir, done)
+        assert done.is_dir()
+        # What it raises, it raises in the task, too.
+        trials.survive(os.mkdir, done)
+        with pytest.raises(ImageError, match="SIGKILL"):
+            trials.survive(signal.raise_signal, signal.SIGKILL)
+        trials.survive(os.rmdir, done)
+        assert not done.exists()
+
+
+def test_what_does_not_end_is_given_up_and_its_process_killed():
+    with Trials(deadline=0.5) as trials:
+        with pytest.raises(ImageError, match=r"longer than 0\.5 s"):
+            trials.survive(time.sleep, 60)
+        assert multiprocessing.active_children() == []
+
+
+def test_without_an_image_no_process_is_started():
+    with Trials() as trials:
+        pass
+    assert trials._process is None
+
+
+class TestMaster:
+    """A master that runs no task again: the driver does the work once more, with care."""
+
+    READER = Reader(Opening(FILE), contents=None)
+
+    def died(self):
+        from pyspark.errors import PySparkException
+
+        return PySparkException("Job aborted: Python worker exited unexpectedly (crashed)")
+
+    def test_work_that_killed_a_process_is_done_again_with_care(self):
+        seen, said = [], []
+
+        def work(reader):
+            seen.append(reader.careful)
+            if not reader.careful:
+                raise self.died()
+            return "done"
+
+        undone = []
+        assert surviving(work, self.READER, said.append, lambda: undone.append(1)) == "done"
+        assert (seen, undone, len(said)) == ([False, True], [1], 1)
+
+    @pytest.mark.parametrize("careful", [False, True])
+    def test_no_more_than_once_and_only_then(self, careful):
+        from pyspark.errors import PySparkException
+
+        error = self.died() if careful else PySparkException("No space left on device")
+
+        def work(reader):
+            raise error
+
+        with pytest.raises(PySparkException) as caught:
+            surviving(work, replace(self.READER, careful=careful), pytest.fail)
+        assert caught.value is error
+
+
+# Pillow's own way to add a format: it takes the place of the one for BMP, in every Python process
+# that has the folder of this file in its path.
+DEADLY = """
+import os
+import signal
+from pathlib import Path
+from PIL import BmpImagePlugin, Image
+
+class Deadly(BmpImagePlugin.BmpImageFile):
+    def load(self):
+        if self.size == (51, 47) and Path(__file__).with_name("armed").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().load()
+
+Image.register_open("BMP", Deadly, BmpImagePlugin._accept)
+"""
+
+
+@pytest.fixture
+def deadly(spark, tmp_path):
+    """Let BMP images of 51x47 pixels kill Spark's Python workers, once a file is there."""
+    folder = tmp_path / "extension"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(DEADLY)
+    environment = spark.sparkContext.environment
+    former = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), *sys.path])
+    yield folder / "armed"
+    del environment["PYTHONPATH"]
+    if former is not None:
+        environment["PYTHONPATH"] = former
+
+
+@pytest.fixture
+def settings(tmp_path):
+    folder = tmp_path / "raw"
+    random = np.random.default_rng(0)
+    for name, size in [("a/0.bmp", (50, 47)), ("a/1.bmp", (51, 47)), ("b/0.bmp", (60, 60))]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, size[::-1], dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / name)
+    return TilingSettings(
+        str(folder),
+        str(tmp_path / "tiles"),
+        TileSpec(32, angles=[0]),
+        split="1",
+        on_error="quarantine",
+    )
+
+
+def sources(spark, settings):
+    rows = read_parquet(spark, settings.output).select("source").distinct().collect()
+    return sorted(row.source for row in rows)
+
+
+@pytest.mark.spark
+def test_an_image_that_kills_its_worker_is_one_line_of_the_report(spark, deadly, settings):
+    deadly.touch()
+    done = update_tiles(settings, spark=spark)
+    assert list(done.left_out) == ["a/1.bmp"]
+    assert "SIGKILL" in done.left_out["a/1.bmp"]
+    assert sources(spark, settings) == ["a/0.bmp", "b/0.bmp"]
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_image_that_kills_its_worker_ends_a_strict_night_and_is_quarantined_in_another(
+    spark, deadly, settings
+):
+    deadly.touch()
+    with pytest.raises(ImageError, match=r"a/1\.bmp .*SIGKILL"):
+        update_tiles(replace(settings, on_error="fail"), spark=spark)
+    update_tiles(settings, spark=spark)
+    # Not read again: no process dies in the next night.
+    said = []
+    later = update_tiles(replace(settings, update=True), spark=spark, say=said.append)
+    assert list(later.quarantined) == ["a/1.bmp"]
+    assert not any(line.startswith("looking") for line in said)
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_image_that_kills_its_worker_while_it_is_cut(spark, deadly, settings):
+    def say(line):
+        if line.startswith("cutting") or "tiles" in line:
+            deadly.touch()
+
+    done = update_tiles(settings, spark=spark, say=say)
+    assert list(done.left_out) == ["a/1.bmp"]
+    assert sources(spark, settings) == ["a/0.bmp", "b/0.bmp"]
