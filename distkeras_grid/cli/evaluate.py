@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
@@ -16,23 +16,27 @@ from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
+from distkeras_grid.evaluation.bootstrap import RESAMPLES, check_resampling
+from distkeras_grid.evaluation.levels import COMBINES
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
     from distkeras_grid.spark.storage import Storage
 
 DESCRIPTION = """\
-Compare a column of predictions with a column of labels, and print the accuracy and the confusion
-matrix. With --model the rows are predicted first, and nothing is written. Predictions with NaN are
-an error, because they name no class.
+Compare a column of predictions with a column of labels. Prints accuracy, precision and recall by
+class, and the confusion matrix. Where the data set tells the source image and the group of a row,
+there are also figures by image and by group: all tiles of an image together name its class. In
+brackets are 95 % intervals by the bootstrap, which draws whole groups, or images, because tiles of
+one image are alike. With --model the rows are predicted first, and nothing is written. Predictions
+with NaN are an error, because they name no class.
 """
 EPILOG = """\
 examples:
   distkeras-grid evaluate --data predictions
   distkeras-grid evaluate --data tiles --split test --model runs/first
+  distkeras-grid evaluate --data predictions --by source,specimen --combine vote
   distkeras-grid submit evaluate --data hdfs:///predictions --output hdfs:///figures.json
 """
 
@@ -77,6 +81,28 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         help="column of labels (the one that the model was trained on; otherwise label)",
     )
+    add(
+        "--by",
+        type=columns,
+        metavar="COLUMN[,...]",
+        help="what rows belong to, the smallest unit first (source and group, as far as the data "
+        "set has them)",
+    )
+    add(
+        "--combine",
+        choices=COMBINES,
+        default="mean",
+        help="how the predictions of many rows become one: their mean, or the class that most of "
+        "them name",
+    )
+    add(
+        "--resamples",
+        type=int,
+        default=RESAMPLES,
+        metavar="N",
+        help="resamples of the bootstrap",
+    )
+    add("--seed", type=int, default=0, help="seed of the bootstrap")
     add("--output", metavar="URI", help="also write the figures to this file, as JSON")
     add("--overwrite", action="store_true", help="replace the file in --output")
     add("--master", help="Spark master of a session started here (default: local[*,4])")
@@ -91,10 +117,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
-    from distkeras_grid.inference.evaluator import confusion_matrix
+    from distkeras_grid.inference.evaluator import AccuracyEvaluator
+    from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
+    check_resampling(flags.resamples, flags.seed)
     early.check_output_file(flags.output, overwrite=flags.overwrite)
     if flags.features and not flags.model:
         raise ConfigurationError(
@@ -118,16 +146,17 @@ def evaluate(flags: argparse.Namespace) -> None:
         else:
             found = recorded_predictions(storage, flags.data)
         prediction = flags.prediction or found.get("prediction", "prediction")
-        matrix = confusion_matrix(frame, prediction, flags.label or found.get("label", "label"))
-    figures: dict[str, Any] = {
-        "accuracy": float(matrix.trace() / matrix.sum()),
-        "rows": int(matrix.sum()),
-        "confusion": matrix.tolist(),
-    }
-    tell(f"accuracy {figures['accuracy']:.4f} on {figures['rows']} rows")
-    tell(format_confusion(matrix))
+        label = flags.label or found.get("label", "label")
+        report = AccuracyEvaluator(prediction, label).report(
+            with_groups(frame, flags.data, flags.data_version),
+            [flags.by] if isinstance(flags.by, str) else flags.by,
+            combine=flags.combine,
+            resamples=flags.resamples,
+            seed=flags.seed,
+        )
+    tell(str(report))
     if flags.output:
-        text = json.dumps(figures) + "\n"
+        text = json.dumps(report.to_json()) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
         tell(f"wrote {flags.output}")
 
@@ -155,22 +184,3 @@ def predicted(
     model = model_from_bytes(storage.read_bytes(source))
     predictor = ModelPredictor(model, features or recorded.features_flag)
     return predictor.predict(frame), {"label": recorded.label_flag}
-
-
-def format_confusion(matrix: NDArray[np.int64]) -> str:
-    r"""Return the matrix as text, labels in rows and predictions in columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> print(format_confusion(np.array([[5, 1], [0, 12]])))
-    label \ predicted   0   1
-                    0   5   1
-                    1   0  12
-    """
-    width = max(len(str(matrix.max())), len(str(len(matrix)))) + 2
-    head = "label \\ predicted"
-    lines = [head + "".join(f"{column:>{width}}" for column in range(len(matrix)))]
-    for number, row in enumerate(matrix):
-        lines.append(f"{number:>{len(head)}}" + "".join(f"{count:>{width}}" for count in row))
-    return "\n".join(lines)

@@ -27,7 +27,8 @@ PACKAGES = ("distkeras_grid", "pyspark", "tensorflow", "keras")
 
 DESCRIPTION = """\
 Write a copy of a data set with the model's predictions in a new column: Parquet files, and
-_predictions.json, which describes them. The output appears complete or not at all.
+_predictions.json, which describes them. If images have groups, such as specimens, a column `group`
+has them. The output appears complete or not at all.
 """
 EPILOG = """\
 examples:
@@ -97,6 +98,7 @@ def predict(flags: argparse.Namespace) -> None:
     """Predict as the flags say, and write the data set."""
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
@@ -109,7 +111,9 @@ def predict(flags: argparse.Namespace) -> None:
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
-    frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
+    rows = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
+    # Predictions are evaluated by group, too, where the data set may be out of reach.
+    frame = with_groups(rows, flags.data, flags.data_version)
     recorded = recorded_columns(storage, source)
     if flags.features is None:
         flags.features = recorded.features_flag
@@ -118,11 +122,11 @@ def predict(flags: argparse.Namespace) -> None:
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
     with output.writing() as folder, doing("predicting"):
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
-        rows = spark.read.parquet(folder).count()
+        count = spark.read.parquet(folder).count()
         storage.write_text(
-            f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, rows), indent=1)
+            f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, count), indent=1)
         )
-    tell(f"predicted {rows} rows; wrote {flags.output}")
+    tell(f"predicted {count} rows; wrote {flags.output}")
 
 
 def rows_of(

@@ -1,31 +1,31 @@
-"""How many predictions of a DataFrame are right, counted by Spark in one job.
-
-What class a prediction or a label names is decided as in `distkeras_grid.metrics`, here as Spark
-SQL expressions, so that no row leaves the JVM.
-"""
+"""How good the predictions of a DataFrame are, counted by Spark in one job."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from distkeras_grid.errors import EmptyDataError, LabelError, SchemaError
-from distkeras_grid.metrics import NO_CLASS, THRESHOLD, confusion_from_counts
-from distkeras_grid.spark.dataframes import (
-    is_number,
-    is_number_array,
-    is_vector,
-    quoted,
-)
+from distkeras_grid.errors import EmptyDataError, LabelError
+from distkeras_grid.evaluation.bootstrap import RESAMPLES
+from distkeras_grid.evaluation.levels import Combine, Evaluation, evaluate_tallies
+from distkeras_grid.inference.naming import check_columns, predicted_class, true_class
+from distkeras_grid.inference.tallies import class_names, has_scores, tallies_of
+from distkeras_grid.metrics import confusion_from_counts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+
+#: Columns of a data set of tiles that tell what a row belongs to, the smallest unit first.
+UNITS = ("source", "group")
+# The label column whose classes the metadata of a data set name.
+NAMED_LABEL = "label"
 
 
 class AccuracyEvaluator:
-    """Measures the share of rows whose prediction names the label's class.
+    """Measures how well predictions name the classes of labels.
 
     Parameters
     ----------
@@ -37,8 +37,12 @@ class AccuracyEvaluator:
 
     Examples
     --------
-    >>> AccuracyEvaluator("prediction", "label").evaluate(predictions)  # doctest: +SKIP
+    >>> evaluator = AccuracyEvaluator("prediction", "label")
+    >>> evaluator.evaluate(predictions)  # doctest: +SKIP
     0.9375
+    >>> print(evaluator.report(predictions))  # doctest: +SKIP
+    accuracy 0.9375 on 1400 rows
+    ...
     """
 
     def __init__(self, prediction_col: str = "prediction", label_col: str = "label") -> None:
@@ -69,7 +73,7 @@ class AccuracyEvaluator:
         """
         from pyspark.sql import functions as F
 
-        pairs = _class_pairs(df, self.prediction_col, self.label_col)
+        pairs = _pairs(df, self.prediction_col, self.label_col)
         counted = pairs.agg(
             F.count(F.lit(1)).alias("rows"),
             F.count_if(F.col("predicted") == F.col("true")).alias("right"),
@@ -84,6 +88,74 @@ class AccuracyEvaluator:
             columns=(self.prediction_col, self.label_col),
         )
         return float(right / rows)
+
+    def report(
+        self,
+        df: DataFrame,
+        by: Sequence[str] | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        combine: Combine = "mean",
+        resamples: int = RESAMPLES,
+        seed: int = 0,
+    ) -> Evaluation:
+        """Return precision and recall by class, for rows and for what they belong to.
+
+        Each figure has a 95 % interval by the bootstrap; see `distkeras_grid.evaluation`.
+
+        Parameters
+        ----------
+        df : pyspark.sql.DataFrame
+            With both columns and those of `by`.
+        by : sequence of str, optional
+            Columns that tell what a row belongs to, the smallest unit first, such as ``("source",
+            "specimen")``. The predictions of the rows of a unit become one, and intervals are
+            resampled from units of the last column. Default: those of `source` and `group` that
+            are there. Without any, rows are taken as independent.
+        classes : sequence of str, optional
+            Names of the classes; default those in the metadata of the columns, else numbers.
+        combine : {"mean", "vote"}, default "mean"
+            The class of a unit is that of the largest mean prediction, or the one that most rows
+            name. Predictions that are numbers of classes can only vote.
+        resamples : int, default 1000
+            Of the bootstrap.
+        seed : int, default 0
+            The same data and the same seed give the same intervals.
+
+        Returns
+        -------
+        Evaluation
+            ``print`` shows it as tables; `Evaluation.level` returns the figures of one unit.
+
+        Raises
+        ------
+        SchemaError, EmptyDataError, LabelError
+            As `evaluate` does; also if `classes` are fewer than there are.
+        DataError
+            If a prediction holds NaN, predictions differ in length, or units do not lie in each
+            other.
+        """
+        by = [name for name in UNITS if name in df.columns] if by is None else list(by)
+        check_columns(df, (self.prediction_col, self.label_col, *by))
+        counts = tallies_of(df, self.prediction_col, self.label_col, by)
+        _check_counts(
+            rows=counts.rows,
+            unpredicted=counts.unpredicted,
+            unlabelled=counts.unlabelled,
+            columns=(self.prediction_col, self.label_col),
+        )
+        if classes is None and self.label_col == NAMED_LABEL:
+            names = class_names(df)
+            # The labels may be others than those that the metadata are about.
+            classes = names if counts.largest < len(names) else ()
+        return evaluate_tallies(
+            counts.tallies,
+            by,
+            classes=classes or (),
+            combine=combine if has_scores(df, self.prediction_col) else "vote",
+            resamples=resamples,
+            seed=seed,
+        )
 
 
 def confusion_matrix(
@@ -117,7 +189,7 @@ def confusion_matrix(
     DataError
         If a prediction holds NaN.
     """
-    counted = _class_pairs(df, prediction_col, label_col).groupBy("true", "predicted").count()
+    counted = _pairs(df, prediction_col, label_col).groupBy("true", "predicted").count()
     cells = [(row["true"], row["predicted"], row["count"]) for row in counted.collect()]
     _check_counts(
         rows=sum(n for _, _, n in cells),
@@ -126,6 +198,14 @@ def confusion_matrix(
         columns=(prediction_col, label_col),
     )
     return confusion_from_counts(cells, classes)
+
+
+def _pairs(df: DataFrame, prediction_col: str, label_col: str) -> DataFrame:
+    check_columns(df, (prediction_col, label_col))
+    return df.select(
+        true_class(df, label_col).alias("true"),
+        predicted_class(df, prediction_col).alias("predicted"),
+    )
 
 
 def _check_counts(
@@ -144,72 +224,3 @@ def _check_counts(
             f"{unpredicted} of {rows} rows have no prediction in {prediction_col!r} (null, or an "
             "empty array). Filter them out."
         )
-
-
-def _class_pairs(df: DataFrame, prediction_col: str, label_col: str) -> DataFrame:
-    missing = [name for name in (prediction_col, label_col) if name not in df.columns]
-    if missing:
-        raise SchemaError(
-            f"The data have no column {', '.join(map(repr, missing))}. Columns: "
-            f"{', '.join(df.columns)}."
-        )
-    return df.select(
-        _true_class(df, label_col).alias("true"),
-        _predicted_class(df, prediction_col).alias("predicted"),
-    )
-
-
-def _predicted_class(df: DataFrame, name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    column, is_array = _numbers(df, name)
-    if not is_array:
-        above = F.when(column > THRESHOLD, 1).otherwise(0)
-        named = F.when(column == F.floor(column), column).otherwise(above)
-        return F.when(F.isnan(column), NO_CLASS).otherwise(named).cast("long")
-    single = F.when(F.element_at(column, 1) > THRESHOLD, 1).otherwise(0)
-    named = F.when(F.size(column) == 1, single).otherwise(_first_largest(column))
-    known = F.when(F.exists(column, F.isnan), NO_CLASS).otherwise(named)
-    whole = (F.size(column) > 0) & ~F.exists(column, F.isnull)
-    return F.when(whole, known).cast("long")
-
-
-def _true_class(df: DataFrame, name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    column, is_array = _numbers(df, name)
-    if is_array:
-        single = F.element_at(column, 1)
-        ones = F.size(F.filter(column, lambda x: x == 1))
-        zeros = F.size(F.filter(column, lambda x: x == 0))
-        one_hot = (ones == 1) & (ones + zeros == F.size(column))
-        labelled = F.when(one_hot, _first_largest(column))
-        whole = F.when(single == F.floor(single), single)
-        return F.when(F.size(column) == 1, whole).otherwise(labelled).cast("long")
-    return F.when(column == F.floor(column), column).cast("long")
-
-
-def _first_largest(column: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.array_position(column, F.array_max(column)) - 1
-
-
-def _numbers(df: DataFrame, name: str) -> tuple[Column, bool]:
-    """Return a column as double or array of double, and whether it is an array."""
-    from pyspark.sql import functions as F
-
-    column = F.col(quoted(name))
-    kind = df.schema[name].dataType
-    if is_vector(kind):
-        from pyspark.ml.functions import vector_to_array
-
-        return vector_to_array(column), True
-    if is_number(kind):
-        return column.cast("double"), False
-    if is_number_array(kind):
-        return column.cast("array<double>"), True
-    raise SchemaError(
-        f"Column {name!r} must hold numbers, arrays of numbers or vectors. Received: "
-        f"{kind.simpleString()}."
-    )

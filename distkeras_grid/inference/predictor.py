@@ -132,7 +132,10 @@ class ModelPredictor:
             batch_size=self.batch_size,
         )
         kind = ArrayType(FloatType(), containsNull=False)
-        outputs = [StructField(name, kind, nullable=False) for name in output_cols]
+        outputs = [
+            StructField(name, kind, nullable=False, metadata=_meaning(name, port, fields))
+            for name, port in zip(output_cols, outputs_of(self.keras_model) or (None,), strict=True)
+        ]
         schema = StructType([*df.schema.fields, *outputs])
         return columns.mapInArrow(partial(predict_batches, plan), schema)
 
@@ -249,6 +252,21 @@ def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
             "as a list of different names."
         )
     return names
+
+
+def _meaning(name: str, port: Port | None, fields: Sequence[Field]) -> dict[str, Any]:
+    """Return the metadata of a new column: the names of the classes, where the features tell them.
+
+    An output of another size predicts something else.
+    """
+    size = None if port is None else port.size
+    for field in fields:
+        if field.classes and (
+            size == len(field.classes) or (size == 1 and len(field.classes) == 2)
+        ):
+            described = Field(name, shape=(size,), dtype="float32", classes=field.classes)
+            return described.to_metadata()
+    return {}
 
 
 def as_lists(outputs: Any, rows: int) -> pa.ListArray:

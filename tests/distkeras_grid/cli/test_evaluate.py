@@ -17,6 +17,12 @@ PREDICTIONS += [[0.1, 0.8, 0.1], [0.1, 0.2, 0.7]]
 FIGURES = {"accuracy": 5 / 6, "rows": 6, "confusion": [[2, 1, 0], [0, 2, 0], [0, 0, 1]]}
 
 
+def figures_in(path):
+    found = json.loads(path.read_text())
+    assert [level["name"] for level in found["levels"]] == ["row"]
+    return {name: found[name] for name in FIGURES}
+
+
 @pytest.fixture
 def written(spark, tmp_path):
     """Write rows; return their path."""
@@ -37,14 +43,14 @@ def test_the_figures_are_printed_and_written(written, tmp_path, capsys):
     told = capsys.readouterr().out
     assert told.startswith("accuracy 0.8333 on 6 rows\n")
     assert told.endswith(f"wrote {output}\n")
-    assert json.loads(output.read_text()) == FIGURES
+    assert figures_in(output) == FIGURES
 
     output.write_text("old")
     assert evaluate.main(flags) == 4
     assert "--overwrite" in capsys.readouterr().err
     assert output.read_text() == "old"
     assert evaluate.main([*flags, "--overwrite"]) == 0
-    assert json.loads(output.read_text()) == FIGURES
+    assert figures_in(output) == FIGURES
 
 
 def test_the_predictions_are_read_once(spark, written):
@@ -79,3 +85,37 @@ def test_a_wrong_column_of_labels(written, capsys):
     data = written(PREDICTIONS)
     assert evaluate.main(["--data", data, "--label", "lable"]) == 3
     assert "lable" in capsys.readouterr().err
+
+
+def test_the_groups_of_a_data_set_of_tiles_have_figures(spark, tmp_path, capsys):
+    data = tmp_path / "tiles"
+    rows = [([0.9, 0.1], 0, "a.png"), ([0.2, 0.8], 1, "b.png"), ([0.4, 0.6], 1, "c.png")]
+    schema = "prediction array<float>, label int, source string"
+    spark.createDataFrame(rows, schema).write.parquet(str(data))
+    sources = [
+        {"source": "a.png", "status": "tiled", "tiles": 1},
+        {"source": "b.png", "status": "tiled", "tiles": 1, "group": "S7"},
+        {"source": "c.png", "status": "tiled", "tiles": 1, "group": "S7"},
+    ]
+    (data / "_dataset.json").write_text(json.dumps({"sources": sources}))
+    output = tmp_path / "figures.json"
+    flags = ["--data", str(data), "--seed", "4", "--resamples", "30"]
+    assert evaluate.main([*flags, "--output", str(output)]) == 0
+    assert "30 resamples of 2 clusters (column 'group'), seed 4" in capsys.readouterr().out
+    levels = json.loads(output.read_text())["levels"]
+    assert [(each["name"], each["count"]) for each in levels] == [
+        ("row", 3),
+        ("source", 3),
+        ("group", 2),
+    ]
+    assert evaluate.main([*flags, "--by", "source", "--combine", "vote"]) == 0
+    assert "each source has most votes" in capsys.readouterr().out
+    (data / "_dataset.json").write_text("[3]")
+    assert evaluate.main(flags) == 3
+    assert "_dataset.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--resamples", "0"], ["--seed", "-1"]])
+def test_numbers_that_no_bootstrap_can_be_made_with_are_refused_at_once(flags, tmp_path, capsys):
+    assert evaluate.main(["--data", str(tmp_path), *flags]) == 2
+    assert flags[0][2:] in capsys.readouterr().err

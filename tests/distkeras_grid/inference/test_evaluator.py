@@ -7,6 +7,7 @@ import pytest
 
 from distkeras_grid import metrics
 from distkeras_grid.errors import DataError, EmptyDataError, LabelError, SchemaError
+from distkeras_grid.feeding.schema import Field
 from distkeras_grid.inference.evaluator import AccuracyEvaluator, confusion_matrix
 
 pytestmark = pytest.mark.spark
@@ -125,3 +126,89 @@ def test_a_missing_column_is_named_with_those_that_are_there(spark):
 def test_a_column_that_holds_no_numbers_is_refused(spark, kind):
     with pytest.raises(SchemaError, match=f"'label' must hold numbers.*Received: {kind}"):
         AccuracyEvaluator().evaluate(frame(spark, [], [], ("int", kind)))
+
+
+def tiles(spark, predictions, types="array<float>"):
+    """Three sources of two groups; the second has no group."""
+    rows = [("a.png", "s1", 0)] * 2 + [("b.png", None, 1)] * 3 + [("c.png", "s1", 0)]
+    data = [(*row, prediction) for row, prediction in zip(rows, predictions, strict=True)]
+    return spark.createDataFrame(
+        data, f"source string, group string, label int, prediction {types}"
+    )
+
+
+SCORES = [[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8]]
+
+
+def test_the_report_has_figures_of_rows_sources_and_groups(spark):
+    df = tiles(spark, SCORES).withMetadata(
+        "prediction", Field("prediction", (2,), "float32", classes=("dark", "light")).to_metadata()
+    )
+    report = AccuracyEvaluator().report(df, resamples=20)
+    assert report.accuracy == AccuracyEvaluator().evaluate(df) == 0.5
+    assert report.level("row").confusion.tolist() == confusion_matrix(df).tolist()
+    assert [each.name for each in report.level("source").classes] == ["dark", "light"]
+    # The means for class 0: 0.65 of a.png, 0.57 of b.png, and 0.2 of c.png.
+    assert report.level("source").confusion.tolist() == [[1, 1], [1, 0]]
+    assert report.level("group").count == 2
+    votes = AccuracyEvaluator().report(df, ["source"], combine="vote", resamples=20)
+    assert votes.level("source").confusion.tolist() == [[1, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "types", "combine"),
+    [
+        ([[0.1], [0.6], [0.6], [0.6], [0.1], [0.8]], "array<float>", "mean"),
+        ([0, 1, 1, 1, 0, 1], "int", "vote"),
+        ([0.0, 0.6, 0.6, 0.6, 0.1, 0.8], "double", "vote"),
+    ],
+)
+def test_predictions_of_every_kind_have_a_report(spark, predictions, types, combine):
+    report = AccuracyEvaluator().report(tiles(spark, predictions, types), resamples=20)
+    assert report.combine == combine
+    assert report.level("row").confusion.tolist() == [[1, 2], [1, 2]]
+    assert report.level("source").accuracy.value == pytest.approx(
+        1 / 3 if combine == "mean" else 2 / 3
+    )
+
+
+def test_the_names_of_classes_are_those_of_the_labels_that_they_are_about(spark):
+    named = Field("prediction", (2,), "float32", classes=("dark", "light")).to_metadata()
+    other = (
+        tiles(spark, SCORES).withMetadata("prediction", named).withColumnRenamed("label", "kind")
+    )
+    report = AccuracyEvaluator("prediction", "kind").report(other, resamples=5)
+    assert [each.name for each in report.levels[0].classes] == ["0", "1"]
+    given = AccuracyEvaluator("prediction", "kind").report(other, classes=("x", "y"), resamples=5)
+    assert [each.name for each in given.levels[0].classes] == ["x", "y"]
+    with pytest.raises(LabelError, match=r"0\.\.0"):
+        AccuracyEvaluator("prediction", "kind").report(other, classes=("x",))
+
+
+def test_the_report_refuses_what_the_accuracy_does(spark):
+    evaluator = AccuracyEvaluator()
+    with pytest.raises(EmptyDataError):
+        evaluator.report(frame(spark, [], []))
+    with pytest.raises(LabelError, match="1 of 2 rows have no class in label column 'label'"):
+        evaluator.report(frame(spark, [[0.1, 0.9]] * 2, [1, None]))
+    with pytest.raises(LabelError, match="1 of 2 rows have no prediction in 'prediction'"):
+        evaluator.report(frame(spark, [[0.1, 0.9], []], [1, 1]))
+    with pytest.raises(DataError, match="1 predictions hold NaN"):
+        evaluator.report(frame(spark, [[NAN, 1.0], [0.1, 0.9]], [1, 1]))
+    with pytest.raises(DataError, match="different lengths"):
+        evaluator.report(frame(spark, [[0.1, 0.1, 0.8], [0.1, 0.9]], [1, 1]))
+    with pytest.raises(SchemaError, match="'specimen'"):
+        evaluator.report(frame(spark, [[0.1, 0.9]], [1]), by=["specimen"])
+
+
+def test_one_job_makes_the_report(spark):
+    seen = spark.sparkContext.accumulator(0)
+
+    def look(batches):
+        for batch in batches:
+            seen.add(batch.num_rows)
+            yield batch
+
+    df = tiles(spark, SCORES)
+    AccuracyEvaluator().report(df.mapInArrow(look, df.schema), resamples=5)
+    assert seen.value == len(SCORES)

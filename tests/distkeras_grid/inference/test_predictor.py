@@ -7,6 +7,7 @@ from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError, 
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port
 from distkeras_grid.inference.predictor import ModelPredictor, as_lists, output_columns
+from distkeras_grid.inference.tallies import class_names
 
 IMAGE = Field("image", (2, 2, 1), scale=1 / 255, classes=("dark", "light"))
 
@@ -87,6 +88,7 @@ class TestOnSpark:
         assert predicted.schema["prediction"].dataType.simpleString() == "array<float>"
         assert predicted.schema["number"].metadata == {"comment": "kept"}
         assert Field.from_metadata("image", predicted.schema["image"].metadata) == IMAGE
+        assert class_names(predicted.select("prediction")) == ("dark", "light")
         rows = sorted(predicted.collect())
         assert [row["image"] for row in rows] == [row["image"] for row in sorted(df.collect())]
         sums = np.array([row["prediction"] for row in rows])

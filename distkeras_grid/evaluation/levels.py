@@ -1,0 +1,399 @@
+"""The figures of predictions row by row, and of what rows belong to: a source image, a specimen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError
+from distkeras_grid.evaluation.bootstrap import RESAMPLES, Figure, with_intervals
+from distkeras_grid.metrics import confusion_from_counts
+
+#: The level of the rows themselves; the others are called by their columns.
+ROW = "row"
+Combine = Literal["mean", "vote"]
+COMBINES: tuple[Combine, ...] = ("mean", "vote")
+
+#: The figures that a class has.
+BY_CLASS = ("precision", "recall", "f1")
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the rows of one unit and one label say about one class.
+
+    Parameters
+    ----------
+    units : tuple of str or None
+        What the rows belong to, the smallest first. None stands for itself: a source without a
+        specimen is one of its own.
+    true : int
+        Label of the rows.
+    named : int
+        The class.
+    votes : int
+        Rows whose prediction names the class.
+    score : float
+        Sum of what their predictions give to the class.
+    """
+
+    units: tuple[str | None, ...]
+    true: int
+    named: int
+    votes: int
+    score: float
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """The figures of one class.
+
+    Parameters
+    ----------
+    name : str
+    count : int
+        How many have this label.
+    precision, recall, f1 : Figure
+        The share of right ones among those predicted as this class, and among those that have its
+        label; and their harmonic mean.
+    """
+
+    name: str
+    count: int
+    precision: Figure
+    recall: Figure
+    f1: Figure
+
+
+@dataclass(frozen=True)
+class Level:
+    """The figures of rows, or of what they belong to.
+
+    Parameters
+    ----------
+    name : str
+        ``row``, or the name of the column that tells what rows belong to.
+    count : int
+        How many there are.
+    accuracy : Figure
+        The share that is right.
+    balanced : Figure
+        The mean recall of the classes that occur.
+    classes : tuple of ClassFigures
+    confusion : ndarray of int64, shape (classes, classes)
+        Row: the label; column: the prediction.
+    """
+
+    name: str
+    count: int
+    accuracy: Figure
+    balanced: Figure
+    classes: tuple[ClassFigures, ...]
+    confusion: Counts = field(compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON types."""
+        by_class = [
+            {"name": each.name, "count": each.count}
+            | {name: getattr(each, name).to_json() for name in BY_CLASS}
+            for each in self.classes
+        ]
+        return {
+            "name": self.name,
+            "count": self.count,
+            "accuracy": self.accuracy.to_json(),
+            "balanced_accuracy": self.balanced.to_json(),
+            "classes": by_class,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures at each level, with intervals.
+
+    ``print(evaluation)`` shows them as tables.
+
+    Parameters
+    ----------
+    levels : tuple of Level
+        The rows first.
+    clusters : int
+        How many clusters the intervals are resampled from.
+    cluster : str
+        What a cluster is: the name of the last level, or ``row``.
+    combine : {"mean", "vote"}
+        How the predictions of rows become one.
+    resamples, seed : int
+    notes : tuple of str
+        What could not be told, and why.
+    """
+
+    levels: tuple[Level, ...]
+    clusters: int
+    cluster: str
+    combine: Combine
+    resamples: int
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def accuracy(self) -> float:
+        """The share of rows that is right."""
+        return float(self.levels[0].accuracy.value or 0)
+
+    def level(self, name: str) -> Level:
+        """Return one level.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is none of this name.
+        """
+        for each in self.levels:
+            if each.name == name:
+                return each
+        raise ConfigurationError(
+            f"The evaluation has no level {name!r}. Its levels: "
+            f"{', '.join(each.name for each in self.levels)}. Name the column in `by`."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON types."""
+        first = self.levels[0]
+        return {
+            "accuracy": self.accuracy,
+            "rows": first.count,
+            "confusion": first.confusion.tolist(),
+            "levels": [each.to_json() for each in self.levels],
+            "intervals": {
+                "level": 0.95,
+                "clusters": self.clusters,
+                "cluster": self.cluster,
+                "resamples": self.resamples,
+                "seed": self.seed,
+            },
+            "combine": self.combine,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        from distkeras_grid.evaluation.text import as_text
+
+        return as_text(self)
+
+
+def evaluate_tallies(
+    tallies: Iterable[Tally],
+    by: Sequence[str],
+    *,
+    classes: Sequence[str] = (),
+    combine: Combine = "mean",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Evaluation:
+    """Return the figures of predictions that were counted by unit, label and class.
+
+    Parameters
+    ----------
+    tallies : iterable of Tally
+        Of all rows.
+    by : sequence of str
+        The names of the units, the smallest first. Each must lie in one of the next; the last are
+        the clusters of the bootstrap. Without any, rows are taken as independent.
+    classes : sequence of str
+        Names of the classes; by default their numbers.
+    combine : {"mean", "vote"}, default "mean"
+        A unit is predicted as the class with the largest mean prediction of its rows, or as the one
+        that most rows name. The first of equals.
+    resamples, seed : int
+
+    Raises
+    ------
+    EmptyDataError
+        If there are none.
+    DataError
+        If predictions hold NaN, or units do not lie in each other.
+    LabelError
+        If a label or a prediction is outside the classes.
+    ConfigurationError
+        If `combine` or `resamples` is not valid.
+    """
+    if combine not in COMBINES:
+        raise ConfigurationError(f"combine must be one of {COMBINES}. Received: {combine!r}.")
+    counted = list(tallies)
+    if not counted:
+        raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
+    # Refuses what names no class, and classes that do not exist.
+    pairs = [(each.true, each.named, each.votes) for each in counted]
+    size = len(confusion_from_counts(pairs, len(classes) or None))
+    reckoning = _Reckoning(tuple(classes) or tuple(map(str, range(size))), combine, resamples, seed)
+    units = _units(counted, by)
+    clusters = units[-1] if units else None
+    levels = [reckoning.of_rows(counted, clusters)]
+    notes = _of_one_cluster(counted, clusters, reckoning.names, by)
+    for name, level in zip(by, units, strict=True):
+        mixed = _of_several_classes(level, counted)
+        if mixed:
+            notes.append(
+                f"{len(mixed)} of {len(level.names)} in column {name!r} have rows of several "
+                f"classes, such as {mixed[0]!r}: there are no figures by {name}."
+            )
+        else:
+            levels.append(reckoning.of_units(name, counted, level, units[-1]))
+    return Evaluation(
+        tuple(levels),
+        clusters=len(clusters.names) if clusters else levels[0].count,
+        cluster=by[-1] if by else ROW,
+        combine=combine,
+        resamples=resamples,
+        seed=seed,
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The units of one level, told by their places in `names`.
+
+    Parameters
+    ----------
+    names : list of str
+    of : ndarray of int, shape (tallies,)
+        The unit that each tally belongs to.
+    """
+
+    names: list[str]
+    of: npt.NDArray[np.intp]
+
+
+def _units(counted: Sequence[Tally], by: Sequence[str]) -> list[_Units]:
+    """Return the units of each level, which lie in each other."""
+    levels: list[_Units] = []
+    for place, name in enumerate(by):
+        called = [_called(each.units, place, name) for each in counted]
+        # In an order that does not depend on Spark's, or a seed would not repeat the intervals.
+        known = sorted(set(called))
+        places = {unit: number for number, unit in enumerate(known)}
+        level = _Units(
+            [unit for _, unit in known], np.array([places[unit] for unit in called], np.intp)
+        )
+        if levels:
+            _check_nested(levels[-1], level, by[place - 1], name)
+        levels.append(level)
+    return levels
+
+
+def _called(units: Sequence[str | None], place: int, column: str) -> tuple[int, str]:
+    """Return what tells a unit from the others: the column that names it, and its name."""
+    for smaller in range(place, -1, -1):
+        name = units[smaller]
+        if name is not None:
+            return smaller, name
+    raise DataError(
+        f"Some rows have no value in column {column!r}, and so belong to nothing. Filter them out, "
+        "or leave the column out of `by`."
+    )
+
+
+def _check_nested(inner: _Units, outer: _Units, inner_name: str, outer_name: str) -> None:
+    torn = _with_several(inner, outer.of)
+    if torn:
+        raise DataError(
+            f"{torn[0]!r} in column {inner_name!r} lies in several of column {outer_name!r}. Name "
+            "the columns of `by` from the smallest unit to the largest."
+        )
+
+
+def _of_several_classes(units: _Units, counted: Sequence[Tally]) -> list[str]:
+    return _with_several(units, np.array([each.true for each in counted]))
+
+
+def _of_one_cluster(
+    counted: Sequence[Tally], clusters: _Units | None, names: Sequence[str], by: Sequence[str]
+) -> list[str]:
+    """Return a line for each class of which a single cluster has rows."""
+    if clusters is None:
+        return []
+    true = np.array([each.true for each in counted])
+    pairs = np.unique(np.stack([clusters.of, true], axis=1), axis=0)
+    return [
+        f"All rows of class {names[number]!r} belong to one {by[-1]}: the intervals do not tell "
+        "how others of its kind differ."
+        for number in np.flatnonzero(np.bincount(pairs[:, 1]) == 1).tolist()
+    ]
+
+
+def _with_several(units: _Units, values: npt.NDArray[np.integer[Any]]) -> list[str]:
+    """Return the units whose tallies have more than one value."""
+    pairs = np.unique(np.stack([units.of, values], axis=1), axis=0)
+    return [units.names[place] for place in np.flatnonzero(np.bincount(pairs[:, 0]) > 1)]
+
+
+@dataclass(frozen=True)
+class _Reckoning:
+    """How levels are made; the parameters are those of `evaluate_tallies`."""
+
+    names: tuple[str, ...]
+    combine: Combine
+    resamples: int
+    seed: int
+
+    def of_rows(self, counted: Sequence[Tally], clusters: _Units | None) -> Level:
+        """Return the figures row by row."""
+        true = np.array([each.true for each in counted])
+        named = np.array([each.named for each in counted])
+        votes = np.array([each.votes for each in counted], np.int64)
+        if clusters is not None:
+            confusions = self._none(len(clusters.names))
+            np.add.at(confusions, (clusters.of, true, named), votes)
+            return self._level(ROW, confusions, np.ones(len(confusions), np.int64))
+        # Independent rows are clusters of as many kinds as there are pairs of label and prediction.
+        matrix = self._none(1)[0]
+        np.add.at(matrix, (true, named), votes)
+        true, named = np.nonzero(matrix)
+        kinds = self._none(len(true))
+        kinds[np.arange(len(true)), true, named] = 1
+        return self._level(ROW, kinds, matrix[true, named])
+
+    def of_units(
+        self, name: str, counted: Sequence[Tally], units: _Units, clusters: _Units
+    ) -> Level:
+        """Return the figures of units of one class each, which lie in clusters."""
+        given = np.zeros((len(units.names), len(self.names)))
+        score = [each.score if self.combine == "mean" else each.votes for each in counted]
+        named = np.array([each.named for each in counted])
+        np.add.at(given, (units.of, named), score)
+        true, cluster = np.zeros((2, len(units.names)), np.intp)
+        true[units.of] = [each.true for each in counted]
+        cluster[units.of] = clusters.of
+        confusions = self._none(len(clusters.names))
+        np.add.at(confusions, (cluster, true, given.argmax(axis=1)), 1)
+        return self._level(name, confusions, np.ones(len(confusions), np.int64))
+
+    def _none(self, count: int) -> Counts:
+        return np.zeros((count, len(self.names), len(self.names)), np.int64)
+
+    def _level(self, name: str, confusions: Counts, counts: Counts) -> Level:
+        found = with_intervals(confusions, counts, self.resamples, self.seed)
+        confusion: Counts = np.tensordot(counts, confusions, axes=1)
+        by_class = zip(
+            self.names,
+            confusion.sum(axis=1).tolist(),
+            *(found[figure] for figure in BY_CLASS),
+            strict=True,
+        )
+        return Level(
+            name,
+            int(confusion.sum()),
+            found["accuracy"][0],
+            found["balanced"][0],
+            tuple(ClassFigures(*each) for each in by_class),
+            confusion,
+        )

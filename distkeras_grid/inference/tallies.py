@@ -1,0 +1,144 @@
+"""What the rows of a DataFrame say about each class, counted by unit and label in one Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.evaluation.levels import Tally
+from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.inference.naming import numbers_in, predicted_class, true_class
+from distkeras_grid.metrics import NO_CLASS
+from distkeras_grid.spark.dataframes import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted.
+
+    Parameters
+    ----------
+    tallies : list of Tally
+        Of the rows that have a label and a prediction.
+    rows, unlabelled, unpredicted : int
+        All rows, those without a label that names a class, and those without a prediction.
+    """
+
+    tallies: list[Tally] = field(default_factory=list)
+    rows: int = 0
+    unlabelled: int = 0
+    unpredicted: int = 0
+
+    @property
+    def largest(self) -> int:
+        """The highest number of a class."""
+        return max((max(each.true, each.named) for each in self.tallies), default=-1)
+
+
+def tallies_of(
+    df: DataFrame, prediction_col: str, label_col: str, by: Sequence[str] = ()
+) -> Counted:
+    """Count rows by unit, label and class.
+
+    Parameters
+    ----------
+    df : DataFrame
+        With all these columns.
+    prediction_col, label_col : str
+        As in `AccuracyEvaluator`.
+    by : sequence of str
+        Columns that tell what a row belongs to.
+
+    Raises
+    ------
+    SchemaError
+        If a column is of a type that names no class.
+    DataError
+        If predictions differ in length.
+    """
+    from pyspark.sql import functions as F
+
+    units = [F.col(quoted(name)).cast("string").alias(f"unit_{i}") for i, name in enumerate(by)]
+    true = true_class(df, label_col).alias("true")
+    said = df.select(*units, true, F.explode(_said(df, prediction_col)).alias("said"))
+    keys = [*(f"unit_{i}" for i in range(len(by))), "true", "said.named"]
+    # A row says something about each class, and names one: the sum of votes is the number of rows.
+    found = said.groupBy(*keys).agg(
+        F.sum("said.votes").alias("votes"),
+        F.sum("said.score").alias("score"),
+        F.count(F.lit(1)).alias("told"),
+    )
+    table = found.toArrow().to_pydict()
+    tallies, rows, unlabelled, unpredicted = [], 0, 0, 0
+    names = (table[f"unit_{i}"] for i in range(len(by)))
+    told: dict[int, int] = {}
+    for *unit, label, named, votes, score, n in zip(
+        *names, *(table[key] for key in ("true", "named", "votes", "score", "told")), strict=True
+    ):
+        rows += votes
+        if label is None:
+            unlabelled += votes
+        elif named is None:
+            unpredicted += votes
+        else:
+            told[named] = told.get(named, 0) + n
+            tallies.append(Tally(tuple(unit), label, named, votes, score))
+    if has_scores(df, prediction_col):
+        _check_lengths(prediction_col, told)
+    return Counted(tallies, rows, unlabelled, unpredicted)
+
+
+def has_scores(df: DataFrame, prediction_col: str) -> bool:
+    """Whether predictions say something about each class, and do not only name one."""
+    return numbers_in(df, prediction_col)[1]
+
+
+def class_names(df: DataFrame) -> tuple[str, ...]:
+    """Return the names of the classes that the metadata of a column tell, if any."""
+    for column in df.schema:
+        if METADATA_KEY in column.metadata:
+            classes = Field.from_metadata(column.name, column.metadata).classes
+            if classes:
+                return classes
+    return ()
+
+
+def _said(df: DataFrame, name: str) -> Column:
+    """Return what a prediction says, as an array of structs: a class, its votes, its score."""
+    from pyspark.sql import functions as F
+
+    column, is_array = numbers_in(df, name)
+    predicted = predicted_class(df, name)
+
+    def struct(named: Column, votes: Column, score: Column) -> Column:
+        return F.struct(
+            named.cast("long").alias("named"),
+            votes.cast("long").alias("votes"),
+            score.cast("double").alias("score"),
+        )
+
+    only = F.array(struct(predicted, F.lit(1), F.lit(0)))
+    if not is_array:
+        return only
+    # A single number is that of class 1.
+    scores = F.when(
+        F.size(column) == 1, F.array(1 - F.element_at(column, 1), F.element_at(column, 1))
+    ).otherwise(column)
+    each = F.transform(scores, lambda score, place: struct(place, place == predicted, score))
+    return F.when(predicted.isNull() | (predicted == NO_CLASS), only).otherwise(each)
+
+
+def _check_lengths(column: str, told: dict[int, int]) -> None:
+    """Refuse predictions of different lengths: not all say something about each class."""
+    counts = {number: n for number, n in told.items() if number != NO_CLASS}
+    if len(set(counts.values())) > 1:
+        raise DataError(
+            f"Predictions in column {column!r} have different lengths: {max(counts.values())} have "
+            f"a number for class 0, {min(counts.values())} for class {max(counts)}. Evaluate the "
+            "predictions of one model."
+        )
