@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
@@ -22,6 +22,7 @@ from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
 from distkeras_grid.trainers import TRAINERS
+from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 
 if TYPE_CHECKING:
     import keras
@@ -58,7 +59,7 @@ examples:
       --output runs/first
   distkeras-grid submit train --data hdfs:///tiles --split train \\
       --validation-split validation --model hdfs:///model.keras --features image \\
-      --trainer DOWNPOUR --set worker_optimizer=adam --output hdfs:///runs/first
+      --trainer DOWNPOUR --class-weight balanced --set worker_optimizer=adam --output hdfs:///runs/first
 
 --model is a .keras file on any Hadoop path, or module:function. The function returns a Keras model.
 If it has parameters shape and classes, it is called with the shape of an image, such as
@@ -125,6 +126,13 @@ def build_parser(*, names_model: bool = True) -> Parser:
     )
     add("--sample-weight", metavar="COLUMN", help="column of sample weights (none)")
     add(
+        "--class-weight",
+        type=class_weight,
+        metavar="balanced|CLASS=WEIGHT[,...]",
+        help="weights of the rows of each class, named as label_name tells, or numbered where "
+        "classes have no names; balanced gives all classes the same weight in total (1 for each)",
+    )
+    add(
         "--workers",
         type=int,
         metavar="N",
@@ -175,6 +183,52 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             arguments[name] = text
     return arguments
+
+
+def class_weight(text: str) -> dict[str, float] | Literal["balanced"]:
+    """Return weights by what the classes are called, or ``balanced``.
+
+    Examples
+    --------
+    >>> class_weight("calcite=2,quartz=0.5"), class_weight("balanced")
+    ({'calcite': 2.0, 'quartz': 0.5}, 'balanced')
+    """
+    if text == BALANCED:
+        return BALANCED
+    weights: dict[str, float] = {}
+    for item in text.split(","):
+        # The name of a class may hold the sign, too.
+        name, separator, number = item.rpartition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            separator = ""
+        if not separator or not name:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is neither {BALANCED} nor CLASS=WEIGHT with commas between"
+            )
+    return weights
+
+
+def numbered(
+    weights: dict[str, float] | Literal["balanced"] | None, features: Field | None
+) -> ClassWeight:
+    """Return weights by numbers where the data have no names of classes.
+
+    Parameters
+    ----------
+    weights : dict of str to float, "balanced" or None
+        What `class_weight` returned.
+    features : Field, optional
+        The feature column; None of several.
+    """
+    if not isinstance(weights, dict):
+        return weights
+    named = features is not None and bool(features.classes)
+    return {
+        int(name) if name.isdecimal() and not named else name: value
+        for name, value in weights.items()
+    }
 
 
 def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
@@ -241,6 +295,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         data,
         shuffle=not flags.keep_order,
         validation_data=validation,
+        class_weight=numbered(flags.class_weight, features),
         sample_weight_col=flags.sample_weight,
         seed=flags.seed,
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from distkeras_grid.engine.registry import backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.spec import LARGEST
+
+BALANCED: Literal["balanced"] = "balanced"
+# By numbers or names of classes.
+ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None
 
 
 def check_backend() -> None:
@@ -53,14 +57,16 @@ def checked_positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
-    """Return class weights as plain numbers by plain integers; None stays None.
+def checked_class_weight(class_weight: Any) -> ClassWeight:
+    """Return class weights as plain numbers by plain integers or names.
+
+    ``"balanced"`` and None stay what they are.
 
     Raises
     ------
     ConfigurationError
-        If it is not a mapping, a class is not a whole number, or a weight is negative, infinite or
-        not a number.
+        If it is something else, a class is neither a whole number nor a name, or a weight is
+        negative, infinite or not a number.
 
     Examples
     --------
@@ -70,16 +76,19 @@ def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
     """
     if class_weight is None:
         return None
-    example = "such as {0: 1.0, 1: 2.5}"
+    example = 'such as {0: 1.0, 1: 2.5} or {"dark": 1.0, "light": 2.5}'
+    if isinstance(class_weight, str) and class_weight == BALANCED:
+        return BALANCED
     if not isinstance(class_weight, Mapping):
         raise ConfigurationError(
-            f"class_weight must map numbers of classes to weights, {example}. "
+            f"class_weight must be {BALANCED!r}, or map classes to weights, {example}. "
             f"Received: {class_weight!r}."
         )
     for number, weight in class_weight.items():
-        if not isinstance(number, Real) or not float(number).is_integer():
+        whole = isinstance(number, Real) and float(number).is_integer()
+        if not (whole or isinstance(number, str)):
             raise ConfigurationError(
-                f"class_weight names classes by their numbers, {example}. "
+                f"class_weight names classes by their numbers or names, {example}. "
                 f"Received the class {number!r}."
             )
         if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
@@ -87,4 +96,7 @@ def checked_class_weight(class_weight: Any) -> dict[int, float] | None:
                 "class_weight holds finite numbers of at least 0. "
                 f"Received {weight!r} for class {number!r}."
             )
-    return {int(number): float(weight) for number, weight in class_weight.items()}
+    return {
+        number if isinstance(number, str) else int(number): float(weight)
+        for number, weight in class_weight.items()
+    }

@@ -42,6 +42,7 @@ from distkeras_grid.spark.session import (
 )
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.trainers.arguments import check_backend
+from distkeras_grid.trainers.class_weights import count_classes, number_classes, settle_class_weight
 from distkeras_grid.trainers.compiled import CompiledModel, compiled_copy
 from distkeras_grid.trainers.compressing import (
     check_compressible,
@@ -135,17 +136,22 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
     _check_local_slots(spark, draft.pace.num_workers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
     frame, columns, held_out = _resolve(spark, request)
+    weights = number_classes(request.data.class_weight, columns)
     compiled = compiled_copy(request.source)
     check_method(draft, method, compiled.model)
     check_fit(compiled.model, columns.features)
     place = _check_executors(spark, request.server)
     frame = resources.enter_context(pinned(frame, columns))
-    summary = inspect_training(frame, columns, compiled.model, request.data.class_weight)
+    summary = inspect_training(frame, columns, compiled.model)
+    settled = settle_class_weight(
+        *(weights, columns, summary, compiled.model),
+        lambda: count_classes(frame, columns.labels[0]),
+    )
     workers, warnings = _settle_workers(spark, draft, method)
     spec, window = complete(
         request,
         compiled,
-        data_spec(request.data, columns),
+        data_spec(request.data, columns, settled),
         summary.rows,
         workers,
         threads=_task_cores(spark),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from distkeras_grid.errors import ConfigurationError, DataError, SplitLeakError
 from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
 from distkeras_grid.spark.seats import DataSummary, summarize
-from distkeras_grid.trainers.labels import check_classes, check_labels
+from distkeras_grid.trainers.labels import check_labels
 
 if TYPE_CHECKING:
     import keras
@@ -22,7 +22,6 @@ def inspect_training(
     frame: DataFrame,
     columns: Columns,
     model: keras.Model,
-    class_weight: Mapping[int, float] | None = None,
 ) -> DataSummary:
     """Count the training rows, and refuse labels, weights and splits that cannot be trained.
 
@@ -34,20 +33,14 @@ def inspect_training(
         What the run reads of them.
     model : keras.Model
         Compiled.
-    class_weight : mapping of int to float, optional
-        Weight of each class.
 
     Raises
     ------
     DataError
         Names the column, what was received and what to do.
-    ConfigurationError
-        If `class_weight` names a class that neither data nor model have.
     """
     summary = _summarize(frame, columns)
-    outputs = outputs_of(model)
-    check_labels(columns, summary, model.loss, outputs)
-    check_classes(class_weight, columns, summary, outputs)
+    check_labels(columns, summary, model.loss, outputs_of(model))
     return summary
 
 

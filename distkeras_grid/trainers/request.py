@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.compile_settings import CompileSettings
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import DraftSpec
+    from distkeras_grid.trainers.arguments import ClassWeight
     from distkeras_grid.trainers.defaults import WindowChoice
 
 
@@ -88,7 +89,7 @@ class DataRequest:
     shuffle: bool
     seed: int
     validation_data: Any = None
-    class_weight: dict[int, float] | None = None
+    class_weight: ClassWeight = None
     sample_weight: str | None = None
 
 

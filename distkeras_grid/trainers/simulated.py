@@ -35,11 +35,16 @@ from distkeras_grid.spark.session import active_session
 from distkeras_grid.spec import DataSpec, RunSpec
 from distkeras_grid.trainers.arguments import check_backend
 from distkeras_grid.trainers.checking import check_method, complete, rule_for
+from distkeras_grid.trainers.class_weights import (
+    count_in_array,
+    number_classes,
+    settle_class_weight,
+)
 from distkeras_grid.trainers.compiled import compiled_copy
 from distkeras_grid.trainers.compressing import compression_notes
 from distkeras_grid.trainers.description import choices, described_parameters, policies
 from distkeras_grid.trainers.inspection import inspect_training, naming
-from distkeras_grid.trainers.labels import check_classes, check_labels
+from distkeras_grid.trainers.labels import check_labels
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
@@ -108,16 +113,16 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     model = compiled.model
     check_method(draft, request.method, model)
     _check_centers(request, model, cluster.workers)
-    rows = _read(asked.data, asked, model, asked.class_weight)
+    rows, weights = _read_training(asked, model)
     with naming("validation_data"):
         held_out = (
-            None if asked.validation_data is None else _read(asked.validation_data, asked, model)
+            None if asked.validation_data is None else _read(asked.validation_data, asked, model)[0]
         )
-    data = DataSpec(features=described_fields(rows.fields), class_weight=asked.class_weight)
+    data = DataSpec(features=described_fields(rows.fields), class_weight=weights)
     spec, window = complete(request, compiled, data, len(rows), cluster.workers)
     rule, fields = rule_of(spec.rule), rows.fields
     seats = _deal(
-        weighted_by(rows, asked.class_weight),
+        weighted_by(rows, weights),
         cluster.workers,
         asked.seed if asked.shuffle else None,
     )
@@ -263,26 +268,33 @@ def _evaluation(model: keras.Model, rows: Source | None, layout: WeightLayout) -
     return evaluate_center
 
 
+def _read_training(
+    asked: DataRequest, model: keras.Model
+) -> tuple[ArraySource, dict[int, float] | None]:
+    """Return the training rows, and the weights of their classes."""
+    rows, columns, summary = _read(asked.data, asked, model)
+    weights = settle_class_weight(
+        *(number_classes(asked.class_weight, columns), columns, summary, model),
+        lambda: count_in_array(columns.labels[0].name, rows.labels[0]),
+    )
+    return rows, weights
+
+
 def _read(
-    data: Any,
-    asked: DataRequest,
-    model: keras.Model,
-    class_weight: Mapping[int, float] | None = None,
-) -> ArraySource:
+    data: Any, asked: DataRequest, model: keras.Model
+) -> tuple[ArraySource, Columns, DataSummary]:
     """Bring the rows into this process, and refuse what the model cannot take."""
     if isinstance(data, tuple | list):
-        return _from_arrays(data, model, class_weight)
+        return _from_arrays(data, model)
     spark = active_session()
     frame = as_dataframe(spark, data)
     columns = resolve_columns(frame, asked.features, asked.labels, model=model)
     check_fit(model, columns.features)
-    inspect_training(frame, columns, model, class_weight)
-    return collect(frame, columns)
+    summary = inspect_training(frame, columns, model)
+    return collect(frame, columns), columns, summary
 
 
-def _from_arrays(
-    data: Any, model: keras.Model, class_weight: Mapping[int, float] | None
-) -> ArraySource:
+def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, DataSummary]:
     if len(data) not in (2, 3):
         raise DataError(
             "Arrays are (features, labels) or (features, labels, sample weights). "
@@ -300,8 +312,8 @@ def _from_arrays(
     ranges = tuple((float(array.min()), float(array.max())) for array in labels)
     summary = DataSummary(len(labels[0]), ((0, len(labels[0])),), ranges, ())
     check_labels(columns, summary, model.loss, outputs)
-    check_classes(class_weight, columns, summary, outputs)
-    return ArraySource(features, labels, weights[0] if weights else None, fields=fields)
+    rows = ArraySource(features, labels, weights[0] if weights else None, fields=fields)
+    return rows, columns, summary
 
 
 def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:

@@ -35,7 +35,9 @@ def described_fields(fields: Iterable[Field]) -> tuple[dict[str, Any], ...]:
     return tuple({"name": field.name, **field.to_metadata()} for field in fields)
 
 
-def data_spec(request: DataRequest, columns: Columns) -> DataSpec:
+def data_spec(
+    request: DataRequest, columns: Columns, class_weight: dict[int, float] | None = None
+) -> DataSpec:
     """Return the data section of a run on Spark.
 
     Parameters
@@ -44,6 +46,8 @@ def data_spec(request: DataRequest, columns: Columns) -> DataSpec:
         Arguments of ``train``.
     columns : Columns
         The columns that were found.
+    class_weight : dict of int to float, optional
+        Weights of the classes, by their numbers.
     """
     held_out = request.validation_data
     return DataSpec(
@@ -51,7 +55,7 @@ def data_spec(request: DataRequest, columns: Columns) -> DataSpec:
         features=described_fields(columns.features),
         labels=tuple(label.name for label in columns.labels),
         sample_weight=columns.weight,
-        class_weight=None if request.class_weight is None else dict(request.class_weight),
+        class_weight=class_weight,
         validation=None if held_out is None else source_of(held_out),
     )
 

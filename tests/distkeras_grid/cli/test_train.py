@@ -14,8 +14,10 @@ from distkeras_grid.cli.train import (
     build_parser,
     call_model_function,
     check_space,
+    class_weight,
     load_model,
     main,
+    numbered,
     parse_settings,
     read_data,
     trainer_arguments,
@@ -64,6 +66,22 @@ def test_flags_and_settings_together():
         *("--features", "image", "--workers", "3", "--epochs", "2"),
         *("--set", "loss=mse", "--set", "batch_size=4"),
     ) == {"features_col": "image", "num_workers": 3, "num_epoch": 2, "loss": "mse", "batch_size": 4}
+
+
+def test_classes_have_weights_by_name_or_by_number():
+    given = build_parser().parse_args([*MINIMUM, "--class-weight", "basalt=2,10=0.5"]).class_weight
+    assert numbered(given, PIXELS) == {"basalt": 2.0, "10": 0.5}
+    assert numbered(given, None) == {"basalt": 2.0, 10: 0.5}
+    assert numbered(class_weight("balanced"), PIXELS) == "balanced"
+    assert numbered(None, PIXELS) is None
+    assert class_weight("a=b=2") == {"a=b": 2.0}
+
+
+@pytest.mark.parametrize("text", ["balance", "basalt", "basalt=", "=2", "basalt=much", "a=1,,b=2"])
+def test_weights_of_classes_that_cannot_be_read_are_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        build_parser().parse_args([*MINIMUM, "--class-weight", text])
+    assert "CLASS=WEIGHT" in capsys.readouterr().err
 
 
 def test_several_columns_are_named_in_the_order_of_the_model():

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.errors import (
-    ConfigurationError,
     DataError,
     EmptyDataError,
     LabelError,
@@ -33,19 +32,17 @@ def frame(spark):
     )
 
 
-def inspected(frame, weight=None, class_weight=None):
+def inspected(frame, weight=None):
     columns = resolve_columns(frame, "features", "label", weight)
-    return inspect_training(frame, columns, MODEL, class_weight)
+    return inspect_training(frame, columns, MODEL)
 
 
 def validated(frame, training):
     inspect_validation(frame, resolve_columns(frame, "features", "label"), MODEL, training)
 
 
-def test_labels_and_classes_are_checked_against_the_model(frame):
-    assert inspected(frame, class_weight={2: 3.0}).rows == 12
-    with pytest.raises(ConfigurationError, match=r"names class 3, .* from 0 to 2"):
-        inspected(frame, class_weight={3: 3.0})
+def test_labels_are_checked_against_the_model(frame):
+    assert inspected(frame).rows == 12
     with pytest.raises(LabelError, match=r"from 1 to 3, but .* takes 0 to 2"):
         inspected(frame.selectExpr("features", "label + 1 as label"))
 

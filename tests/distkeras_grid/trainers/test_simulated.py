@@ -255,6 +255,10 @@ def test_classes_and_samples_have_weights(arrays):
     plain = simulated("ADAG", arrays)
     np.testing.assert_array_equal(weights(by_class.model), weights(by_sample.model))
     assert (weights(by_class.model) != weights(plain.model)).any()
+    spec = simulated("ADAG", arrays, call={"class_weight": "balanced"}).spec
+    numbers, counts = np.unique(y, return_counts=True)
+    balanced = len(y) / (len(numbers) * counts)
+    assert spec.data.class_weight == pytest.approx(dict(zip(numbers, balanced, strict=True)))
 
 
 @pytest.mark.parametrize(

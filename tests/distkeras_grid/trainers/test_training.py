@@ -307,12 +307,14 @@ def test_weights_of_samples_and_of_classes_reach_the_worker(spark, arrays):
     importance = np.linspace(0.5, 1.5, ROWS)
     table = {"features": pa.array(list(x)), "label": pa.array(y), "importance": importance}
     weighted = spark.createDataFrame(pa.table(table)).coalesce(1)
-    together = (importance * np.where(y == 1, 3, 1)).astype(np.float32)
+    balanced = ROWS / (CLASSES * np.bincount(y, minlength=CLASSES))
+    together = (importance * balanced[y]).astype(np.float32)
     expected = build()
     expected.fit(x, y, sample_weight=together, batch_size=8, shuffle=False, verbose=0)
-    given = {"sample_weight_col": "importance", "class_weight": {1: 3.0}, "shuffle": False}
+    given = {"sample_weight_col": "importance", "class_weight": "balanced", "shuffle": False}
     trainer = trained("SingleTrainer", build(), weighted, batch_size=8, jit=False, train=given)
     np.testing.assert_allclose(weights(trainer.model), weights(expected), rtol=0, atol=1e-7)
+    assert trainer.spec.data.class_weight == pytest.approx(dict(enumerate(balanced)))
 
 
 # -- refusals, before work starts ---------------------------------------------------------------
