@@ -40,6 +40,8 @@ setup(
     install_requires=[
         # The checksum that HDFS keeps.
         "crc32c>=2.7",
+        # The seals of frames between hosts.
+        "cryptography>=43",
         "hdfs>=2.7,<3",
         # Codecs of TIFF: LZW, JPEG, JPEG 2000, JPEG XR, zstd.
         "imagecodecs>=2025.3",

@@ -6,8 +6,10 @@ key of a seat is valid only for that seat, and no worker's key is valid for the 
 
 Each end sends a fresh 32-byte nonce and proves that it has the key by an HMAC-SHA256 over both
 nonces, its own role and all claims of the hello. So neither a proof nor a claim can be used in
-another conversation. The key itself is never sent. This protects the start of the conversation; it
-does not encrypt what follows.
+another conversation. The key itself is never sent.
+
+Where others can reach the bytes between the two ends, all that follows is sealed (`seals`) with
+keys of this conversation alone. Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -110,6 +112,29 @@ def verify(
             f"The {other} does not hold the key of run {hello.run!r}:"
             " address and key must come from the same run."
         )
+
+
+def session_keys(
+    key: bytes, hello: WorkerHello | DriverHello, server_nonce: str
+) -> dict[Side, bytes]:
+    """Return the keys that seal the frames of one conversation, by their sender.
+
+    Parameters
+    ----------
+    key : bytes
+        Key of the seat or of the driver.
+    hello : WorkerHello or DriverHello
+        What the client claimed, its nonce included.
+    server_nonce : str
+        The server's nonce.
+
+    Returns
+    -------
+    dict of Side to bytes
+        32 bytes each; no other conversation has the same.
+    """
+    session = f"{type(hello).__name__} {fields_of(hello).hex()} {server_nonce}"
+    return {side: _derive(key, f"frames of the {side.value}: {session}") for side in Side}
 
 
 class NonceMemory:

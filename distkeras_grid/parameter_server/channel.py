@@ -76,7 +76,8 @@ class Channel:
             payload, content = state.data, Content.KEPT if kept else Content.STATE
         elif vector is not None:
             payload, content = self.connection.packed(type(message), vector), Content.VECTOR
-        parts = [memoryview(self.connection.send(message, len(payload), content)), payload]
+        head = self.connection.send(message, len(payload), content)
+        parts = [memoryview(head), payload, memoryview(self.connection.seal(payload))]
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
         while parts:
             sent = self._stream.send(parts, _left(deadline))
@@ -123,6 +124,11 @@ class Channel:
             if deadline is None:
                 deadline = time.monotonic() + STALL_SECONDS
             announced = self.connection.announced
+
+    @property
+    def private(self) -> bool:
+        """Whether no other host can read or change what is sent."""
+        return self._stream.private
 
     def peer_is_gone(self) -> bool:
         """Whether the peer has closed the connection while it was not its turn."""

@@ -2,11 +2,13 @@
 
 The transport asks `wanted` where to put the next bytes, puts them there, and calls `received`. So
 vectors are received into the caller's own buffer without a copy, and no byte of the next frame is
-read.
+read. If the conversation is protected, a seal follows the head of each frame and each section, and
+nothing is decoded or passed on before its seal has been checked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +53,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
     WorkerWelcome,
 )
+from distkeras_grid.parameter_server.seals import SEAL_BYTES, Seals
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
 
@@ -132,7 +135,7 @@ class Connection:
         The state that came with the last message, the optimizer's or what a worker keeps: shape
         ``(bytes,)``, ``uint8``, fresh memory; None if none came.
     frame_size, payload_size : int
-        Bytes of the last frame received, and of the section in it.
+        Bytes of the last frame received, without its seals, and of the section in it.
 
     Examples
     --------
@@ -164,10 +167,22 @@ class Connection:
         self._state_size = state_size
         self._kept_limit = kept_limit
         self._wire: Wire | None = build_wire(compression, size) if compression else None
+        self._seals: Seals | None = None
+        # Those of the frame that is being sent.
+        self._sealing: Seals | None = None
         self._fixed = bytearray(frames.HEADER_SIZE)
         self._header: frames.FrameHeader | None = None
-        self._message: Message | None = None
-        self._expect(memoryview(self._fixed))
+        self._expect_frame()
+
+    def protect(self, keys: Mapping[Side, bytes]) -> None:
+        """Seal all that follows the authentication, and expect the same of the other end.
+
+        Parameters
+        ----------
+        keys : mapping of Side to bytes
+            What `auth.session_keys` returned.
+        """
+        self._seals = Seals(self._side, keys)
 
     def packed(self, kind: type[Message], vector: Vector) -> memoryview:
         """Return the bytes of a vector in a message of this kind."""
@@ -189,7 +204,7 @@ class Connection:
         Returns
         -------
         bytes
-            The frame without its section.
+            The frame without its section and the `seal` of that.
 
         Raises
         ------
@@ -208,8 +223,13 @@ class Connection:
                 f"{self._what_fits(kind)}. To be sent: {_named(content)} of {payload} bytes."
             )
         data = frames.encode(message, payload, content)
+        self._sealing = self._sealed
         self.state = after
-        return data
+        return data + self.seal(data)
+
+    def seal(self, part: bytes | memoryview) -> bytes:
+        """Return what follows a section that is sent after `send`: its seal, if there is one."""
+        return self._sealing.seal(part) if self._sealing and len(part) else b""
 
     def wanted(self) -> memoryview:
         """Return the memory for the next received bytes; it is never empty."""
@@ -236,7 +256,7 @@ class Connection:
         """
         self._filled += count
         while self._filled == len(self._target):
-            message = self._advance()
+            message = self._then()
             if message is not None:
                 return message
         return None
@@ -268,8 +288,17 @@ class Connection:
         """Whether a message of this kind is legal now."""
         return kind.sender is self._side and kind in TRANSITIONS[self.state]
 
-    def _expect(self, target: memoryview) -> None:
-        self._target = target
+    @property
+    def _sealed(self) -> Seals | None:
+        """The seals that the next frame has, None for a frame of the authentication."""
+        return None if self.state in _BEFORE_AUTHENTICATION else self._seals
+
+    def _expect_frame(self) -> None:
+        self._header = None
+        self._expect(memoryview(self._fixed), self._take_header)
+
+    def _expect(self, target: memoryview, then: Callable[[], Message | None]) -> None:
+        self._target, self._then = target, then
         self._filled = 0
 
     def _wire_of(self, kind: type[Message]) -> Wire | None:
@@ -298,26 +327,57 @@ class Connection:
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
         return f"{kind.__name__} carries {', or '.join(legal)}"
 
-    def _advance(self) -> Message | None:
-        """Process the part of a frame that is complete, and expect the next one."""
-        if self._header is None:
-            self._header = self._check(frames.decode_header(self._fixed))
-            self._expect(memoryview(bytearray(self._header.length)))
-            return None
-        if self._message is None:
-            self._message = frames.decode_message(self._header, self._target)
-            self.received_state = None
-            if self._header.content in (Content.STATE, Content.KEPT):
-                self.received_state = np.empty(self._header.payload, np.uint8)
-                self._expect(self.received_state.data)
-                return None
-            if self._header.content is Content.VECTOR and self.vector is not None:
-                wire, payload = self._wire_of(self._header.message), self._header.payload
-                self._expect(
-                    wire.place(payload, self.vector) if wire else self.vector.data.cast("B")
-                )
-                return None
-        return self._complete(self._header, self._message)
+    # The parts of a frame, in order; each returns the message if it is complete.
+
+    def _take_header(self) -> None:
+        header = self._check(frames.decode_header(self._fixed))
+        self._header = header
+        self._expect(memoryview(bytearray(header.length)), lambda: self._take_fields(header))
+
+    def _take_fields(self, header: frames.FrameHeader) -> Message | None:
+        fields = self._target
+        return self._checked(
+            bytes(self._fixed) + fields, lambda: self._take_message(header, fields)
+        )
+
+    def _take_message(self, header: frames.FrameHeader, fields: memoryview) -> Message | None:
+        message = frames.decode_message(header, fields)
+        self.received_state = None
+        section = self._place(header)
+        if section is None or not len(section):
+            return self._complete(header, message)
+
+        def whole() -> Message | None:
+            return self._checked(section, lambda: self._complete(header, message))
+
+        self._expect(section, whole)
+        return None
+
+    def _place(self, header: frames.FrameHeader) -> memoryview | None:
+        """Return the memory for the section of a frame, None if it has none."""
+        if header.content in (Content.STATE, Content.KEPT):
+            self.received_state = np.empty(header.payload, np.uint8)
+            return self.received_state.data
+        if header.content is Content.VECTOR and self.vector is not None:
+            wire = self._wire_of(header.message)
+            return wire.place(header.payload, self.vector) if wire else self.vector.data.cast("B")
+        return None
+
+    def _checked(
+        self, part: bytes | memoryview, then: Callable[[], Message | None]
+    ) -> Message | None:
+        """Go on at once, or after the seal of a part has arrived and fits."""
+        seals = self._sealed
+        if seals is None:
+            return then()
+        seal = memoryview(bytearray(SEAL_BYTES))
+
+        def opened() -> Message | None:
+            seals.check(part, seal)
+            return then()
+
+        self._expect(seal, opened)
+        return None
 
     def _check(self, header: frames.FrameHeader) -> frames.FrameHeader:
         """Refuse a frame with a wrong header, before memory is allocated for it."""
@@ -344,8 +404,7 @@ class Connection:
         if header.content is Content.VECTOR and self.vector is not None and wire:
             wire.unpack(self.vector)
         self.state = TRANSITIONS[self.state][header.message]
-        self._header = self._message = None
-        self._expect(memoryview(self._fixed))
+        self._expect_frame()
         return message
 
 

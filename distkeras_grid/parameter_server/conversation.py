@@ -15,7 +15,7 @@ from distkeras_grid.errors import (
     ServerUnreachableError,
     error_named,
 )
-from distkeras_grid.parameter_server.auth import prove, verify
+from distkeras_grid.parameter_server.auth import prove, session_keys, verify
 from distkeras_grid.parameter_server.channel import STALL_SECONDS, Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
@@ -140,6 +140,8 @@ class Conversation:
             challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
             verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
             proof = Proof(prove(key, Side.CLIENT, hello, challenge.nonce))
+            if not stream.private:
+                connection.protect(session_keys(key, hello, challenge.nonce))
             session.ask(proof, welcome, seconds=until - time.monotonic())
         except BaseException:
             session.channel.close()

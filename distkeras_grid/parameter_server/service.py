@@ -13,7 +13,14 @@ from distkeras_grid.errors import (
     ProtocolError,
     RefusedError,
 )
-from distkeras_grid.parameter_server.auth import NonceMemory, key_of, new_nonce, prove, verify
+from distkeras_grid.parameter_server.auth import (
+    NonceMemory,
+    key_of,
+    new_nonce,
+    prove,
+    session_keys,
+    verify,
+)
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.coordinator import Coordinator
@@ -190,6 +197,8 @@ class Service:
         if not isinstance(proof, Proof):
             return None
         verify(key, Side.CLIENT, hello, nonce, proof.proof)
+        if not channel.private:
+            channel.connection.protect(session_keys(key, hello, nonce))
         with self._nonces_lock:
             self._nonces.remember(hello.nonce)
         if hello.run != self._settings.run:

@@ -30,6 +30,11 @@ _PIPE_BUFFER = 1 << 16
 class Stream(Protocol):
     """One end of a connection: bytes in order, both ways."""
 
+    @property
+    def private(self) -> bool:
+        """Whether the bytes never leave this host's kernel or this process."""
+        ...
+
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
         """Send from the start of the parts; return how many bytes went.
 
@@ -83,6 +88,11 @@ class SocketStream:
             if hasattr(socket, name):
                 connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
 
+    @property
+    def private(self) -> bool:
+        """Whether this is a Unix socket; see `Stream`."""
+        return self._socket.family == socket.AF_UNIX
+
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
         """Send from the start of the parts; see `Stream`."""
         self._limit(seconds)
@@ -121,6 +131,11 @@ class MemoryStream:
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
         self._incoming, self._outgoing = incoming, outgoing
+
+    @property
+    def private(self) -> bool:
+        """True; see `Stream`."""
+        return True
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
         """Send from the start of the parts; see `Stream`."""

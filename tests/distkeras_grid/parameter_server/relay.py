@@ -1,7 +1,8 @@
 """A relay at the server's address that reads frame headers and breaks connections where told.
 
-"At frame type T, the k-th of seat s, after n bytes: reset, close, swallow, hold, duplicate." A
-frame is taken whole before its first byte is passed on, so what arrives of it is exact.
+"At frame type T, the k-th of seat s, after n bytes: reset, close, swallow, hold, duplicate, alter."
+A frame is taken whole, with its seals, before its first byte is passed on, so what arrives of it is
+exact.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from distkeras_grid.parameter_server.frames import HEADER_SIZE, decode_header, decode_message
-from distkeras_grid.parameter_server.messages import DriverHello, Message, WorkerHello
+from distkeras_grid.parameter_server.messages import DriverHello, Message, Proof, WorkerHello
+from distkeras_grid.parameter_server.seals import SEAL_BYTES
 
 #: What happens to a frame: both ends are reset or closed, the rest of the direction is thrown
-#: away, the rest of the frame waits, or the frame is sent twice.
-Act = Literal["reset", "close", "swallow", "hold", "duplicate"]
+#: away, the rest of the frame waits, the frame is sent twice, or the last bit of what still passes
+#: is another one.
+Act = Literal["reset", "close", "swallow", "hold", "duplicate", "alter"]
 #: Stands for the driver where seats are named.
 DRIVER = -1
 
@@ -58,6 +61,7 @@ class _Link:
 
     seat: int = DRIVER
     ending: Act = "close"
+    sealed: bool = False
 
 
 class Relay:
@@ -145,12 +149,13 @@ class Relay:
 
     def _pass_on(self, source: socket.socket, target: socket.socket, link: _Link) -> None:
         with contextlib.suppress(OSError):
-            while frame := _read_frame(source):
+            while frame := _read_frame(source, link):
                 header = decode_header(frame[:HEADER_SIZE])
                 kind = header.message
                 if kind in (WorkerHello, DriverHello):
                     told = decode_message(header, frame[HEADER_SIZE:])
                     link.seat = getattr(told, "seat", DRIVER)
+                link.sealed = link.sealed or kind is Proof
                 if not self._send(frame, kind, link, source, target):
                     break
         for stream in (target, source):
@@ -170,6 +175,9 @@ class Relay:
             target.sendall(frame)
             return True
         passed = int(fault.after if fault.after >= 1 else fault.after * len(frame))
+        if fault.act == "alter":
+            target.sendall(frame[: passed - 1] + bytes([frame[passed - 1] ^ 1]) + frame[passed:])
+            return True
         target.sendall(frame[:passed])
         if fault.act in ("reset", "close"):
             link.ending = fault.act
@@ -196,12 +204,13 @@ class Relay:
         return None
 
 
-def _read_frame(source: socket.socket) -> bytes:
+def _read_frame(source: socket.socket, link: _Link) -> bytes:
     head = _read(source, HEADER_SIZE)
     if len(head) < HEADER_SIZE:
         return b""
     header = decode_header(head)
-    return head + _read(source, header.length + header.payload)
+    seals = SEAL_BYTES * (2 if header.payload else 1) if link.sealed else 0
+    return head + _read(source, header.length + header.payload + seals)
 
 
 def _read(source: socket.socket, count: int) -> bytes:

@@ -2,7 +2,14 @@ import pytest
 from msgspec.structs import replace
 
 from distkeras_grid.errors import AuthenticationError
-from distkeras_grid.parameter_server.auth import NonceMemory, new_key, new_nonce, prove, verify
+from distkeras_grid.parameter_server.auth import (
+    NonceMemory,
+    new_key,
+    new_nonce,
+    prove,
+    session_keys,
+    verify,
+)
 from distkeras_grid.parameter_server.messages import DriverHello, Side, WorkerHello
 
 HELLO = WorkerHello("run", 1, 2, 10, new_nonce())
@@ -36,6 +43,25 @@ def test_a_proof_is_good_for_one_conversation_and_one_side(key, side, hello, non
 def test_other_proofs_are_refused(proof):
     with pytest.raises(AuthenticationError):
         verify(KEY, Side.CLIENT, HELLO, NONCE, proof)
+
+
+@pytest.mark.parametrize(
+    ("key", "hello", "nonce"),
+    [
+        (new_key(), HELLO, NONCE),
+        (KEY, replace(HELLO, seat=0), NONCE),
+        (KEY, replace(HELLO, nonce=new_nonce()), NONCE),
+        (KEY, DriverHello("run", 10, HELLO.nonce), NONCE),
+        (KEY, HELLO, new_nonce()),
+    ],
+    ids=["key", "seat", "client nonce", "kind", "server nonce"],
+)
+def test_each_conversation_and_direction_has_a_key_of_its_own(key, hello, nonce):
+    ours, theirs = session_keys(KEY, HELLO, NONCE), session_keys(key, hello, nonce)
+    assert ours == session_keys(KEY, HELLO, NONCE)
+    keys = [*ours.values(), *theirs.values()]
+    assert len(set(keys)) == 4
+    assert {len(each) for each in keys} == {32}
 
 
 def test_a_nonce_is_good_once():

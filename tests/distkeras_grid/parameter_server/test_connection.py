@@ -15,6 +15,7 @@ from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
 from distkeras_grid.parameter_server.messages import MESSAGES, Content, Side
+from distkeras_grid.parameter_server.seals import SEAL_BYTES
 from distkeras_grid.records import EpochEnded
 
 SIZE = 3
@@ -105,6 +106,77 @@ def test_what_is_kept_has_a_limit_before_memory_is_taken(size):
         receiver.receive(data)
     with pytest.raises(LocalProtocolError):
         sender.send(messages.Keep(0, 0), size, Content.KEPT)
+
+
+#: What `ends` sends before the other end has proved that it has the key.
+AUTHENTICATION = (
+    messages.Goodbye,
+    messages.WorkerHello,
+    messages.DriverHello,
+    messages.Challenge,
+    messages.Proof,
+)
+KEYS = {side: side.value.encode().ljust(32) for side in Side}
+
+
+def protected(kind):
+    pair = ends(kind)
+    for end in pair:
+        end.protect(KEYS)
+    return pair
+
+
+def sealed(sender, message):
+    """Return the head of a frame with its seal, and its section with one."""
+    content = message.carries[0]
+    section = {Content.VECTOR: VECTOR.tobytes(), Content.STATE: STATE.tobytes()}.get(content, b"")
+    head = sender.send(message, len(section), content)
+    return head, section + sender.seal(section)
+
+
+@pytest.mark.parametrize("message", examples())
+def test_what_follows_the_authentication_is_sealed(message):
+    sender, receiver = protected(type(message))
+    head, section = sealed(sender, message)
+    plain = frames.encode(message, max(0, len(section) - SEAL_BYTES), message.carries[0])
+    assert len(head) == len(plain) + (0 if isinstance(message, AUTHENTICATION) else SEAL_BYTES)
+    data = head + section
+    got = [receiver.receive(data[i : i + 1]) for i in range(len(data))]
+    assert got == [[]] * (len(data) - 1) + [[message]]
+    assert receiver.frame_size == len(plain) + max(0, len(section) - SEAL_BYTES)
+    assert not receiver.mid_frame
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
+        messages.Finish(),
+        messages.State(),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_no_byte_of_a_sealed_frame_may_be_another(message):
+    _, receiver = protected(type(message))
+    sender, _ = protected(type(message))
+    data = b"".join(sealed(sender, message))
+    for place in range(len(data)):
+        _, receiver = protected(type(message))
+        altered = bytearray(data)
+        altered[place] ^= 1
+        received = []
+        # A longer frame may be announced: then nothing is passed on, either.
+        with contextlib.suppress(RemoteProtocolError):
+            received = receiver.receive(bytes(altered))
+        assert received == []
+
+
+def test_a_frame_without_a_seal_is_not_taken_for_one_with_it():
+    sender, _ = ends(messages.Finish)
+    _, receiver = protected(messages.Finish)
+    data = sender.send(messages.Finish())
+    with pytest.raises(RemoteProtocolError):
+        receiver.receive(data + bytes(SEAL_BYTES))
 
 
 @pytest.mark.parametrize("message", examples())

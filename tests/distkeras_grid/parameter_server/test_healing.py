@@ -63,6 +63,31 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
     np.testing.assert_array_equal(bench.driver().center(), 4)
 
 
+#: Of a frame: a bit of its header's length, of its fields, of the vector, and of the last seal.
+@pytest.mark.parametrize("after", [12, 24, 0.5, 0.999])
+@pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+def test_what_is_altered_on_its_way_is_not_used_and_comes_again(serve, tools, relayed, kind, after):
+    """Before, such a commit was folded: whoever could change packets could change weights."""
+    bench = serve()
+    relay = relayed(bench, Fault(kind, "alter", 2, after=after))
+    client = bench.started(address=relay.address)
+    for sequence in range(4):
+        _, value = tools.exchange(client, tools.commit(sequence, version=sequence))
+        assert value == sequence + 1
+    assert len(relay.struck) == 1
+    np.testing.assert_array_equal(bench.driver().center(), 4)
+
+
+@pytest.mark.parametrize("kind", [Update, Center])
+def test_what_is_altered_on_its_way_to_the_driver_comes_again(serve, relayed, kind):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, "alter", seat=DRIVER, after=0.7))
+    driver = bench.driver(relay.address)
+    assert driver.poll(5).version == 0
+    np.testing.assert_array_equal(driver.center(), 0)
+    assert len(relay.struck) == 1
+
+
 @ACTS
 @pytest.mark.parametrize("kind", [WorkerHello, Proof, WorkerWelcome, Ready, Start])
 def test_the_way_to_the_start_is_healed(serve, tools, relayed, kind, act):
