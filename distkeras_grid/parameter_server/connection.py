@@ -344,7 +344,7 @@ class Connection:
         message = frames.decode_message(header, fields)
         self.received_state = None
         section = self._place(header)
-        if section is None or not len(section):
+        if section is None:
             return self._complete(header, message)
 
         def whole() -> Message | None:

@@ -129,7 +129,7 @@ def protected(kind):
 def sealed(sender, message):
     """Return the head of a frame with its seal, and its section with one."""
     content = message.carries[0]
-    section = {Content.VECTOR: VECTOR.tobytes(), Content.STATE: STATE.tobytes()}.get(content, b"")
+    section = SECTIONS[content].tobytes() if content in SECTIONS else b""
     head = sender.send(message, len(section), content)
     return head, section + sender.seal(section)
 
