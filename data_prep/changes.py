@@ -168,7 +168,9 @@ def compare(
     unchanged |= {
         path
         for path in usable
-        if _is_known_copy(entries.get(path), listed[path], said[path].label, labels)
+        # What is in quarantine may have no label: it is not looked at.
+        if path in said
+        and _is_known_copy(entries.get(path), listed[path], said[path].label, labels)
     }
     return Comparison(
         unchanged=tuple(sorted(unchanged)),

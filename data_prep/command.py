@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from data_prep.geometry import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
+from data_prep.images import MAX_PIXELS
 from data_prep.job import TILES
 from data_prep.manifest import DataSet
 from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
@@ -195,6 +196,14 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="PIXELS",
         help="rows at the bottom of each image that no tile touches, such as a data bar (0)",
+    )
+    add(
+        "--max-pixels",
+        type=int,
+        default=MAX_PIXELS,
+        metavar="N",
+        help="refuse larger images that can only be decoded as a whole; tiled and striped TIFF is "
+        f"read part by part, and may be larger ({MAX_PIXELS})",
     )
     add(
         "--encoding",

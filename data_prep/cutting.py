@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from data_prep.geometry import TileSpec
+from data_prep.images import MAX_PIXELS
 from data_prep.picture import Choice
 from data_prep.tiles import Tile
 from data_prep.zones import ZoneRules
@@ -40,6 +41,8 @@ class Cutting:
         The input folder, as Spark names it.
     fingerprints : bool
         Whether what tells pictures of the same place is computed, too.
+    max_pixels : int
+        Larger images that can only be decoded as a whole are refused.
     """
 
     spec: TileSpec
@@ -53,6 +56,7 @@ class Cutting:
     zones: ZoneRules = field(default_factory=ZoneRules)
     root: str = ""
     fingerprints: bool = False
+    max_pixels: int = MAX_PIXELS
 
     def path_of(self, uri: str) -> str:
         """Return the path of an image below the input folder."""

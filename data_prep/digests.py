@@ -40,6 +40,61 @@ def pixel_digest(pixels: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
+class PixelDigest:
+    """The digest of an image of which the rows come one after the other.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        Height, width and channels of the whole image.
+    dtype : dtype
+        uint8 or uint16.
+
+    Examples
+    --------
+    >>> image = np.arange(24, dtype=np.uint8).reshape(4, 3, 2)[:, :, :1]
+    >>> digest = PixelDigest(image.shape, image.dtype)
+    >>> digest.add(image[:3])
+    >>> digest.add(image[3:])
+    >>> digest.hexdigest() == pixel_digest(image)
+    True
+    """
+
+    def __init__(self, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> None:
+        height, width, channels = shape
+        # Whether one of three equal channels is taken, and 8 bits of 16 that were widened: the
+        # plainest form that holds for all rows counts.
+        self._forms: dict[tuple[bool, bool], Any] = {}
+        for gray in {channels > 1, False}:
+            for narrow in {dtype == np.uint16, False}:
+                plain = (height, width, 1 if gray else channels)
+                name = "uint8" if narrow else dtype.name
+                self._forms[gray, narrow] = hashlib.sha256(f"{plain} {name} ".encode())
+
+    @property
+    def is_gray(self) -> bool:
+        """Whether all channels were equal so far."""
+        return any(gray for gray, _ in self._forms)
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Add the next rows, array [rows, width, channels]."""
+        is_gray = self.is_gray and bool((rows == rows[:, :, :1]).all())
+        is_wide = any(narrow for _, narrow in self._forms) and not (rows % WIDENED).any()
+        for gray, narrow in list(self._forms):
+            if (gray and not is_gray) or (narrow and not is_wide):
+                del self._forms[gray, narrow]
+                continue
+            plain = rows[:, :, :1] if gray else rows
+            plain = (plain // WIDENED).astype(np.uint8) if narrow else plain
+            self._forms[gray, narrow].update(
+                np.ascontiguousarray(plain, plain.dtype.newbyteorder("<")).data
+            )
+
+    def hexdigest(self) -> str:
+        """Return the digest of the rows so far, as `pixel_digest` does."""
+        return str(self._forms[max(self._forms)].hexdigest())
+
+
 def _one_channel(pixels: NDArray[Any]) -> NDArray[Any]:
     first = pixels[:, :, :1]
     # The first row tells most colour images apart without looking at the rest.

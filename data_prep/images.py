@@ -1,16 +1,21 @@
-"""From the bytes of an image file to an array, without surprises.
+"""From an image file to an array, without surprises.
 
 PNG, JPEG, TIFF and BMP, 8 or 16 bits. An EXIF orientation is applied, an alpha channel that is
 fully opaque is dropped, colour images whose channels are equal become gray. TIFF files are read by
-`data_prep.tiff`, the others here.
+`data_prep.tiff`, the others here. A large TIFF image becomes a `Raster`, which decodes it part by
+part.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
+from typing import Any, BinaryIO, cast
 
 import cv2
 import numpy as np
@@ -18,13 +23,21 @@ import tifffile
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from data_prep.picture import Choice, Picture, Pixels, without_alpha
-from data_prep.tiff import channel_number, read_tiff
+from data_prep.raster import Raster
+from data_prep.tiff import TiffPlane, channel_number, find_plane
+from data_prep.tiff_planes import Window
 from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 SUFFIXES = ("png", "jpg", "jpeg", "tif", "tiff", "bmp")
 # Pillow's own limit against files that unpack to far more than they weigh.
 MAX_PIXELS = 178_956_970
+# Images that take more are decoded part by part, if their format allows it.
+REGION_BYTES = 128 << 20
+# Of a file that can only be decoded as a whole: far more than so many pixels take.
+MOST_WHOLE_BYTES = 4 << 30
+# Rows are compared so many values at a time.
+COMPARED_VALUES = 1 << 22
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # Readers raise these on damaged files, each format its own; RuntimeError is imagecodecs'.
 DAMAGE = (
@@ -45,7 +58,6 @@ DAMAGE = (
     Image.DecompressionBombError,
 )
 ORIENTATION = 274  # EXIF and TIFF tag
-ITU_R_601 = (0.299, 0.587, 0.114)  # weights of red, green and blue in gray, as in Pillow
 
 
 def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -71,13 +83,13 @@ def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> 
     ImageError
         If the bytes cannot be read as an image of those kinds.
     """
-    return read_image(content, name, max_pixels=max_pixels).pixels
+    return cast("Pixels", read_image(content, name, max_pixels=max_pixels).pixels)
 
 
 def read_image(
     content: bytes, name: str, choice: Choice | None = None, *, max_pixels: int = MAX_PIXELS
 ) -> Picture:
-    """Decode one image of a file, and what the file says about it.
+    """Decode one image of a file as a whole, and what the file says about it.
 
     Parameters
     ----------
@@ -91,72 +103,149 @@ def read_image(
     Picture
         Its pixels as `decode_image` returns them.
     """
-    if not content:
+    return open_image(BytesIO(content), name, choice, max_pixels=max_pixels, region_bytes=None)
+
+
+def open_image(
+    stream: BinaryIO,
+    name: str,
+    choice: Choice | None = None,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    region_bytes: int | None = REGION_BYTES,
+) -> Picture:
+    """Return one image of a file: decoded, or, if it is large, as a `Raster`.
+
+    Parameters
+    ----------
+    stream : file
+        Must stay open for as long as a `Raster` is read.
+    name, choice
+        See `read_image`.
+    max_pixels : int, default 178,956,970
+        Larger images that can only be decoded as a whole are refused.
+    region_bytes : int, optional
+        An image whose pixels take more becomes a `Raster`, if its format allows it; None: none.
+
+    Raises
+    ------
+    AmbiguousImageError
+        If the file holds several images.
+    ImageError
+        If it cannot be read as an image of those kinds.
+    """
+    length = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    if not length:
         raise ImageError(f"{name} is empty (0 bytes). Copy it again, or remove it.")
     chosen = choice or Choice()
+    with _damage_told(name, length):
+        start = stream.read(len(TIFF_STARTS[0]))
+        stream.seek(0)
+        if start in TIFF_STARTS:
+            picture = _open_tiff(find_plane(stream, name, chosen), name, max_pixels, region_bytes)
+        elif length > MOST_WHOLE_BYTES:
+            raise ImageError(
+                f"{name} has {length:,} bytes, and such files can only be decoded as a whole, up "
+                f"to {MOST_WHOLE_BYTES:,} bytes. Save it as a tiled TIFF."
+            )
+        else:
+            picture = _read_by_pillow(stream, name, chosen, max_pixels)
+    if isinstance(picture.pixels, Raster):
+        return picture
+    return replace(picture, pixels=_common_form(picture.pixels, name))
+
+
+@contextmanager
+def _damage_told(name: str, length: int) -> Iterator[None]:
+    """Turn what the libraries raise into an error with the file's name."""
     try:
         with warnings.catch_warnings():
             # The size is checked below, against one limit instead of two.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             # Odd metadata do not keep the pixels from being read.
             warnings.simplefilter("ignore", UserWarning)
-            if content.startswith(TIFF_STARTS):
-                picture = read_tiff(content, name, chosen, max_pixels)
-            else:
-                picture = _read_by_pillow(content, name, chosen, max_pixels)
+            yield
     except UnidentifiedImageError as error:
         raise ImageError(
-            f"{name} is not a {', '.join(FORMATS)} image ({len(content)} bytes). Convert it, or "
-            "leave it out by --glob."
+            f"{name} is not a {', '.join(FORMATS)} image ({length} bytes). Convert it, or leave it "
+            "out by --glob."
         ) from error
     except DAMAGE as error:
         raise ImageError(
             f"{name} cannot be decoded ({type(error).__name__}: {error}). Repair or remove it."
         ) from error
-    return replace(picture, pixels=_common_form(picture.pixels, name))
 
 
-def as_channels(pixels: Pixels, channels: int) -> Pixels:
-    """Return the image with 1 channel or with 3.
+def _open_tiff(plane: TiffPlane, name: str, max_pixels: int, region_bytes: int | None) -> Picture:
+    if region_bytes is not None and plane.nbytes > region_bytes and plane.grain is not None:
+        return plane.picture(Raster(_TiffRegions(plane, plane.grain, name)))
+    plane.check_size(max_pixels)
+    return plane.picture(plane.read())
+
+
+class _TiffRegions:
+    """Parts of a plane of a TIFF file, in the form that all images have.
 
     Parameters
     ----------
-    pixels : array [height, width, 1 or 3]
-    channels : {1, 3}
-        From 3 to 1 by the weights of ITU-R 601, from 1 to 3 by repetition.
+    plane : TiffPlane
+    grain : (int, int)
+        Height and width of the parts that the file is decoded by.
+    name : str
+        Named in errors.
     """
-    if pixels.shape[2] == channels:
-        return pixels
-    if channels == 3:
-        return np.repeat(pixels, 3, axis=2)
-    gray = pixels @ np.array(ITU_R_601, dtype=np.float32)
-    converted: Pixels = np.rint(gray).astype(pixels.dtype)[:, :, np.newaxis]
-    return converted
+
+    def __init__(self, plane: TiffPlane, grain: tuple[int, int], name: str) -> None:
+        self._plane = plane
+        self._name = name
+        self.grain = grain
+        first = self.read(0, 0, 1, 1)
+        height, width = plane.size
+        self.shape = (height, width, first.shape[2])
+        self.dtype: np.dtype[Any] = first.dtype
+
+    def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
+        """Decode a rectangle of the image, array [height, width, 1 or 3]."""
+        with _damage_told(self._name, 0):
+            pixels = _eight_or_sixteen(
+                self._plane.read(Window(left, top, right, bottom)), self._name
+            )
+        return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
 
 
 def _common_form(pixels: Pixels, name: str) -> Pixels:
     """Return [height, width, 1 or 3] of uint8 or uint16; gray that was stored as colour is gray."""
-    if pixels.dtype not in (np.uint8, np.uint16):
-        pixels = _as_uint16(pixels, name)
+    pixels = _eight_or_sixteen(pixels, name)
     if pixels.ndim == 2:
         return np.ascontiguousarray(pixels[:, :, np.newaxis])
     first: Pixels = pixels[:, :, :1]
-    is_gray = np.array_equal(first.repeat(3, axis=2), pixels)
-    return np.ascontiguousarray(first if is_gray else pixels)
+    return np.ascontiguousarray(first if is_gray(pixels) else pixels)
 
 
-def _read_by_pillow(content: bytes, name: str, choice: Choice, max_pixels: int) -> Picture:
-    with Image.open(BytesIO(content), formats=FORMATS) as image:
+def is_gray(pixels: Pixels) -> bool:
+    """Tell whether all channels of an image are equal, array [height, width, channels]."""
+    rows = max(1, COMPARED_VALUES // max(1, pixels[0].size))
+    parts = (pixels[top : top + rows] for top in range(0, len(pixels), rows))
+    return all(bool((part == part[:, :, :1]).all()) for part in parts)
+
+
+def _eight_or_sixteen(pixels: Pixels, name: str) -> Pixels:
+    return pixels if pixels.dtype in (np.uint8, np.uint16) else _as_uint16(pixels, name)
+
+
+def _read_by_pillow(stream: BinaryIO, name: str, choice: Choice, max_pixels: int) -> Picture:
+    with Image.open(stream, formats=FORMATS) as image:
         width, height = image.size
         if width * height > max_pixels:
             raise ImageError(
-                f"{name} has {width}x{height} pixels, more than {max_pixels:,}. Cut it into "
-                "smaller images first."
+                f"{name} has {width}x{height} pixels, and can only be decoded as a whole, up to "
+                f"{max_pixels:,} pixels. Save it as a tiled TIFF, or allow more by --max-pixels."
             )
         _seek(image, name, choice)
-        if image.format == "PNG" and content[24] == 16:
-            # IHDR is the first chunk: bits at byte 24. Pillow would reduce most of them to 8.
-            pixels = _decode_deep_png(image, content, name)
+        if image.format == "PNG" and _bits_of_png(stream) == 16:
+            # Pillow would reduce most of them to 8.
+            pixels = _decode_deep_png(image, stream, name)
         else:
             pixels = _decode_by_pillow(image, name)
     return Picture(_chosen_channel(pixels, name, choice))
@@ -189,12 +278,23 @@ def _chosen_channel(pixels: Pixels, name: str, choice: Choice) -> Pixels:
     return pixels[:, :, numbers[0]] if len(numbers) == 1 else pixels[:, :, numbers]
 
 
-def _decode_deep_png(image: Image.Image, content: bytes, name: str) -> Pixels:
+def _bits_of_png(stream: BinaryIO) -> int:
+    """Return the bits of a value, and leave the file where it stands."""
+    at = stream.tell()
+    stream.seek(24)  # IHDR is the first chunk
+    bits = stream.read(1)[0]
+    stream.seek(at)
+    return bits
+
+
+def _decode_deep_png(image: Image.Image, stream: BinaryIO, name: str) -> Pixels:
     if image.getexif().get(ORIENTATION, 1) != 1:
         raise ImageError(
             f"{name} is a 16-bit PNG with an orientation, which cannot be applied. Save it upright."
         )
-    pixels: Pixels | None = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    stream.seek(0)
+    content = np.frombuffer(stream.read(), np.uint8)
+    pixels: Pixels | None = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)
     if pixels is None or pixels.dtype != np.uint16:
         raise ImageError(f"{name} cannot be decoded as a 16-bit PNG. Save it again.")
     if pixels.ndim == 3:

@@ -303,6 +303,7 @@ def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
         zones=ZoneRules(zones, settings.bottom_strip),
         root=storage.resolve(settings.input),
         fingerprints=settings.near_duplicates != "off",
+        max_pixels=settings.max_pixels,
     )
 
 

@@ -8,11 +8,11 @@ they would take more than half of the free space, it cuts them anew for every ba
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
 from data_prep.picture import Choice, Pixels
-from data_prep.sampling import prepare
+from data_prep.raster import Raster
+from data_prep.reading import Content, open_local, open_web
+from data_prep.sampling import Prepared, prepare
 from data_prep.tiles import cut_at
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -215,8 +217,8 @@ def tile_field(
     )
 
 
-def read_content(uri: str) -> bytes:
-    """Return the bytes of a file that this process can reach by itself.
+def open_content(uri: str) -> Content:
+    """Open a file that this process can reach by itself.
 
     Raises
     ------
@@ -227,9 +229,10 @@ def read_content(uri: str) -> bytes:
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or "/" in scheme or scheme == "file":
-        return _read_local(Path("/" + rest.lstrip("/") if scheme == "file" else uri))
+        return _open_local(Path("/" + rest.lstrip("/") if scheme == "file" else uri))
     if scheme == "hdfs" or scheme in WEB_SCHEMES:
-        return _read_hdfs(uri)
+        place = parse_path(uri)
+        return open_web(_connection(place.scheme, place.authority), place.path)
     raise StorageError(
         "Workers read images from local and mounted paths and from HDFS. "
         f"Received: {uri}. Copy the images there, or write tiles with tile_images."
@@ -247,38 +250,69 @@ class _Images:
 
     def __init__(self, kept_bytes: int) -> None:
         self._kept_bytes = kept_bytes
-        self._images: OrderedDict[tuple[str, str | None, int, Choice], Pixels] = OrderedDict()
+        self._images: OrderedDict[tuple[str, str | None, int, Choice], _Open] = OrderedDict()
 
-    def get(self, place: TilePlace, field: Field, cutting: Cutting) -> Pixels:
+    def get(self, place: TilePlace, field: Field, cutting: Cutting) -> Pixels | Raster:
         """Return an image in the form that the field wants."""
         key = (place.uri, place.sha256, field.shape[2], cutting.choice)
         if key not in self._images:
-            self._images[key] = _read_pixels(place, field, cutting)
+            self._images[key] = _open(place, field, cutting)
             while len(self._images) > 1 and self._bytes() > self._kept_bytes:
-                self._images.popitem(last=False)
+                self._images.popitem(last=False)[1].close()
         self._images.move_to_end(key)
-        return self._images[key]
+        return self._images[key].pixels()
 
     def _bytes(self) -> int:
         return sum(image.nbytes for image in self._images.values())
 
 
+class _Open:
+    """An image that tiles are cut from, and its file if that is read part by part."""
+
+    def __init__(self, uri: str, content: Content, ready: Prepared) -> None:
+        self._uri = uri
+        self._content = content
+        self._ready = ready
+        if not isinstance(ready.pixels, Raster):
+            content.stream.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return KEPT_BYTES if isinstance(self._ready.pixels, Raster) else self._ready.pixels.nbytes
+
+    def pixels(self) -> Pixels | Raster:
+        """Return the pixels of a file that is as it was."""
+        if isinstance(self._ready.pixels, Raster) and self._content.is_changed:
+            raise ImageError(_changed(self._uri))
+        return self._ready.pixels
+
+    def close(self) -> None:
+        """Close the file."""
+        self._ready.close()
+        self._content.stream.close()
+
+
 _images = _Images(KEPT_BYTES)
 
 
-def _read_pixels(place: TilePlace, field: Field, cutting: Cutting) -> Pixels:
-    content = read_content(place.uri)
-    if place.sha256 is not None and hashlib.sha256(content).hexdigest() != place.sha256:
-        raise ImageError(
-            f"{place.uri} has changed since its tiles were indexed. Run index_tiles again."
-        )
-    pixels = prepare(content, place.uri, place.uri, cutting, cutting.channels).pixels
-    if pixels.dtype.name != field.dtype:
-        raise SchemaError(
-            f"Column {field.name!r} has tiles of {field.dtype}. Received: {pixels.dtype.name} in "
-            f"{place.uri}. Convert the images to one type."
-        )
-    return pixels
+def _open(place: TilePlace, field: Field, cutting: Cutting) -> _Open:
+    with ExitStack() as resources:
+        content = resources.enter_context(open_content(place.uri))
+        if place.sha256 is not None and content.sha256() != place.sha256:
+            raise ImageError(_changed(place.uri))
+        ready = prepare(content.stream, place.uri, place.uri, cutting)
+        if ready.pixels.dtype.name != field.dtype:
+            raise SchemaError(
+                f"Column {field.name!r} has tiles of {field.dtype}. Received: "
+                f"{ready.pixels.dtype.name} in {place.uri}. Convert the images to one type."
+            )
+        resources.pop_all()
+        return _Open(place.uri, content, ready)
+
+
+def _changed(uri: str) -> str:
+    return f"{uri} has changed since its tiles were indexed. Run index_tiles again."
 
 
 def _place(content: memoryview, field: Field, row: int) -> TilePlace:
@@ -291,9 +325,9 @@ def _place(content: memoryview, field: Field, row: int) -> TilePlace:
         ) from error
 
 
-def _read_local(path: Path) -> bytes:
+def _open_local(path: Path) -> Content:
     try:
-        return path.read_bytes()
+        return open_local(path)
     except FileNotFoundError as error:
         raise PathNotFoundError(
             f"There is no image {path} on this host. All workers must see the images under the "
@@ -301,17 +335,6 @@ def _read_local(path: Path) -> bytes:
         ) from error
     except OSError as error:
         raise StorageError(f"The image {path} cannot be read on this host: {error}.") from error
-
-
-def _read_hdfs(uri: str) -> bytes:
-    place = parse_path(uri)
-    connection = _connection(place.scheme, place.authority)
-
-    def attempt() -> bytes:
-        with connection.pieces(place.path) as pieces:
-            return b"".join(pieces)
-
-    return connection.again("read", place.path, attempt)
 
 
 @lru_cache(maxsize=4)

@@ -76,13 +76,15 @@ def reduction(width: int, height: int) -> float:
     return min(1.0, math.sqrt(AREA / (width * height)))
 
 
-def fingerprint(pixels: NDArray[Any]) -> bytes:
+def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
     """Return the fingerprint of a picture, about 7 kB.
 
     Parameters
     ----------
     pixels : array [height, width, 1 or 3]
         uint8 or uint16.
+    shrink : int, default 1
+        By how many times the picture is larger than `pixels`.
 
     Returns
     -------
@@ -99,7 +101,9 @@ def fingerprint(pixels: NDArray[Any]) -> bytes:
     seen = np.zeros(0, np.int8) if thumbnail is None else np.clip(thumbnail * 32, -127, 127)
     return b"".join(
         (
-            HEADER.pack(VERSION, thumbnail is not None, len(points), width, height),
+            HEADER.pack(
+                VERSION, thumbnail is not None, len(points), width * shrink, height * shrink
+            ),
             struct.pack("<Q", phash),
             seen.astype(np.int8).tobytes(),
             scaled.astype("<u2").tobytes(),

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from data_prep.images import as_channels
-from data_prep.picture import Pixels
+from data_prep.picture import Pixels, as_channels
 from data_prep.polygons import Polygon, touch
 
 SIDES = ("bottom", "top", "left", "right")
@@ -60,6 +59,13 @@ class Mark:
         corners_x = np.array([self.left, self.right, self.left, self.right]) + INWARDS
         corners_y = np.array([self.top, self.top, self.bottom, self.bottom]) + INWARDS[[0, 2, 1, 3]]
         return bool(touch(corners_x, corners_y, 0, polygon).all())
+
+    def enlarged(self, factor: int) -> Mark:
+        """Return the mark in an image that is so many times larger."""
+        left, top, right, bottom = (
+            side * factor for side in (self.left, self.top, self.right, self.bottom)
+        )
+        return Mark(self.kind, left, top, right, bottom)
 
     def describe(self) -> str:
         """Return the mark in words."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.errors import ConfigurationError, ImageError
 
+if TYPE_CHECKING:
+    from data_prep.raster import Raster
+
 Pixels = NDArray[Any]
 
 PROJECTIONS = ("max", "mean")
+ITU_R_601 = (0.299, 0.587, 0.114)  # weights of red, green and blue in gray, as in Pillow
+# Rows of an image are converted so many pixels at a time.
+CONVERTED_PIXELS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Picture:
 
     Parameters
     ----------
-    pixels : array [height, width] or [height, width, 3]
+    pixels : array [height, width] or [height, width, 3], or Raster
         Upright; 0 is black.
     bits : int, optional
         Significant bits of a value, where the file states fewer than the type of `pixels` has.
@@ -84,7 +90,7 @@ class Picture:
         What was done to the values while they were read.
     """
 
-    pixels: Pixels
+    pixels: Pixels | Raster
     bits: int | None = None
     pixel_size: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
@@ -117,6 +123,31 @@ def project(planes: Iterable[Pixels], how: str) -> Pixels:
         total += plane
         count += 1
     return np.rint(total / count).astype(first.dtype)
+
+
+def as_channels(pixels: Pixels, channels: int) -> Pixels:
+    """Return the image with 1 channel or with 3.
+
+    Parameters
+    ----------
+    pixels : array [height, width, 1 or 3]
+    channels : {1, 3}
+        From 3 to 1 by the weights of ITU-R 601, from 1 to 3 by repetition.
+    """
+    if pixels.shape[2] == channels:
+        return pixels
+    if channels == 3:
+        return np.repeat(pixels, 3, axis=2)
+    height, width = pixels.shape[:2]
+    converted = np.empty((height, width, 1), pixels.dtype)
+    rows = max(1, CONVERTED_PIXELS // max(1, width))
+    for top in range(0, height, rows):
+        part = pixels[top : top + rows]
+        # One after the other: a matrix product rounds as the shape of the array has it, and the
+        # same pixel of a part would not be that of the whole.
+        red, green, blue = (part[:, :, i] * np.float32(ITU_R_601[i]) for i in range(3))
+        converted[top : top + rows, :, 0] = np.rint(red + green + blue)
+    return converted
 
 
 def without_alpha(pixels: Pixels, name: str) -> Pixels:

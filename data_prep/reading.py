@@ -1,20 +1,25 @@
 """How a task gets the bytes of an image: it opens the file itself where it can.
 
 Only paths travel through Spark then. Local and mounted files are opened as such, those on HDFS by
-WebHDFS. Other paths (object stores, HDFS with Kerberos, for whose tickets a task cannot ask) are
-read by Spark, whose rows hold no more than 2 GB and are copied on their way.
+WebHDFS. Of a large file only the parts are read that are asked for. Other paths (object stores,
+HDFS with Kerberos, for whose tickets a task cannot ask) are read by Spark, whose rows hold no more
+than 2 GB and are copied on their way.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from io import BufferedReader, BytesIO, RawIOBase
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from distkeras_grid.errors import GridError, ImageError, StorageError
+from distkeras_grid.errors import GridError, ImageError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
 
 if TYPE_CHECKING:
@@ -25,14 +30,131 @@ if TYPE_CHECKING:
     from distkeras_grid.webhdfs.connection import Connection
 
 FILE, WEBHDFS, SPARK = "file", "webhdfs", "spark"
-# Larger files are read by region or not at all: a task holds a file's bytes and its pixels.
-MOST_BYTES = 4 << 30
+# Larger files are read where they lie, a part at a time; smaller ones at once.
+HELD_BYTES = 64 << 20
+# No image is larger. What a format allows is less, see `data_prep.images`.
+MOST_BYTES = 1 << 42
+# Neighbouring parts of a file on HDFS are asked for together.
+RANGE_BYTES = 1 << 20
 # What a row of Spark can hold.
 MOST_ROW_BYTES = (2 << 30) - (64 << 20)
 # A NameNode that is well answers in milliseconds.
 ANSWER_SECONDS = 10.0
 
 _CONNECTIONS: dict[Address, Connection] = {}
+
+
+class Content:
+    """The bytes of one image, open for reading; leave by ``with``.
+
+    Parameters
+    ----------
+    stream : file
+        Can be read at any position.
+    state : callable, optional
+        Returns what is another thing once the file has changed; none where all bytes are held.
+
+    Attributes
+    ----------
+    stream : file
+    """
+
+    def __init__(self, stream: BinaryIO, state: Callable[[], object] | None = None) -> None:
+        self.stream = stream
+        self._state = state or (lambda: None)
+        self._before = self._state()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stream.close()
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Return bytes as an open file."""
+        return cls(BytesIO(content))
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the file is another one by now than when it was opened."""
+        try:
+            return self._state() != self._before
+        except (OSError, StorageError):
+            return True
+
+    def sha256(self) -> str:
+        """Return the digest of all bytes."""
+        self.stream.seek(0)
+        digest = hashlib.file_digest(cast("BufferedReader", self.stream), "sha256").hexdigest()
+        self.stream.seek(0)
+        return digest
+
+
+def open_local(path: str | Path) -> Content:
+    """Open a local or mounted file."""
+    stream = open(path, "rb")  # noqa: SIM115  closed by Content
+    if os.fstat(stream.fileno()).st_size <= HELD_BYTES:
+        with stream:
+            return Content.of(stream.read())
+
+    def state() -> object:
+        found = os.stat(path)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    return Content(stream, state)
+
+
+def open_web(connection: Connection, path: str) -> Content:
+    """Open a file on HDFS."""
+    first = connection.read_range(path, 0, HELD_BYTES + 1)
+    if len(first) <= HELD_BYTES:
+        return Content.of(first)
+
+    def state() -> object:
+        return connection.status(path)
+
+    found = connection.status(path)
+    size = found.size if found else 0
+    ranges = _Ranges(lambda start, count: connection.read_range(path, start, count), size)
+    return Content(BufferedReader(ranges, RANGE_BYTES), state)
+
+
+class _Ranges(RawIOBase):
+    """A file of which a function returns any range."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__()
+        self._read = read
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, target: Any) -> int:
+        wanted = memoryview(target).cast("B")
+        count = min(len(wanted), max(0, self._size - self._at))
+        content = self._read(self._at, count) if count else b""
+        wanted[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
 @dataclass(frozen=True)
@@ -67,8 +189,8 @@ class Opening:
         by = f"WebHDFS at {self.address.urls[0]}" if self.address else "their path"
         return f"Each task opens its images itself, by {by}."
 
-    def read(self, uri: str) -> bytes:
-        """Return the bytes of a file.
+    def open(self, uri: str) -> Content:
+        """Open a file.
 
         Raises
         ------
@@ -77,10 +199,9 @@ class Opening:
         """
         try:
             if self.address is None:
-                with open(local_path(uri), "rb") as stream:
-                    return stream.read()
-            return _read_web(self.address, uri)
-        except FileNotFoundError as error:
+                return open_local(local_path(uri))
+            return open_web(_connection(self.address), parse_path(uri).path)
+        except (FileNotFoundError, PathNotFoundError) as error:
             raise ImageError(f"{uri} is gone. Nothing else is known of it.") from error
         except (OSError, StorageError) as error:
             raise ImageError(f"{uri} cannot be read: {_reason(error)}") from error
@@ -155,16 +276,6 @@ def _connection(address: Address) -> Connection:
     if address not in _CONNECTIONS:
         _CONNECTIONS[address] = Connection(address)
     return _CONNECTIONS[address]
-
-
-def _read_web(address: Address, uri: str) -> bytes:
-    connection, path = _connection(address), parse_path(uri).path
-
-    def attempt() -> bytes:
-        with connection.pieces(path) as pieces:
-            return b"".join(pieces)
-
-    return connection.again("read", path, attempt)
 
 
 def _reason(error: BaseException) -> str:

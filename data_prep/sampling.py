@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import cv2
 import numpy as np
 
 from data_prep.cutting import Cutting
-from data_prep.images import MAX_PIXELS, as_channels, read_image
-from data_prep.picture import Picture, Pixels
+from data_prep.images import MAX_PIXELS, REGION_BYTES, open_image
+from data_prep.picture import Picture, Pixels, as_channels
+from data_prep.raster import Raster
 from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError
 
@@ -22,7 +24,7 @@ class Prepared:
     ----------
     picture : Picture
         The image as it came.
-    pixels : array [height, width, channels]
+    pixels : array [height, width, channels] or Raster
         Resampled, if a pixel size is wanted.
     zones : Zones
         In pixels of `pixels`.
@@ -33,41 +35,49 @@ class Prepared:
     """
 
     picture: Picture
-    pixels: Pixels
+    pixels: Pixels | Raster
     zones: Zones
     scale: tuple[float, float]
     pixel_size: float | None
 
+    def close(self) -> None:
+        """Free what a raster has put onto the disk."""
+        if isinstance(self.pixels, Raster):
+            self.pixels.close()
+
 
 def prepare(
-    content: bytes, uri: str, path: str, cutting: Cutting, channels: int | None
+    stream: BinaryIO, uri: str, path: str, cutting: Cutting, channels: int | None = None
 ) -> Prepared:
     """Return an image as it is cut.
 
     Parameters
     ----------
-    content : bytes
+    stream : file
+        Must stay open for as long as `pixels` are read.
     uri : str
         Named in errors.
     path : str
         Below the input folder; zones know it.
     cutting : Cutting
-    channels : int or None
-        Convert to so many; None keeps what the image has.
+    channels : int, optional
+        Convert to so many; default: as the cutting says.
 
     Raises
     ------
     ImageError
         If it cannot be decoded, or its pixel size is needed and not known.
     """
-    picture = read_image(content, uri, cutting.choice)
+    limits = {"max_pixels": cutting.max_pixels, "region_bytes": REGION_BYTES}
+    picture = open_image(stream, uri, cutting.choice, **limits)
     pixels = picture.pixels
     height, width = pixels.shape[:2]
     stated = picture.pixel_size
     if cutting.source_pixel_size is not None:
         stated = (cutting.source_pixel_size, cutting.source_pixel_size)
+    channels = channels or cutting.channels
     if channels is not None:
-        pixels = as_channels(pixels, channels)
+        pixels = converted(pixels, channels)
     if cutting.pixel_size is not None:
         if stated is None:
             raise ImageError(
@@ -81,7 +91,16 @@ def prepare(
     return Prepared(picture, pixels, zones, scale, pixel_size)
 
 
-def resample(pixels: Pixels, factor_x: float, factor_y: float, name: str) -> Pixels:
+def converted(pixels: Pixels | Raster, channels: int) -> Pixels | Raster:
+    """Return an image with 1 channel or with 3."""
+    if not isinstance(pixels, Raster):
+        return as_channels(pixels, channels)
+    return pixels if channels == pixels.shape[2] else Raster(pixels.regions, channels)
+
+
+def resample(
+    pixels: Pixels | Raster, factor_x: float, factor_y: float, name: str
+) -> Pixels | Raster:
     """Return an image with as many times the pixels on each side, at least one.
 
     Areas are averaged where it shrinks; where it grows, cubic interpolation, within the range of
@@ -89,7 +108,7 @@ def resample(pixels: Pixels, factor_x: float, factor_y: float, name: str) -> Pix
 
     Parameters
     ----------
-    pixels : array [height, width, channels]
+    pixels : array [height, width, channels] or Raster
     factor_x, factor_y : float
     name : str
         Named in errors.
@@ -97,12 +116,13 @@ def resample(pixels: Pixels, factor_x: float, factor_y: float, name: str) -> Pix
     Raises
     ------
     ImageError
-        If the image would become too large.
+        If the image would become too large, or is one that is read part by part.
     """
     height, width, channels = pixels.shape
     # A file can state any number; what is too large may be infinite.
     across, down = max(1.0, width * factor_x), max(1.0, height * factor_y)
-    if not across * down <= MAX_PIXELS:
+    is_same = (across, down) == (width, height)
+    if not is_same and not across * down <= MAX_PIXELS:
         raise ImageError(
             f"{name} would have {across:,.0f}x{down:,.0f} pixels of the wanted size. Give a larger "
             "--pixel-size."
@@ -110,6 +130,11 @@ def resample(pixels: Pixels, factor_x: float, factor_y: float, name: str) -> Pix
     size = round(across), round(down)
     if size == (width, height):
         return pixels
+    if isinstance(pixels, Raster):
+        raise ImageError(
+            f"{name} has {width}x{height} pixels, too many to be resampled. Resample it with "
+            "another program, or leave it out by --glob."
+        )
     grows = size[0] * size[1] > width * height
     how = cv2.INTER_CUBIC if grows else cv2.INTER_AREA
     resized: Pixels = cv2.resize(pixels, size, None, 0, 0, how).reshape(size[1], size[0], channels)

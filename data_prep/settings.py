@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data_prep.geometry import TileSpec
-from data_prep.images import SUFFIXES
+from data_prep.images import MAX_PIXELS, SUFFIXES
 from data_prep.labels import compile_pattern, parse_rule
 from data_prep.picture import Choice
 from data_prep.split import parse_fractions
@@ -79,6 +79,8 @@ class TilingSettings:
         A CSV table or GeoJSON file of zones that tiles keep off; see `data_prep.zones.read_zones`.
     bottom_strip : int, default 0
         Rows at the bottom of each image that tiles keep off.
+    max_pixels : int, default 178,956,970
+        Larger images that can only be decoded as a whole are refused.
     glob : str, optional
         File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
@@ -127,6 +129,7 @@ class TilingSettings:
     source_pixel_size: str | None = None
     zones: str | None = None
     bottom_strip: int = 0
+    max_pixels: int = MAX_PIXELS
     glob: str | None = None
     overwrite: bool = False
     update: bool = False
@@ -166,6 +169,10 @@ class TilingSettings:
         if self.bottom_strip < 0:
             raise ConfigurationError(
                 f"bottom_strip must be 0 rows or more. Received: {self.bottom_strip!r}."
+            )
+        if self.max_pixels < 1:
+            raise ConfigurationError(
+                f"max_pixels must be 1 or more. Received: {self.max_pixels!r}."
             )
         for length in (self.pixel_size, self.source_pixel_size):
             if length is not None:

@@ -6,31 +6,30 @@ tiles out at a time: no row and no batch ever holds all the tiles of an image.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data_prep.cutting import Cutting, significant_bits
-from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec
-from data_prep.images import as_channels
 from data_prep.isolation import Trials
 from data_prep.layout import Layout, lay_out
 from data_prep.likeness import fingerprint
 from data_prep.marks import find_marks
-from data_prep.picture import Picture, Pixels
+from data_prep.picture import Picture
 from data_prep.plan import Unit, divide
-from data_prep.reading import FILE, SPARK, Opening
+from data_prep.raster import Raster
+from data_prep.reading import FILE, SPARK, Content, Opening
 from data_prep.samples_shown import thumbnail
-from data_prep.sampling import Prepared, prepare
+from data_prep.sampling import Prepared, converted, prepare
 from data_prep.schema import SourceRow, encode, record_batch, spark_schema, white_of
 from data_prep.split import SPLITS
+from data_prep.survey import Survey, survey
 from data_prep.tiles import Tile, group_by_base, iter_tiles
 from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError
@@ -220,55 +219,78 @@ def _inspect_row(
 ) -> Inspected:
     uri, sha256 = row["path"], ""
     try:
-        content = row["content"] if "content" in row else opening.read(uri)
         if trials is not None:
-            sha256 = hashlib.sha256(content).hexdigest()
-            trials.survive(inspect_image, uri, content, cutting)
+            with _content(row, opening) as content:
+                sha256 = content.sha256()
+            trials.survive(_inspect_for_nothing, row, opening, cutting)
+        with _content(row, opening) as content:
+            return inspect_image(uri, content, cutting, is_shown=uri in shown)
     except ImageError as error:
         told = str(error) if not sha256 else f"{uri} cannot be tiled. {error}"
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, told)
-    return inspect_image(uri, content, cutting, is_shown=uri in shown)
+
+
+def _inspect_for_nothing(row: dict[str, Any], opening: Opening, cutting: Cutting) -> None:
+    with _content(row, opening) as content:
+        inspect_image(row["path"], content, cutting)
+
+
+def _content(row: Mapping[str, Any], opening: Opening) -> Content:
+    return Content.of(row["content"]) if "content" in row else opening.open(row["path"])
 
 
 def inspect_image(
-    uri: str, content: bytes, cutting: Cutting, *, is_shown: bool = False
+    uri: str, content: Content, cutting: Cutting, *, is_shown: bool = False
 ) -> Inspected:
     """Look at one file."""
-    sha256 = hashlib.sha256(content).hexdigest()
-    path = cutting.path_of(uri)
+    sha256 = content.sha256()
     try:
-        ready = prepare(content, uri, path, cutting, cutting.channels)
-        layout = _checked_layout(ready, uri, cutting)
-        raw, jpeg, seconds = _measured(ready, cutting)
-        bits = _bits(ready.picture, cutting, uri)
+        with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
+            found = _look_at(ready, sha256, uri, cutting, is_shown=is_shown)
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
-    height, width = ready.picture.pixels.shape[:2]
-    channels = ready.pixels.shape[2]
+    if content.is_changed:
+        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
+    return found
+
+
+def _look_at(
+    ready: Prepared, sha256: str, uri: str, cutting: Cutting, *, is_shown: bool
+) -> Inspected:
+    path, picture = cutting.path_of(uri), ready.picture
+    layout = _checked_layout(ready, uri, cutting)
+    seen = survey(picture.pixels, cutting.channels)
+    if seen.is_gray and cutting.channels is None:
+        ready = replace(ready, pixels=converted(ready.pixels, 1))
+    bits = _bits(picture, seen.highest, cutting, uri)
+    with closing(ready):
+        raw, jpeg, seconds = _measured(ready, seen, cutting)
+    height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
     return Inspected(
         *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
         tile_bytes=jpeg if cutting.encoding == "jpeg" else raw,
         error=None,
-        notes="; ".join(ready.picture.notes) or None,
-        pixel_sha256=pixel_digest(as_channels(ready.picture.pixels, channels)),
+        notes="; ".join(picture.notes) or None,
+        pixel_sha256=seen.pixel_sha256,
         bits=bits,
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
-        marks=_marks(ready.picture.pixels, bits, cutting.zones.of(path, width, height)),
-        fingerprint=fingerprint(ready.picture.pixels) if cutting.fingerprints else b"",
+        marks=_marks(seen, bits, cutting.zones.of(path, width, height)),
+        fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
         raw_bytes=raw,
         jpeg_bytes=jpeg,
         tile_seconds=seconds,
-        thumbnail=thumbnail(ready.picture.pixels) if is_shown else None,
+        thumbnail=thumbnail(seen.small) if is_shown else None,
         **vars(layout),
     )
 
 
-def _marks(pixels: Pixels, bits: int, zones: Zones) -> str | None:
+def _marks(seen: Survey, bits: int, zones: Zones) -> str | None:
     """Describe what seems to be drawn into an image and is not excluded yet."""
+    marks = (mark.enlarged(seen.shrink) for mark in find_marks(seen.small, (1 << bits) - 1))
     found = [
         mark.describe()
-        for mark in find_marks(pixels, (1 << bits) - 1)
+        for mark in marks
         if not any(mark.lies_in(polygon) for polygon in zones.excluded)
     ]
     return "; ".join(found[:SHOWN_MARKS]) or None
@@ -290,7 +312,10 @@ def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:
     return layout
 
 
-def _sample(ready: Prepared, spec: TileSpec) -> list[Tile]:
+def _sample(ready: Prepared, seen: Survey, spec: TileSpec) -> list[Tile]:
+    if isinstance(ready.pixels, Raster):
+        # All its blocks would be decoded for the largest value, which is known.
+        ready.pixels.set_max(seen.highest)
     # Oblique angles compress a little better than straight ones, and are most of them.
     angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
     for angles in ([angle], None):
@@ -300,23 +325,23 @@ def _sample(ready: Prepared, spec: TileSpec) -> list[Tile]:
     return []
 
 
-def _bits(picture: Picture, cutting: Cutting, uri: str) -> int:
+def _bits(picture: Picture, highest: int, cutting: Cutting, uri: str) -> int:
     """Return the significant bits of an image's values."""
     if picture.pixels.dtype == np.uint8:
         return 8
-    bits = significant_bits(int(picture.pixels.max()), picture.bits)
+    bits = significant_bits(highest, picture.bits)
     if cutting.bits is not None and bits > cutting.bits:
         raise ImageError(
-            f"{uri} has values up to {picture.pixels.max()}, more than {cutting.bits} bits hold. "
+            f"{uri} has values up to {highest}, more than {cutting.bits} bits hold. "
             "Give a larger --bits, or leave it out by --glob."
         )
     return cutting.bits or bits
 
 
-def _measured(ready: Prepared, cutting: Cutting) -> tuple[float, float, float]:
+def _measured(ready: Prepared, seen: Survey, cutting: Cutting) -> tuple[float, float, float]:
     """Return bytes of a tile, raw and as JPEG, and seconds, from a sample of neighbours."""
     began = time.process_time()
-    sample = _sample(ready, cutting.spec)
+    sample = _sample(ready, seen, cutting.spec)
     cut = time.process_time()
     raw = stored_bytes(sample, "raw", cutting.quality)
     encoded = time.process_time()
@@ -399,36 +424,40 @@ def cutter(
     def cut(batches: Batches) -> Batches:
         _use_one_thread()
         with _trials(careful) as trials:
-            for batch in batches:
-                for row in batch.to_pylist():
+            for row in (row for batch in batches for row in batch.to_pylist()):
+                with ExitStack() as resources:
                     try:
-                        ready = _prepared(row, opening, field, cutting, trials)
+                        if trials is not None:
+                            _try_to_cut(trials, row, opening, field, cutting)
+                        content = resources.enter_context(_content(row, opening))
+                        ready = _prepared(row, content, field, cutting)
                     except ImageError:
                         if not tolerant:
                             raise
-                    else:
-                        yield from cut_image(row, ready, field, cutting)
+                        continue
+                    resources.enter_context(closing(ready))
+                    yield from cut_image(row, ready, field, cutting)
+                    if content.is_changed:
+                        # Ends this attempt of the task, for its tiles may be of two images. The
+                        # next one sees another digest.
+                        raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
 
     return cut
 
 
-def _prepared(
-    row: dict[str, Any],
-    opening: Opening,
-    field: Field,
-    cutting: Cutting,
-    trials: Trials | None = None,
-) -> Prepared:
-    uri = row["path"]
-    content = row["content"] if "content" in row else opening.read(uri)
-    if trials is not None:
-        try:
-            trials.survive(_cut_for_nothing, {**row, "content": content}, opening, field, cutting)
-        except ImageError as error:
-            raise ImageError(f"{uri} cannot be tiled. {error}") from error
-    if hashlib.sha256(content).hexdigest() != row["sha256"]:
-        raise ImageError(f"{uri} {CHANGED}. Run it again.")
-    return prepare(content, uri, row["source"], cutting, field.shape[2])
+def _try_to_cut(
+    trials: Trials, row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting
+) -> None:
+    try:
+        trials.survive(_cut_for_nothing, row, opening, field, cutting)
+    except ImageError as error:
+        raise ImageError(f"{row['path']} cannot be tiled. {error}") from error
+
+
+def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutting) -> Prepared:
+    if content.sha256() != row["sha256"]:
+        raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
+    return prepare(content.stream, row["path"], row["source"], cutting, field.shape[2])
 
 
 def cut_image(row: dict[str, Any], ready: Prepared, field: Field, cutting: Cutting) -> Batches:
@@ -448,8 +477,12 @@ def cut_image(row: dict[str, Any], ready: Prepared, field: Field, cutting: Cutti
 def _cut_for_nothing(row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting) -> None:
     """Cut an image, to see whether the process survives it."""
     _use_one_thread()
-    for _ in cut_image(row, _prepared(row, opening, field, cutting), field, cutting):
-        pass
+    with (
+        _content(row, opening) as content,
+        closing(_prepared(row, content, field, cutting)) as ready,
+    ):
+        for _ in cut_image(row, ready, field, cutting):
+            pass
 
 
 def write_tiles(

@@ -1,6 +1,6 @@
-"""From the bytes of a TIFF file to one plane of it, and what the file says about its pixels.
+"""From a TIFF file to one plane of it, and what the file says about its pixels.
 
-A TIFF file can hold many images: pages, channels, focal planes and times. `read_tiff` takes one of
+A TIFF file can hold many images: pages, channels, focal planes and times. `find_plane` takes one of
 them. A file with several is refused, unless a `Choice` says which one. Reduced copies of an image
 (pyramid levels, thumbnails) do not count.
 """
@@ -9,107 +9,169 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from io import BytesIO
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import tifffile
-from PIL import Image, UnidentifiedImageError
 
-from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project, without_alpha
+from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project
+from data_prep.raster import Raster
 from data_prep.tiff_metadata import Ome, planes_stated, tiff_pixel_size
+from data_prep.tiff_planes import (
+    CMYK,
+    COLOUR,
+    MIN_IS_BLACK,
+    MIN_IS_WHITE,
+    PALETTE,
+    RGB,
+    YCBCR,
+    Planes,
+    Stack,
+    Window,
+    has_alpha,
+    orientation,
+)
 from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 COLOUR_NAMES = ("red", "green", "blue")
 # Axes as tifffile names them: I, Q and R stand for "some sequence" that the file does not name.
 UNNAMED = "IQR"
-# TIFF numbers of colour spaces (photometric interpretation) and of extra samples.
-MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
-COLOUR = (RGB, YCBCR)
-JPEG_COMPRESSIONS = (6, 7, 33007, 34712)
-ALPHA = (1, 2)
-Stored = tifffile.TiffPage | tifffile.TiffFrame
 # Of one pixel: hyperspectral cameras have hundreds.
 MAX_SAMPLES = 1024
 # A plane takes at most as many bytes as the largest image of 4 channels of 16 bits.
 MAX_PIXEL_BYTES = 8
 # A damaged or hostile description states any number of planes, and tifffile makes room for them.
 MAX_PLANES = 1_000_000
-# Pieces of a page in these formats have a header of their own, which can state another size.
-CODED = ("JPEG", "JPEG2000", "PNG", "WEBP")
-CODED_COMPRESSIONS = (*JPEG_COMPRESSIONS, 33003, 33004, 33005, 34927, 34933, 50001)
-# JPEG fills the last blocks of a piece up to a multiple of this, pixels.
-JPEG_BLOCK = 16
-# Each turns pixels [height, width, ...] stored with that orientation upright.
-UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.swapaxes(0, 1),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
-    8: lambda a: np.rot90(a, 1),
-}
+# Of a plane that is read by region. Tables of its tiles stay small, and no microscope makes more.
+MAX_REGION_PIXELS = 1 << 34
 
 
 @dataclass(frozen=True)
-class Stack:
-    """The planes of one image of the file: a TIFF series.
+class TiffPlane:
+    """One plane of a TIFF file: what a `Choice` takes of it.
 
     Parameters
     ----------
-    series : tifffile.TiffPageSeries
-    number : int
-        Which of the file's series it is.
-    leading : tuple of (str, int)
-        Names and lengths of the axes before those of a page.
+    planes : Planes
+        Those of the file.
+    described : Ome
+    choice : Choice
+    pixel_size : pair of float, optional
+        Width and height of a pixel, micrometres.
     """
 
-    series: tifffile.TiffPageSeries
-    number: int
-    leading: tuple[tuple[str, int], ...]
+    planes: Planes
+    described: Ome
+    choice: Choice
+    pixel_size: tuple[float, float] | None
 
     @property
-    def first(self) -> tifffile.TiffPage:
-        """The page that describes all of the series."""
-        return self.series.keyframe
+    def _page(self) -> tifffile.TiffPage:
+        return self.planes.stack.first
 
-    def length(self, axis: str | None) -> int:
-        """Return the length of an axis, 1 where there is none of that name."""
-        return dict(self.leading).get(axis or "", 1)
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width as stored, pixels."""
+        return self._page.imagelength, self._page.imagewidth
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the whole plane takes."""
+        return int(self._page.size) * (self._page.dtype.itemsize if self._page.dtype else 1)
+
+    @property
+    def grain(self) -> tuple[int, int] | None:
+        """Height and width of the parts that can be decoded alone; None: only the whole can be."""
+        height, width = self.size
+        is_known = height * width <= MAX_REGION_PIXELS
+        is_known &= self._page.samplesperpixel <= MAX_SAMPLES
+        return self.planes.grain if is_known else None
+
+    def read(self, window: Window | None = None) -> Pixels:
+        """Decode the plane, or a rectangle of it.
+
+        Returns
+        -------
+        array [height, width] or [height, width, 3]
+            Upright; 0 is black.
+        """
+        planes = self.planes if window is None else self.planes.within(window)
+        with _warnings_kept_away():
+            pixels = _chosen_planes(planes, self.described, self.planes.name, self.choice)
+        return np.ascontiguousarray(pixels)
+
+    def picture(self, pixels: Pixels | Raster) -> Picture:
+        """Return pixels of the plane with what the file says about them."""
+        page, described = self._page, self.described
+        stated = described.bits if described.bits is not None else int(page.bitspersample)
+        pixel_size = self.pixel_size
+        if orientation(page) >= 5 and pixel_size is not None:
+            pixel_size = pixel_size[::-1]
+        inverted = "inverted, for it stores white as 0"
+        return Picture(
+            pixels,
+            stated if 8 < stated < 16 else None,
+            pixel_size,
+            (inverted,) if page.photometric == MIN_IS_WHITE else (),
+        )
+
+    def check_size(self, max_pixels: int) -> None:
+        """Refuse a plane that is too large to be decoded as a whole.
+
+        Raises
+        ------
+        ImageError
+            If it has more pixels, or more bytes than so many can have.
+        """
+        page, name = self._page, self.planes.name
+        # A damaged header can ask for tiles that no memory holds.
+        sizes = ((page.imagewidth, page.imagelength), page.chunks[1::-1])
+        item = page.dtype.itemsize if page.dtype is not None else 1
+        if max(page.size, math.prod(page.chunks)) * item > MAX_PIXEL_BYTES * max_pixels:
+            raise ImageError(
+                f"{name} would take {page.size * item:,} bytes for one plane of {page.shape} "
+                "values. Cut it into smaller images, or save it with fewer channels."
+            )
+        for width, height in sizes:
+            if width * height > max_pixels or page.samplesperpixel > MAX_SAMPLES:
+                raise ImageError(
+                    f"{name} has {width}x{height} pixels of {page.samplesperpixel} samples, and "
+                    f"can only be decoded as a whole, up to {max_pixels:,} pixels. Save it as a "
+                    "tiled TIFF, or allow more by --max-pixels."
+                )
 
 
-def read_tiff(content: bytes, name: str, choice: Choice, max_pixels: int) -> Picture:
-    """Decode one plane of a TIFF file.
+def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
+    """Find one plane in a TIFF file; nothing is decoded.
 
     Parameters
     ----------
-    content : bytes
+    stream : file
+        Must stay open for as long as the plane is read.
     name : str
         Named in errors.
     choice : Choice
-    max_pixels : int
-        A larger plane is refused before anything is decoded.
 
     Raises
     ------
     AmbiguousImageError
         If the file holds several planes and `choice` does not say which.
     ImageError
-        If the plane cannot be decoded, or its values have no clear meaning.
+        If its values have no clear meaning.
     ValueError, struct.error, RuntimeError, ...
         From the libraries that decode, if the file is damaged.
     """
-    # Without `_multifile` tifffile would open whatever path the OME-XML names.
-    opened = partial(tifffile.TiffFile, BytesIO(content), _multifile=False)
-    with _warnings_kept_away(), opened() as tiff:
-        _check_chain(tiff, content, name)
+    length = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    with _warnings_kept_away():
+        # Without `_multifile` tifffile would open whatever path the OME-XML names.
+        tiff = tifffile.TiffFile(stream, _multifile=False)
+        _check_chain(tiff, stream, name)
         if (stated := planes_stated(tiff)) > MAX_PLANES:
             raise ImageError(
                 f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
@@ -119,24 +181,26 @@ def read_tiff(content: bytes, name: str, choice: Choice, max_pixels: int) -> Pic
             raise ImageError(f"{name} holds no image. Remove it.")
         stack, others = _chosen_page(stacks, name, choice)
         page = stack.first
-        _check_size(page, name, max_pixels)
         _check_kind(page, name)
         described = Ome.of(tiff, stack.number)
-        planes = _Planes(stack, others, name, content)
-        pixels = _chosen_planes(planes, described, name, choice)
-        return _picture(pixels, page, described, tiff_pixel_size(tiff, page, described))
+        planes = Planes(stack, others, name, stream, length)
+        return TiffPlane(planes, described, choice, tiff_pixel_size(tiff, page, described))
 
 
-def _check_chain(tiff: tifffile.TiffFile, content: bytes, name: str) -> None:
+def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:
     """Refuse pages that lead back to an earlier one: tifffile would follow them for ever."""
     form, at = tiff.tiff, tiff.pages.first.offset
     seen: set[int] = set()
+
+    def number(layout: str, place: int) -> int:
+        stream.seek(place)
+        return int(struct.unpack(layout, stream.read(struct.calcsize(layout)))[0])
+
     while at and at not in seen:
         seen.add(at)
         try:
-            (tags,) = struct.unpack_from(form.tagnoformat, content, at)
-            end = at + form.tagnosize + tags * form.tagsize
-            (at,) = struct.unpack_from(form.offsetformat, content, end)
+            tags = number(form.tagnoformat, at)
+            at = number(form.offsetformat, at + form.tagnosize + tags * form.tagsize)
         except struct.error:
             return  # the chain ends beyond the file, where tifffile stops, too
     if at:
@@ -201,128 +265,7 @@ def _channel_axis(stack: Stack, choice: Choice) -> str | None:
     return unnamed[0] if unnamed and choice.channel is not None else None
 
 
-class _Planes:
-    """Decodes pages of one series by their places on the series' axes.
-
-    Parameters
-    ----------
-    stack : Stack
-    place : dict of str to int
-        Where on the axes that are neither focal planes nor channels.
-    name : str
-    content : bytes
-        The file.
-    """
-
-    def __init__(self, stack: Stack, place: dict[str, int], name: str, content: bytes) -> None:
-        self.stack = stack
-        self._place = place
-        self._name = name
-        self._content = content
-
-    def read(self, **more: int) -> Pixels:
-        """Return a page [height, width] or [height, width, samples], upright; 0 is black."""
-        place = self._place | more
-        lengths = [length for _, length in self.stack.leading]
-        indices = [place.get(axis, 0) for axis, _ in self.stack.leading]
-        number = int(np.ravel_multi_index(indices, lengths)) if lengths else 0
-        if len(self.stack.series) == math.prod(lengths):
-            page, stored = self._page(number)
-            pixels = self._decoded(page, stored)
-        else:
-            page = self.stack.first
-            pixels = self._in_one_block(number)
-        axes = page.axes
-        order = [axes.index(axis) for axis in "YXS" if axis in axes]
-        if len(order) != pixels.ndim:
-            raise ImageError(
-                f"{self._name} has pages with the axes {axes}. Save it as a stack of flat pages."
-            )
-        pixels = pixels.transpose(order)
-        if _has_alpha(page):
-            pixels = without_alpha(pixels, self._name)
-        return _upright(_with_meaning(pixels, page, self._name), page)
-
-    def _page(self, number: int) -> tuple[tifffile.TiffPage, Stored]:
-        """Return what describes a page, and what holds its pixels; it must be of the stack's kind.
-
-        tifffile takes all pages of a stack to be as the first one, so its own tags are read again.
-        """
-        stored, first = self.stack.series[number], self.stack.first
-        if stored is None:
-            raise ImageError(
-                f"{self._name} keeps this plane in another file. Convert it to one file."
-            )
-        if stored.is_virtual:  # it has no tags
-            self._check_whole(first, stored)
-            return first, stored
-        page = stored.aspage()
-        if _kind(page) != _kind(first):
-            raise ImageError(
-                f"{self._name} has planes of different kinds in one stack. Received: "
-                f"{_kind(first)} in the first, {_kind(page)} in page {page.index}. Save them as "
-                "separate files."
-            )
-        self._check_whole(page, page)
-        return page, page
-
-    def _in_one_block(self, number: int) -> Pixels:
-        """Return a plane of those that lie one after the other behind a single page."""
-        first, start = self.stack.first, self.stack.series.dataoffset
-        end = (start or 0) + (number + 1) * first.nbytes
-        if start is None or first.dtype is None or end > len(self._content):
-            raise ImageError(
-                f"{self._name} states more planes than it holds. Received: plane {number}, from 0. "
-                "Copy it again."
-            )
-        stored = first.dtype.newbyteorder(first.parent.byteorder)
-        pixels = np.frombuffer(self._content, stored, first.size, end - first.nbytes)
-        return pixels.reshape(first.shape).astype(first.dtype)
-
-    def _decoded(self, page: tifffile.TiffPage, stored: Stored) -> Pixels:
-        if page.photometric == YCBCR and page.compression not in JPEG_COMPRESSIONS:
-            # tifffile returns such values as they are stored.
-            with Image.open(BytesIO(self._content), formats=("TIFF",)) as image:
-                image.seek(page.index)
-                return np.asarray(image.convert("RGB"))
-        # A Spark task has one core.
-        return np.asarray(stored.asarray(maxworkers=1))
-
-    def _check_whole(self, page: tifffile.TiffPage, stored: Stored) -> None:
-        """Refuse a page with missing pieces, which would be filled with zeros, or larger ones."""
-        pieces = list(zip(stored.dataoffsets, stored.databytecounts, strict=True))
-        if any(at + count > len(self._content) for at, count in pieces):
-            raise ImageError(f"{self._name} is cut short. Copy it again.")
-        if any(count == 0 for _, count in pieces):
-            raise ImageError(f"{self._name} has tiles without content. Save it with all pixels.")
-        height, width = (JPEG_BLOCK * -(-side // JPEG_BLOCK) for side in page.chunks[:2])
-        for at, count in pieces if page.compression in CODED_COMPRESSIONS else ():
-            across, down = _coded_size(self._content[at : at + count])
-            if across > width or down > height:
-                raise ImageError(
-                    f"{self._name} has a piece of {across}x{down} pixels where its header states "
-                    f"{page.chunks[1]}x{page.chunks[0]}. Save it again."
-                )
-
-
-def _kind(page: tifffile.TiffPage) -> str:
-    """Return in words what the pages of one stack must share."""
-    space = getattr(page.photometric, "name", page.photometric)
-    shape = "x".join(map(str, page.shape))
-    extra = f" {tuple(map(int, page.extrasamples))}" if page.extrasamples else ""
-    return f"{shape} {page.axes} {page.dtype} of {page.bitspersample} bits, {space}{extra}"
-
-
-def _coded_size(piece: bytes) -> tuple[int, int]:
-    """Return width and height as a piece's own header states them, 0 where it has none."""
-    try:
-        with Image.open(BytesIO(piece), formats=CODED) as image:
-            return image.size
-    except UnidentifiedImageError:
-        return 0, 0
-
-
-def _chosen_planes(planes: _Planes, described: Ome, name: str, choice: Choice) -> Pixels:
+def _chosen_planes(planes: Planes, described: Ome, name: str, choice: Choice) -> Pixels:
     """Return the chosen channels of the chosen focal planes as one array."""
     stack = planes.stack
     axis = _channel_axis(stack, choice)
@@ -346,7 +289,7 @@ def _chosen_planes(planes: _Planes, described: Ome, name: str, choice: Choice) -
     return found[0] if len(found) == 1 else np.stack(found, axis=2)
 
 
-def _chosen_z(planes: _Planes, name: str, choice: Choice, **place: int) -> Pixels:
+def _chosen_z(planes: Planes, name: str, choice: Choice, **place: int) -> Pixels:
     axis = _z_axis(planes.stack, choice)
     count = planes.stack.length(axis)
     if choice.z is None and count > 1:
@@ -371,15 +314,7 @@ def _sample_channels(page: tifffile.TiffPage) -> int:
     samples = int(page.samplesperpixel)
     is_colour = page.photometric in COLOUR and samples in (3, 4)
     is_cmyk = page.photometric == CMYK and samples == 4
-    return 1 if is_colour or is_cmyk or _has_alpha(page) else samples
-
-
-def _has_alpha(page: tifffile.TiffPage) -> bool:
-    samples = int(page.samplesperpixel)
-    if page.photometric in COLOUR:
-        # A fourth sample of no stated meaning is dropped only if it says nothing.
-        return samples == 4
-    return samples == 2 and bool(page.extrasamples) and int(page.extrasamples[0]) in ALPHA
+    return 1 if is_colour or is_cmyk or has_alpha(page) else samples
 
 
 def _channel_numbers(
@@ -412,23 +347,6 @@ def channel_number(text: str, count: int, names: Sequence[str], name: str) -> in
     raise ImageError(f"{name} has {count} channels{known}. Received: channel {text}, from 0.")
 
 
-def _check_size(page: tifffile.TiffPage, name: str, max_pixels: int) -> None:
-    # A damaged header can ask for tiles that no memory holds.
-    sizes = ((page.imagewidth, page.imagelength), page.chunks[1::-1])
-    item = page.dtype.itemsize if page.dtype is not None else 1
-    if max(page.size, math.prod(page.chunks)) * item > MAX_PIXEL_BYTES * max_pixels:
-        raise ImageError(
-            f"{name} would take {page.size * item:,} bytes for one plane of {page.shape} values. "
-            "Cut it into smaller images, or save it with fewer channels."
-        )
-    for width, height in sizes:
-        if width * height > max_pixels or page.samplesperpixel > MAX_SAMPLES:
-            raise ImageError(
-                f"{name} has {width}x{height} pixels of {page.samplesperpixel} samples, more than "
-                f"{max_pixels:,}. Cut it into smaller images first."
-            )
-
-
 def _check_kind(page: tifffile.TiffPage, name: str) -> None:
     """Refuse colour spaces and numbers whose meaning is not known."""
     known = (MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, CMYK, YCBCR)
@@ -445,55 +363,6 @@ def _check_kind(page: tifffile.TiffPage, name: str) -> None:
             f"{name} has {page.bitspersample} bits in a palette or in CMYK. Convert it to gray or "
             "RGB."
         )
-
-
-def _with_meaning(pixels: Pixels, page: tifffile.TiffPage, name: str) -> Pixels:
-    """Give the values of a page their common meaning: 0 is black, the largest is white."""
-    if page.photometric == PALETTE and page.colormap is not None:
-        # As Pillow does: the upper byte of a palette's 16 bits.
-        colours = (page.colormap[:, pixels.astype(np.intp)] >> 8).astype(np.uint8)
-        return np.moveaxis(colours, 0, 2)
-    if page.photometric == CMYK and pixels.ndim == 3:
-        return np.asarray(Image.fromarray(pixels, "CMYK").convert("RGB"))
-    if pixels.dtype.kind == "i":
-        if page.photometric == MIN_IS_WHITE:
-            raise ImageError(
-                f"{name} has signed values with white as 0. Convert it to unsigned ones."
-            )
-        return pixels
-    bits = int(page.bitspersample)
-    white = (1 << bits) - 1
-    if page.photometric == MIN_IS_WHITE:
-        pixels = (white - pixels.astype(np.int64)).astype(_unsigned(bits))
-    return (pixels.astype(np.uint8) * (255 // white)).astype(np.uint8) if bits < 8 else pixels
-
-
-def _orientation(page: tifffile.TiffPage) -> int:
-    tag = page.tags.get("Orientation")
-    return int(tag.value) if tag else 1
-
-
-def _upright(pixels: Pixels, page: tifffile.TiffPage) -> Pixels:
-    return UPRIGHT.get(_orientation(page), UPRIGHT[1])(pixels)
-
-
-def _picture(
-    pixels: Pixels, page: tifffile.TiffPage, described: Ome, pixel_size: tuple[float, float] | None
-) -> Picture:
-    """Return the pixels with what the file says about them."""
-    stated = described.bits if described.bits is not None else int(page.bitspersample)
-    if _orientation(page) >= 5 and pixel_size is not None:
-        pixel_size = pixel_size[::-1]
-    return Picture(
-        np.ascontiguousarray(pixels),
-        stated if 8 < stated < 16 else None,
-        pixel_size,
-        ("inverted, for it stores white as 0",) if page.photometric == MIN_IS_WHITE else (),
-    )
-
-
-def _unsigned(bits: int) -> type[np.unsignedinteger[Any]]:
-    return np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from data_prep.geometry import Frame, Positions, TileSpec, normal_angle, turn
 from data_prep.layout import allowed_positions, outside_parts
 from data_prep.polygons import touch
 from data_prep.quality import FrameQuality, Quality
+from data_prep.raster import Raster
 from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ConfigurationError, ImageError
 
@@ -27,9 +28,9 @@ from distkeras_grid.errors import ConfigurationError, ImageError
 BAND_ROWS = 128
 # Room for the turned image of 20 million gray or 7 million colour pixels.
 CACHE_BYTES = 64 << 20
-# OpenCV refuses images of 32,767 pixels or more a side: wide frames are computed in pieces, each
+# OpenCV refuses images of 32,767 pixels or more a side: large frames are computed in pieces, each
 # from the window of the source that it needs.
-PIECE_COLUMNS = 8192
+PIECE_SIDE = 8192
 # In mode "inscribed" corners lie outside of the image by less than this, pixels.
 CORNER_OUTSIDE = 1.5
 # The widest interpolation, lanczos4, reads 4 pixels on each side.
@@ -49,6 +50,7 @@ QUARTER_TURNS = {
 DTYPES = ("uint8", "uint16", "float32")
 
 Pixels = NDArray[Any]
+Blocks = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Tile:
 
 
 def iter_tiles(
-    image: Pixels,
+    image: Pixels | Raster,
     spec: TileSpec,
     angles: Iterable[float] | None = None,
     *,
@@ -119,8 +121,9 @@ def iter_tiles(
 
     Parameters
     ----------
-    image : array [height, width] or [height, width, channels]
-        uint8, uint16 or float32, at most 4 channels.
+    image : array [height, width] or [height, width, channels], or Raster
+        uint8, uint16 or float32, at most 4 channels. The tiles of a `Raster` are those of the same
+        pixels as an array, bit for bit.
     spec : TileSpec
     angles : iterable of float, optional
         Only these of the specification's angles.
@@ -177,7 +180,7 @@ def iter_tiles(
 
 
 def cut_at(
-    image: Pixels,
+    image: Pixels | Raster,
     spec: TileSpec,
     angle: float,
     positions: Positions,
@@ -188,7 +191,7 @@ def cut_at(
 
     Parameters
     ----------
-    image : array [height, width] or [height, width, channels]
+    image : array [height, width] or [height, width, channels], or Raster
         uint8, uint16 or float32, at most 4 channels.
     spec : TileSpec
         Its `tile`, `interpolation` and `edge` count; with edge ``pad`` tiles may reach over the
@@ -291,13 +294,13 @@ class _TurnedImage:
 
     Parameters
     ----------
-    image : array
+    image : array or Raster
     frame : Frame
         Any frame of the base angle.
     spec : TileSpec
     """
 
-    def __init__(self, image: Pixels, frame: Frame, spec: TileSpec) -> None:
+    def __init__(self, image: Pixels | Raster, frame: Frame, spec: TileSpec) -> None:
         self._image = image
         self._frame = frame
         self._flag = FLAGS[spec.interpolation]
@@ -306,7 +309,9 @@ class _TurnedImage:
         # of a camera of 12 bits.
         overshoots = frame.base != 0 and spec.interpolation in ("cubic", "lanczos4")
         self._highest = image.max() if overshoots and image.dtype == np.uint16 else None
-        self._kept: Pixels | None = image if frame.base == 0 else None
+        self._kept: Pixels | None = None
+        if frame.base == 0 and not isinstance(image, Raster):
+            self._kept = image
         width, height = frame.base_size
         self.shape = (height, width, *image.shape[2:])
         self.dtype = image.dtype
@@ -314,7 +319,7 @@ class _TurnedImage:
 
     def keep(self, positions: list[Positions], tile: int) -> None:
         """Compute once what tiles at these positions need; elsewhere the kept pixels are void."""
-        if self._kept is not None:
+        if self._kept is not None or self._frame.base == 0:
             return
         x = np.concatenate([at[0] for at in positions])
         y = np.concatenate([at[1] for at in positions])
@@ -343,10 +348,16 @@ class _TurnedImage:
     def _read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
         if self._kept is not None:
             return self._kept[top:bottom, left:right]
+        if isinstance(self._image, Raster) and self._frame.base == 0:
+            return self._image.read(left, top, right, bottom)
         pixels = np.empty((bottom - top, right - left, *self.shape[2:]), self.dtype)
-        for start in range(left, right, PIECE_COLUMNS):
-            stop = min(start + PIECE_COLUMNS, right)
-            self._warp(start, top, pixels[:, start - left : stop - left])
+        for upper in range(top, bottom, PIECE_SIDE):
+            lower = min(upper + PIECE_SIDE, bottom)
+            for start in range(left, right, PIECE_SIDE):
+                stop = min(start + PIECE_SIDE, right)
+                self._warp(
+                    start, upper, pixels[upper - top : lower - top, start - left : stop - left]
+                )
         return pixels
 
     def _warp(self, left: int, top: int, out: Pixels) -> None:
@@ -358,10 +369,11 @@ class _TurnedImage:
         )
         window_x = max(0, int(corners_x.min()) - WINDOW_MARGIN)
         window_y = max(0, int(corners_y.min()) - WINDOW_MARGIN)
-        window = self._image[
-            window_y : max(0, int(corners_y.max()) + WINDOW_MARGIN),
-            window_x : max(0, int(corners_x.max()) + WINDOW_MARGIN),
-        ]
+        window = self._window(
+            (window_x, max(0, int(corners_x.max()) + WINDOW_MARGIN)),
+            (window_y, max(0, int(corners_y.max()) + WINDOW_MARGIN)),
+            (left, top, right, bottom),
+        )
         if 0 in window.shape:
             out[:] = 0  # wholly outside
             return
@@ -390,6 +402,31 @@ class _TurnedImage:
             np.minimum(out, self._highest, out=out)
         if self._padded:
             self._blacken(left, top, out)
+
+    def _window(
+        self, x: tuple[int, int], y: tuple[int, int], rectangle: tuple[int, int, int, int]
+    ) -> Pixels:
+        """Return the part of the image from which a rectangle of the frame is computed.
+
+        Of a raster only the blocks around the rectangle are read: it can be 128 rows along the
+        diagonal of its window. OpenCV's rounding depends on where the window begins, so that it is
+        the same for arrays.
+        """
+        if not isinstance(self._image, Raster):
+            return self._image[slice(*y), slice(*x)]
+        left, top, right, bottom = rectangle
+        cosine, sine = self._frame.direction
+
+        def is_near(x0: Blocks, y0: Blocks, x1: Blocks, y1: Blocks) -> NDArray[np.bool_]:
+            u, v = self._frame.source_to_base((x0 + x1) / 2, (y0 + y1) / 2)
+            half_x, half_y = (x1 - x0) / 2 + WINDOW_MARGIN, (y1 - y0) / 2 + WINDOW_MARGIN
+            reach_u, reach_v = cosine * half_x + sine * half_y, sine * half_x + cosine * half_y
+            near = (u > left - reach_u) & (u < right + reach_u)
+            found: NDArray[np.bool_] = near & (v > top - reach_v) & (v < bottom + reach_v)
+            return found
+
+        height, width = self._image.shape[:2]
+        return self._image.read(x[0], y[0], min(x[1], width), min(y[1], height), is_near)
 
     def _blacken(self, left: int, top: int, out: Pixels) -> None:
         """Make the pixels black whose centres lie outside the source."""
@@ -497,7 +534,7 @@ def group_by_base(angles: Iterable[float]) -> list[tuple[float, list[float]]]:
     return sorted(groups.items())
 
 
-def _check_image(image: Pixels) -> None:
+def _check_image(image: Pixels | Raster) -> None:
     if image.ndim not in (2, 3) or 0 in image.shape or (image.ndim == 3 and image.shape[2] > 4):
         raise ImageError(
             "An image is an array [height, width] or [height, width, channels] with at most 4 "

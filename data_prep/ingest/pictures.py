@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.images import as_channels
+from data_prep.picture import as_channels
 from distkeras_grid.errors import ImageError
 
 

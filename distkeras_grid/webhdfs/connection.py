@@ -149,16 +149,47 @@ class Connection:
         """Delete a file; one that is not there is fine."""
         self._ask("delete", path, "DELETE", "DELETE", decode_truth, {"recursive": "false"})
 
+    def read_range(self, path: str, start: int, count: int) -> bytes:
+        """Return a part of a file, with as many tries as it needs.
+
+        Parameters
+        ----------
+        path : str
+        start, count : int
+            First byte, and how many; fewer come back where the file ends before.
+        """
+
+        def attempt() -> bytes:
+            with self.pieces(path, start, count) as pieces:
+                return b"".join(pieces)
+
+        return self.again("read", path, attempt)
+
     @contextmanager
-    def pieces(self, path: str) -> Iterator[Iterator[bytes]]:
+    def pieces(
+        self, path: str, start: int = 0, count: int | None = None
+    ) -> Iterator[Iterator[bytes]]:
         """Open a file, in one try.
+
+        Parameters
+        ----------
+        path : str
+        start : int, default 0
+            The first byte that is read.
+        count : int, optional
+            So many bytes; default: up to the end.
 
         Yields
         ------
         iterator of bytes
-            Pieces, from the first.
+            Pieces, in their order.
         """
-        answer = self._followed("GET", self._namenode("GET", path, {"op": "OPEN"}))
+        parameters = {"op": "OPEN"}
+        if start or count is not None:
+            parameters["offset"] = str(start)
+        if count is not None:
+            parameters["length"] = str(count)
+        answer = self._followed("GET", self._namenode("GET", path, parameters))
         with closing(answer):
             yield _read(answer)
 

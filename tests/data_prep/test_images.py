@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from data_prep.images import as_channels, decode_image, read_image
-from data_prep.picture import Choice
+from data_prep.images import decode_image, read_image
+from data_prep.picture import Choice, as_channels
 from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 RNG = np.random.default_rng(3)
@@ -182,7 +182,7 @@ def test_pixels_are_counted_before_they_are_decoded():
     assert len(bomb) < 100_000
     with pytest.raises(ImageError, match=r"bomb"):
         decode_image(bomb, "bomb")
-    with pytest.raises(ImageError, match="x has 31x20 pixels, more than 500"):
+    with pytest.raises(ImageError, match="x has 31x20 pixels"):
         decode_image(encode(GRAY), "x", max_pixels=500)
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from data_prep import lazy
 from data_prep.geometry import TileSpec
-from data_prep.lazy import KEPT_BYTES, Recipe, cut_tiles_of, json_of, read_content, tile_field
+from data_prep.lazy import KEPT_BYTES, Recipe, cut_tiles_of, json_of, open_content, tile_field
 from data_prep.picture import Choice
 from data_prep.tiles import cut_at, iter_tiles
 from distkeras_grid.errors import (
@@ -30,6 +30,11 @@ from distkeras_grid.webhdfs import connection, tries
 from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
+
+
+def read_content(uri):
+    with open_content(uri) as content:
+        return content.stream.read()
 
 
 def noise(shape=(90, 120), dtype=np.uint8, seed=0):
@@ -166,9 +171,9 @@ def test_an_image_is_read_once_for_all_its_tiles(images, monkeypatch):
 
     def counted(uri):
         opened.append(uri)
-        return read_content(uri)
+        return open_content(uri)
 
-    monkeypatch.setattr(lazy, "read_content", counted)
+    monkeypatch.setattr(lazy, "open_content", counted)
     places = places_of(images) * 2
     # Room for a single image at a time.
     monkeypatch.setattr(lazy, "_images", lazy._Images(1))
@@ -354,9 +359,9 @@ def test_a_spool_reads_each_image_once_however_the_rows_came(images, tmp_path, m
 
     def counted(uri):
         opened.append(uri)
-        return read_content(uri)
+        return open_content(uri)
 
-    monkeypatch.setattr(lazy, "read_content", counted)
+    monkeypatch.setattr(lazy, "open_content", counted)
     monkeypatch.setattr(lazy, "_images", lazy._Images(1))
     monkeypatch.setattr(feature_file, "DECODE_ROWS", 5)
     monkeypatch.setattr(feature_file, "DECODE_BYTES", 5000)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
+import numpy as np
 import pytest
 
+from data_prep import reading
 from data_prep.reading import FILE, SPARK, WEBHDFS, Opening, local_path
 from distkeras_grid.errors import ImageError
 from distkeras_grid.webhdfs.addresses import Address
+from tests.distkeras_grid.webhdfs.loopback import loopback
 
 
 def test_a_file_is_read_by_its_path_whatever_its_name(tmp_path):
@@ -16,7 +20,8 @@ def test_a_file_is_read_by_its_path_whatever_its_name(tmp_path):
     path.write_bytes(b"\x00\x01")
     for uri in (f"file:{path}", f"file://{path}"):
         assert local_path(uri) == str(path)
-        assert Opening(FILE).read(uri) == b"\x00\x01"
+        with Opening(FILE).open(uri) as content:
+            assert content.stream.read() == b"\x00\x01"
 
 
 @pytest.mark.parametrize("kind", ["gone", "folder", "forbidden"])
@@ -30,15 +35,58 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path, kind):
         if os.access(path, os.R_OK):
             pytest.skip("this user may read everything")
     with pytest.raises(ImageError, match=r"0\.png"):
-        Opening(FILE).read(f"file:{path}")
+        Opening(FILE).open(f"file:{path}")
 
 
 def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():
     opening = Opening(WEBHDFS, Address(("http://127.0.0.1:9",), "nobody"))
     with pytest.raises(ImageError, match=r"0\.png"):
-        opening.read("hdfs://namenode:8020/raw/0.png")
+        opening.open("hdfs://namenode:8020/raw/0.png")
 
 
 def test_only_contents_in_rows_of_spark_are_bounded_by_2_gb():
     assert Opening(SPARK, why="a test").most_bytes < 2 << 30 < Opening(FILE).most_bytes
     assert "a test" in Opening(SPARK, why="a test").describe()
+
+
+def test_a_large_file_is_read_where_it_lies(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    path = tmp_path / "0.tif"
+    path.write_bytes(bytes(range(256)) * 4)
+    with Opening(FILE).open(f"file:{path}") as content:
+        assert content.stream.fileno() > 0
+        assert content.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+        content.stream.seek(700)
+        assert content.stream.read(3) == bytes([188, 189, 190])
+        assert not content.is_changed
+        path.write_bytes(bytes(1024))
+        os.utime(path, ns=(1, 1))
+        assert content.is_changed
+    path.unlink()
+    assert content.is_changed
+
+
+def test_a_held_file_does_not_change(tmp_path):
+    path = tmp_path / "0.tif"
+    path.write_bytes(b"abc")
+    with Opening(FILE).open(f"file:{path}") as content:
+        path.write_bytes(b"other")
+        assert not content.is_changed
+        assert content.stream.read() == b"abc"
+
+
+def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
+    monkeypatch.setattr(reading, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(reading, "RANGE_BYTES", 4096)
+    content = np.random.default_rng(0).bytes(300_000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = content
+        opening = Opening(WEBHDFS, Address((hdfs.url,), "nobody"))
+        with opening.open("hdfs://namenode:8020/raw/0.tif") as found:
+            for start, count in ((299_990, 20), (0, 4), (123_456, 70_000), (300_000, 5)):
+                found.stream.seek(start)
+                assert found.stream.read(count) == content[start : start + count]
+            assert found.sha256() == hashlib.sha256(content).hexdigest()
+            assert not found.is_changed
+            hdfs.files["/raw/0.tif"] = content[:-1]
+            assert found.is_changed

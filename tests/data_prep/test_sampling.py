@@ -25,7 +25,7 @@ def tiff(width_um=None, height_um=None):
     stream = BytesIO()
     sizes = {"PhysicalSizeX": width_um, "PhysicalSizeY": height_um} if width_um else {}
     tifffile.imwrite(stream, GRAY, ome=True, metadata={"axes": "YX", **sizes})
-    return stream.getvalue()
+    return stream
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,23 @@ import hashlib
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 
 import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
+import tifffile
 from PIL import Image
 
-from data_prep import TileSpec, iter_tiles, sampling
+from data_prep import TileSpec, iter_tiles, reading, sampling
 from data_prep.cutting import Cutting
 from data_prep.digests import pixel_digest
 from data_prep.images import decode_image
 from data_prep.job import executor_errors, load_contents
 from data_prep.picture import Choice
 from data_prep.plan import Plan, PlannedSource, Unit, plan_units
-from data_prep.reading import Opening
+from data_prep.reading import Content, Opening
 from data_prep.sampling import prepare
 from data_prep.schema import image_field
 from data_prep.stages import (
@@ -46,6 +48,10 @@ def planned(path):
     return PlannedSource(path.name, f"file:{path}", sha256, "a", "train", None, *size, 8, 256.0)
 
 
+def look_at(uri, content, cutting, **more):
+    return inspect_image(uri, Content.of(content), cutting, **more)
+
+
 def png(pixels):
     return cv2.imencode(".png", pixels)[1].tobytes()
 
@@ -53,11 +59,11 @@ def png(pixels):
 def test_significant_bits_are_measured_and_checked():
     deep = np.random.default_rng(0).integers(0, 4096, (24, 24), dtype=np.uint16)
     cutting = Cutting(SPEC, "raw", 90, None, Choice())
-    found = inspect_image("a.png", png(deep), cutting)
+    found = look_at("a.png", png(deep), cutting)
     assert (found.error, found.dtype, found.bits) == (None, "uint16", 12)
-    assert inspect_image("a.png", png(deep), replace(cutting, bits=14)).bits == 14
-    assert inspect_image("a.png", png(deep), replace(cutting, bits=10)).error
-    assert inspect_image("a.png", png((deep >> 4).astype(np.uint8)), cutting).bits == 8
+    assert look_at("a.png", png(deep), replace(cutting, bits=14)).bits == 14
+    assert look_at("a.png", png(deep), replace(cutting, bits=10)).error
+    assert look_at("a.png", png((deep >> 4).astype(np.uint8)), cutting).bits == 8
 
 
 def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
@@ -70,7 +76,7 @@ def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
         found = Inspected(**row)
         assert found.pixel_sha256 == pixel_digest(decode_image(content, "a.png"))
         assert bool(found.fingerprint) is wanted
-    bad = inspect_image("a.png", b"no image", replace(cutting, fingerprints=True))
+    bad = look_at("a.png", b"no image", replace(cutting, fingerprints=True))
     assert (bad.fingerprint, bad.pixel_sha256) == (b"", "")
 
 
@@ -81,7 +87,7 @@ def cut(content, cutting, found, source="a.png"):
     field = image_field(cutting.spec, found.channels, dtype, cutting.encoding, ("a",), bits)
     row = {"source": source}
     row |= {"sha256": found.sha256, "label": 0, "label_name": "a", "split": "train"}
-    ready = prepare(content, f"file:/in/{source}", source, cutting, field.shape[2])
+    ready = prepare(BytesIO(content), f"file:/in/{source}", source, cutting, field.shape[2])
     return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
 
 
@@ -89,7 +95,7 @@ def test_the_paper_specification_writes_6972_rows():
     """One source of the published size; its tiles were counted there, 4,559,688 of 654 images."""
     content = png(np.zeros((1704, 2272), np.uint8))
     cutting = Cutting(TileSpec.paper(), "jpeg", 30, None, Choice(), root="file:/in")
-    found = inspect_image("file:/in/a.png", content, cutting)
+    found = look_at("file:/in/a.png", content, cutting)
     assert found.tiles == 6972
     rows = cut(content, cutting, found)
     assert len(rows) == len({row["tile_id"] for row in rows}) == 6972
@@ -106,7 +112,7 @@ def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
         zones=ZoneRules({}, bottom_strip=100),
         root="file:/in/",
     )
-    found = inspect_image("file:/in/a.png", content, cutting)
+    found = look_at("file:/in/a.png", content, cutting)
     assert (found.width, found.height, found.pixel_size) == (400, 300, 2.0)
     assert found.zones
     rows = cut(content, cutting, found)
@@ -123,12 +129,12 @@ def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
 def test_an_image_that_keeps_no_tile_is_named():
     content = png(np.zeros((40, 40), np.uint8))
     cutting = Cutting(TileSpec(32, angles=[0]), "raw", 90, None, Choice())
-    assert inspect_image("a.png", content, cutting).error is None
+    assert look_at("a.png", content, cutting).error is None
     for wrong in (
         replace(cutting, zones=ZoneRules({}, bottom_strip=10)),
         replace(cutting, spec=TileSpec(64)),
     ):
-        assert "a.png" in inspect_image("a.png", content, wrong).error
+        assert "a.png" in look_at("a.png", content, wrong).error
 
 
 @pytest.fixture
@@ -189,6 +195,52 @@ def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, pat
         strict.collect()
 
 
+def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "a.tif"
+    spec = TileSpec(32, angles=[0, 20, 110])
+    for pixels, channels in (
+        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), None),
+        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), 1),
+        (rng.integers(0, 4096, (150, 190, 1), dtype=np.uint16).repeat(3, axis=2), None),
+    ):
+        tifffile.imwrite(path, pixels, tile=(64, 64), compression="zlib", photometric="rgb")
+        cutting = Cutting(spec, "raw", 90, channels, Choice(), root=f"file:{tmp_path}")
+        found = []
+        for region_bytes in (1 << 30, 0):
+            monkeypatch.setattr(sampling, "REGION_BYTES", region_bytes)
+            (seen,) = next(inspector(cutting)(table(path=f"file:{path}"))).to_pylist()
+            assert seen["error"] is None
+            field = image_field(spec, seen["channels"], seen["dtype"], "raw", ("a",), seen["bits"])
+            row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+            row |= {"path": f"file:{path}", "sha256": seen["sha256"]}
+            cut = cutter(field, cutting, Opening("file"), tolerant=False)
+            rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
+            found.append(({**seen, "tile_seconds": 0, "fingerprint": 0}, rows))
+        assert found[0] == found[1]
+        assert len(found[0][1]) == found[0][0]["tiles"] > 50
+
+
+def table(**row):
+    return iter([pa.RecordBatch.from_pylist([row])])
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
+    tmp_path, monkeypatch, tolerant
+):
+    monkeypatch.setattr(reading, "HELD_BYTES", 0)
+    path = tmp_path / "a.png"
+    Image.fromarray(np.zeros((24, 24), np.uint8)).save(path)
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.png"}
+    row |= {"path": f"file:{path}", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    batches = cutter(FIELD, CUTTING, Opening("file"), tolerant=tolerant)(table(**row))
+    next(batches)
+    Image.fromarray(np.ones((24, 24), np.uint8)).save(path)
+    with pytest.raises(ImageError, match=r"a\.png"):
+        list(batches)
+
+
 def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     """Once to inspect and once to cut; it was 5 to 18 times."""
     import pyarrow as pa
@@ -196,17 +248,17 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     read, decoded = Counter(), Counter()
 
     class Counting(Opening):
-        def read(self, uri):
+        def open(self, uri):
             read[uri] += 1
-            return super().read(uri)
+            return super().open(uri)
 
-    read_image = sampling.read_image
+    open_image = sampling.open_image
 
-    def counting(content, uri, *rest):
+    def counting(stream, uri, *rest, **more):
         decoded[uri] += 1
-        return read_image(content, uri, *rest)
+        return open_image(stream, uri, *rest, **more)
 
-    monkeypatch.setattr(sampling, "read_image", counting)
+    monkeypatch.setattr(sampling, "open_image", counting)
     opening = Counting("file")
     sources = tuple(planned(path) for path in paths)
     (inspected,) = inspector(CUTTING, opening)(

@@ -187,7 +187,7 @@ def test_frames_wider_than_a_piece(monkeypatch):
     image = smooth_image(200, 900)
     spec = TileSpec(64, angles=[3, 93, 40])
     whole = list(iter_tiles(image, spec, cache_bytes=0))
-    monkeypatch.setattr(module, "PIECE_COLUMNS", 100)
+    monkeypatch.setattr(module, "PIECE_SIDE", 100)
     for one, other in zip(whole, iter_tiles(image, spec, cache_bytes=0), strict=True):
         assert difference(one, other.pixels).max() <= 1
 

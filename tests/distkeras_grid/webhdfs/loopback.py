@@ -173,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
             "OPEN": lambda: None,
             "GETFILECHECKSUM": lambda: None,
             "CREATE data": lambda: self.create(path, content),
-            "OPEN data": lambda: state.files[path],
+            "OPEN data": lambda: self.range(path, query),
             "GETFILECHECKSUM data": lambda: dumps(FileChecksum=checksum(state.files[path])),
             "MKDIRS": lambda: self.make_directory(path),
             "DELETE": lambda: dumps(boolean=state.files.pop(path, None) is not None),
@@ -182,6 +182,13 @@ class Handler(BaseHTTPRequestHandler):
             "LISTSTATUS": lambda: self.listing(path),
         }
         return answers[operation]()
+
+    def range(self, path: str, query: dict[str, str]) -> bytes:
+        content = self.server.state.files[path]
+        start = int(query.get("offset", 0))
+        if start > len(content):
+            raise RemoteException("IOException", f"Offset={start} out of the range", 403)
+        return content[start : start + int(query.get("length", len(content)))]
 
     def create(self, path: str, content: bytes) -> bytes:
         self.server.state.files[path] = content

@@ -1,0 +1,296 @@
+"""An image that is decoded part by part: memory holds a few blocks of it, however large it is.
+
+Rotated tiles need pixels in every order. A `Raster` decodes each part of its file once, keeps the
+blocks that were used last, and puts the others into a file without a name on the local disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.picture import Pixels, as_channels
+from distkeras_grid.errors import StorageError
+from distkeras_grid.feeding.local_file import local_folder
+
+# Side of a block, pixels; parts of a file that are larger, or no divisor of it, make it larger.
+BLOCK = 256
+# Of blocks in memory: about what the rows of one band of a 30,000 pixels wide image touch.
+KEPT_BYTES = 128 << 20
+# Of the rows that are decoded at once where all pixels are looked at in their order.
+BAND_BYTES = 32 << 20
+# A single part of a file that takes more is no part.
+MOST_PART_BYTES = 64 << 20
+
+Numbers = NDArray[np.int64]
+#: Tells, of blocks by left, top, right and bottom edges, which are needed.
+Needed = Callable[[Numbers, Numbers, Numbers, Numbers], NDArray[np.bool_]]
+
+
+class Regions(Protocol):
+    """What a file format must offer so that its images can be read part by part.
+
+    Attributes
+    ----------
+    shape : (int, int, int)
+        Height, width and channels, 1 or 3.
+    dtype : dtype
+        uint8 or uint16.
+    grain : (int, int)
+        Height and width of the parts that the file is decoded by.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int, int]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
+
+    @property
+    def grain(self) -> tuple[int, int]: ...  # noqa: D102
+
+    def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
+        """Decode a rectangle of the image, array [height, width, channels]."""
+        ...
+
+
+class Raster:
+    """An image of which any rectangle can be read; `close` it at the end.
+
+    Parameters
+    ----------
+    regions : Regions
+        The image in its file, which must stay open.
+    channels : int, optional
+        Convert to so many; default: as many as there are.
+    change : callable, optional
+        Applied to the values of each block, for instance to normalise them.
+    kept_bytes : int, default 128 MiB
+        Blocks in memory.
+
+    Examples
+    --------
+    >>> class Ramp:
+    ...     shape, dtype, grain = (300, 400, 1), np.dtype(np.uint8), (1, 400)
+    ...     def read(self, left, top, right, bottom):
+    ...         return np.zeros((bottom - top, 1, 1), np.uint8) + np.arange(left, right)[:, None]
+    >>> Raster(Ramp()).read(255, 0, 258, 1).ravel().tolist()
+    [255, 256, 257]
+    """
+
+    ndim = 3
+
+    def __init__(
+        self,
+        regions: Regions,
+        channels: int | None = None,
+        change: Callable[[Pixels], Pixels] | None = None,
+        *,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        self._regions = regions
+        self._change = change
+        height, width, own = regions.shape
+        self.shape = (height, width, channels or own)
+        self.dtype = regions.dtype
+        self.itemsize = self.dtype.itemsize
+        self._block = _block_size(regions.grain, (height, width))
+        self._across = math.ceil(width / self._block[1])
+        self._kept_bytes = kept_bytes
+        self._kept: OrderedDict[tuple[int, int], Pixels] = OrderedDict()
+        self._scratch: _Scratch | None = None
+        self._highest: int | None = None
+
+    @property
+    def regions(self) -> Regions:
+        """The image in its file."""
+        return self._regions
+
+    def read(
+        self, left: int, top: int, right: int, bottom: int, needed: Needed | None = None
+    ) -> Pixels:
+        """Return a rectangle of the image.
+
+        Parameters
+        ----------
+        left, top, right, bottom : int
+            Inside of the image.
+        needed : callable, optional
+            Tells which blocks are; where none is, the pixels are 0.
+
+        Returns
+        -------
+        array [bottom - top, right - left, channels]
+        """
+        pixels = np.zeros((max(0, bottom - top), max(0, right - left), self.shape[2]), self.dtype)
+        if not pixels.size:
+            return pixels
+        high, wide = self._block
+        rows, columns = np.meshgrid(
+            np.arange(top // high, (bottom - 1) // high + 1),
+            np.arange(left // wide, (right - 1) // wide + 1),
+            indexing="ij",
+        )
+        if needed is not None:
+            x, y = columns * wide, rows * high
+            mask = needed(x, y, x + wide, y + high)
+            rows, columns = rows[mask], columns[mask]
+        for place in zip(rows.ravel().tolist(), columns.ravel().tolist(), strict=True):
+            block = self._get(place)
+            y0, x0 = place[0] * high, place[1] * wide
+            from_y, from_x = max(top, y0), max(left, x0)
+            to_y, to_x = min(bottom, y0 + block.shape[0]), min(right, x0 + block.shape[1])
+            pixels[from_y - top : to_y - top, from_x - left : to_x - left] = block[
+                from_y - y0 : to_y - y0, from_x - x0 : to_x - x0
+            ]
+        return pixels
+
+    def bands(self) -> Iterator[Pixels]:
+        """Decode the whole image once, a few rows after the other; no block is kept."""
+        height, width, channels = self.shape
+        grain = self._regions.grain[0]
+        row_bytes = width * max(channels, self._regions.shape[2]) * self.itemsize
+        rows = max(grain, BAND_BYTES // row_bytes // grain * grain)
+        for top in range(0, height, rows):
+            yield self._decoded(0, top, width, min(height, top + rows))
+
+    def max(self) -> int:
+        """Return the largest value; every block is decoded for it, once."""
+        if self._highest is None:
+            down = math.ceil(self.shape[0] / self._block[0])
+            places = product(range(down), range(self._across))
+            self._highest = max(int(self._get(place).max()) for place in places)
+        return self._highest
+
+    def set_max(self, highest: int) -> None:
+        """Tell the largest value, which `max` need not find out then."""
+        self._highest = highest
+
+    def close(self) -> None:
+        """Delete what was put onto the disk."""
+        self._kept.clear()
+        if self._scratch is not None:
+            self._scratch.close()
+
+    def _get(self, place: tuple[int, int]) -> Pixels:
+        block = self._kept.get(place)
+        if block is not None:
+            self._kept.move_to_end(place)
+            return block
+        if self._scratch is not None and (number := self._number(place)) in self._scratch:
+            self._keep(place, self._scratch.get(number))
+        else:
+            self._decode(place)
+        return self._kept[place]
+
+    def _decode(self, place: tuple[int, int]) -> None:
+        """Decode a block, and those that cannot be decoded without it."""
+        row, column = place
+        high, wide = self._block
+        top, bottom = row * high, min(self.shape[0], (row + 1) * high)
+        is_strip = self._regions.grain[1] > wide
+        columns = range(self._across) if is_strip else range(column, column + 1)
+        left, right = columns[0] * wide, min(self.shape[1], (columns[-1] + 1) * wide)
+        pixels = self._decoded(left, top, right, bottom)
+        for each in (*(c for c in columns if c != column), column):
+            if (row, each) not in self._kept:
+                start = each * wide - left
+                self._keep((row, each), pixels[:, start : start + wide].copy())
+
+    def _decoded(self, left: int, top: int, right: int, bottom: int) -> Pixels:
+        pixels = as_channels(self._regions.read(left, top, right, bottom), self.shape[2])
+        return pixels if self._change is None else self._change(pixels)
+
+    def _keep(self, place: tuple[int, int], block: Pixels) -> None:
+        self._kept[place] = block
+        while len(self._kept) > 1 and self._bytes() > self._kept_bytes:
+            self._put_away(*self._kept.popitem(last=False))
+
+    def _bytes(self) -> int:
+        # All have this size but those at the right and bottom edges.
+        return len(self._kept) * math.prod(self._block) * self.shape[2] * self.itemsize
+
+    def _put_away(self, place: tuple[int, int], block: Pixels) -> None:
+        if self._scratch is None:
+            slot = math.prod(self._block) * self.shape[2] * self.itemsize
+            count = self._across * math.ceil(self.shape[0] / self._block[0])
+            self._scratch = _Scratch(slot, count)
+        self._scratch.put(self._number(place), block)
+
+    def _number(self, place: tuple[int, int]) -> int:
+        return place[0] * self._across + place[1]
+
+
+class _Scratch:
+    """Blocks on the local disk; where the disk has no room, what is put away is gone.
+
+    Parameters
+    ----------
+    slot : int
+        Bytes of the largest block.
+    count : int
+        Blocks of the image.
+    """
+
+    def __init__(self, slot: int, count: int) -> None:
+        self._slot = slot
+        self._shapes: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self._file = tempfile.TemporaryFile(dir=local_folder())  # noqa: SIM115  closed by close()
+        # Half of the disk is for others: tasks beside this one, and the shuffles of Spark.
+        self._is_open = slot * count < shutil.disk_usage(local_folder()).free // 2
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._shapes
+
+    def put(self, number: int, block: Pixels) -> None:
+        """Store a block, unless it is there or the disk has no room."""
+        if number in self._shapes or not self._is_open:
+            return
+        content = np.ascontiguousarray(block).data.cast("B")
+        try:
+            done = os.pwrite(self._file.fileno(), content, number * self._slot)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            done = 0
+        if done == len(content):
+            self._shapes[number] = block.shape, block.dtype
+        else:
+            self._is_open = False
+
+    def get(self, number: int) -> Pixels:
+        """Return a block that was stored."""
+        block = np.empty(*self._shapes[number])
+        content = block.data.cast("B")
+        if os.preadv(self._file.fileno(), [content], number * self._slot) != len(content):
+            raise StorageError(
+                f"A worker's local file in {local_folder()} cannot be read. Look for errors of "
+                "this disk."
+            )
+        return block
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
+
+
+def _block_size(grain: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+    """Return height and width of blocks: no part of a file lies in two, unless it is a strip.
+
+    Examples
+    --------
+    >>> _block_size((240, 240), (9000, 9000)), _block_size((16, 9000), (9000, 9000))
+    ((480, 480), (256, 256))
+    """
+    high, wide = (part * math.ceil(BLOCK / part) for part in grain)
+    return high, BLOCK if grain[1] >= size[1] else wide

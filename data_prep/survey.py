@@ -1,0 +1,86 @@
+"""What is found out of all pixels of an image, in one pass over them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import cv2
+import numpy as np
+
+from data_prep.digests import PixelDigest, pixel_digest
+from data_prep.picture import Pixels, as_channels
+from data_prep.raster import Raster
+
+# Of the small copy in which marks and likenesses are looked for.
+SMALL_PIXELS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What all pixels of an image say.
+
+    Parameters
+    ----------
+    highest : int
+        The largest value.
+    pixel_sha256 : str
+        See `data_prep.digests.pixel_digest`.
+    is_gray : bool
+        Whether there are three channels that are equal.
+    small : array [height, width, channels]
+        The image, or a copy of it in which a pixel is the mean of `shrink` x `shrink`.
+    shrink : int
+    """
+
+    highest: int
+    pixel_sha256: str
+    is_gray: bool
+    small: Pixels = field(repr=False)
+    shrink: int = 1
+
+
+def survey(pixels: Pixels | Raster, channels: int | None = None) -> Survey:
+    """Look at all pixels of an image.
+
+    Parameters
+    ----------
+    pixels : array [height, width, 1 or 3] or Raster
+        uint8 or uint16.
+    channels : int, optional
+        Channels of the pixels that are identified; default: those of the image.
+    """
+    wanted = channels or pixels.shape[2]
+    if not isinstance(pixels, Raster):
+        digest = pixel_digest(as_channels(pixels, wanted))
+        # An array in which they are has one.
+        return Survey(int(pixels.max()), digest, False, pixels)
+    return _survey_bands(pixels, wanted)
+
+
+def _survey_bands(raster: Raster, channels: int) -> Survey:
+    height, width, own = raster.shape
+    shrink = max(1, math.ceil(math.sqrt(height * width / SMALL_PIXELS)))
+    digest = PixelDigest((height, width, channels), raster.dtype)
+    highest = 0
+    small: list[Pixels] = []
+    rest = np.zeros((0, width, own), raster.dtype)
+    for band in raster.bands():
+        highest = max(highest, int(band.max()))
+        digest.add(as_channels(band, channels))
+        rows = np.concatenate([rest, band]) if len(rest) else band
+        whole = len(rows) // shrink * shrink
+        small.append(_shrunk(rows[:whole], shrink))
+        rest = rows[whole:]
+    together = np.concatenate(small)
+    return Survey(highest, digest.hexdigest(), digest.is_gray, together, shrink)
+
+
+def _shrunk(rows: Pixels, factor: int) -> Pixels:
+    """Return means of squares; what does not fill one at the right edge is left out."""
+    height, width = rows.shape[0] // factor, rows.shape[1] // factor
+    if not height:
+        return np.zeros((0, width, rows.shape[2]), rows.dtype)
+    whole = np.ascontiguousarray(rows[:, : width * factor])
+    reduced = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
+    return np.asarray(reduced).reshape(height, width, rows.shape[2])
