@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
     from distkeras_grid.rules.gradient_compression import DeepGradientCompression
     from distkeras_grid.sandbox.cluster import Sandbox
     from distkeras_grid.simulation.cluster import Cluster, Outage
@@ -38,6 +39,7 @@ _HOMES = {
     "AccuracyEvaluator": "inference.evaluator",
     "AveragingTrainer": "trainers.synchronous",
     "Cluster": "simulation.cluster",
+    "ConvolutionSplit": "model_parallel.convolution_split",
     "DOWNPOUR": "trainers.downpour",
     "DeepGradientCompression": "rules.gradient_compression",
     "DynSGD": "trainers.staleness",
@@ -72,6 +74,7 @@ __all__ = [
     "AccuracyEvaluator",
     "AveragingTrainer",
     "Cluster",
+    "ConvolutionSplit",
     "DeepGradientCompression",
     "DynSGD",
     "EnsembleTrainer",

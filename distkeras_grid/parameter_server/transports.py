@@ -178,6 +178,31 @@ def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
     return listen(bind_host, port + 1, port_retries - 1)
 
 
+def own_address(host: str, port: int) -> str:
+    """Return this host's address on the way to another one; nothing is sent.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Where the other one listens.
+
+    Raises
+    ------
+    OSError
+        If there is no way to it.
+
+    Examples
+    --------
+    >>> own_address("127.0.0.1", 7077)
+    '127.0.0.1'
+    """
+    family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as towards:
+        # A datagram socket only looks up the route.
+        towards.connect(target)
+        return str(towards.getsockname()[0])
+
+
 def cannot_listen(bind_host: str, port: int, port_retries: int, error: OSError) -> str:
     """Return the message for an address that `listen` could not bind.
 

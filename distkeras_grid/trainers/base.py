@@ -32,7 +32,7 @@ from distkeras_grid.trainers.arguments import (
     checked_whole,
 )
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
-from distkeras_grid.trainers.preparation import prepare
+from distkeras_grid.trainers.preparation import PreparedRun, prepare
 from distkeras_grid.trainers.request import (
     DataRequest,
     Method,
@@ -40,7 +40,7 @@ from distkeras_grid.trainers.request import (
     RunRequest,
     ServerRequest,
 )
-from distkeras_grid.trainers.run_status import run_progress
+from distkeras_grid.trainers.run_status import RunProgress, run_progress
 from distkeras_grid.trainers.saved_run import save as save_run
 from distkeras_grid.trainers.simulated import SimulatedRun, simulate
 from distkeras_grid.trainers.specification import described_arguments
@@ -333,7 +333,7 @@ class Trainer(ABC):
             # A run that fails leaves its history, but not the model of an earlier run.
             self.history, self.run, self.model = prepared.history, prepared.description, None
             self.spec = prepared.spec
-            model = prepared.execute(progress)
+            model = self.execute(prepared, progress)
             self.model = self.assemble(model, prepared.centers)
             remember_objects(self.model, request.source.objects)
             # Last of all: an interrupt here must not take the trained model away.
@@ -532,6 +532,18 @@ class Trainer(ABC):
             Names the argument.
         """
 
+    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+        """Run to the end, and return the model with the weights of the center.
+
+        Parameters
+        ----------
+        prepared : PreparedRun
+            The run.
+        progress : RunProgress
+            Shown during the run.
+        """
+        return prepared.execute(progress)
+
     def assemble(self, model: keras.Model, centers: Sequence[Vector]) -> keras.Model:  # noqa: ARG002
         """Return what `train` returns.
 
@@ -626,8 +638,10 @@ def all_arguments(kind: type[Any]) -> inspect.Signature:
     for base in reversed(kind.__mro__):
         if "__init__" in vars(base) and base is not object:
             found |= named_arguments(vars(base)["__init__"])
-    # Those that may be positional come first; dicts keep the order of the common ones.
-    return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))
+    # Those that may be positional come first, and of these those that must be given; dicts keep the
+    # order of the common ones.
+    ordered = sorted(found.values(), key=lambda p: (p.kind, p.default is not p.empty))
+    return inspect.Signature(ordered)
 
 
 Trainer.__signature__ = all_arguments(Trainer)  # type: ignore[attr-defined]

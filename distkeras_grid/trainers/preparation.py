@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
 if TYPE_CHECKING:
     import keras
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from distkeras_grid.spec import RunSpec
@@ -84,7 +85,10 @@ class PreparedRun:
         return self.settings.spec
 
     def execute(
-        self, progress: RunProgress, serve: Callable[..., ServerProcess] = ServerProcess
+        self,
+        progress: RunProgress,
+        serve: Callable[..., ServerProcess] = ServerProcess,
+        work: Callable[..., Iterator[pa.RecordBatch]] = run_worker,
     ) -> keras.Model:
         """Run to the end, and return the trained model.
 
@@ -94,6 +98,8 @@ class PreparedRun:
             Shown during the run.
         serve : callable, default ServerProcess
             Builds the server from settings, center and key.
+        work : callable, default run_worker
+            What each task runs, with the `WorkerPlan` and its rows.
         """
         key, spec, model = new_key(), self.spec, self.checked.compiled.model
         center = get_flat_weights(model, layout_of(spec, model))
@@ -107,7 +113,7 @@ class PreparedRun:
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.address, workers_key(key))
-            launch = Launch(dealt, partial(run_worker, plan), SUMMARY_SCHEMA, self.settings.run)
+            launch = Launch(dealt, partial(work, plan), SUMMARY_SCHEMA, self.settings.run)
             parts = self.history, progress, self.observer, self.network()
             run = Run(server, launch, spec, *parts)
             rate = self.observer.begin().learning_rate

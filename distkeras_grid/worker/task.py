@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -86,7 +86,15 @@ class WorkerPlan:
         return tuple(Field.from_metadata(item["name"], item) for item in self.spec.data.features)
 
 
-def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+#: Builds the engine of a seat.
+EngineBuilder: TypeAlias = "Callable[[WorkerPlan, int], ModelEngine]"
+
+
+def run_worker(
+    plan: WorkerPlan,
+    batches: Iterator[pa.RecordBatch],
+    build: EngineBuilder | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Train one seat: read its rows, wait for the others, train all epochs, report.
 
     Parameters
@@ -95,6 +103,8 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
         The same for every worker.
     batches : iterator of pyarrow.RecordBatch
         The seat's rows, in any order, as `distkeras_grid.spark.seats.deal` dealt them.
+    build : callable, optional
+        Builds the engine from the plan and the number of the seat; default `build_engine`.
 
     Yields
     ------
@@ -132,12 +142,13 @@ def run_worker(plan: WorkerPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 spool.append(batch)
         with _reported(client):
             spool.seal()
+            source = weighted_by(spool, spec.data.class_weight)
             summary = {
                 "worker": seat,
                 "attempt": attempt,
                 "rows": len(spool),
                 "read_seconds": time.perf_counter() - clock,
-                **_train(plan, client, weighted_by(spool, spec.data.class_weight)),
+                **_train(plan, client, source, build or build_engine),
             }
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
@@ -158,7 +169,9 @@ def _reported(client: WorkerClient) -> Iterator[None]:
         raise
 
 
-def _train(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, Any]:
+def _train(
+    plan: WorkerPlan, client: WorkerClient, source: Source, build: EngineBuilder
+) -> dict[str, Any]:
     import platform
 
     from distkeras_grid.worker.loop import train
@@ -167,7 +180,7 @@ def _train(plan: WorkerPlan, client: WorkerClient, source: Source) -> dict[str, 
     clock, spec = time.perf_counter(), plan.spec
     prepare_worker_process(spec)
     imported = time.perf_counter()
-    engine = build_engine(plan, client.seat)
+    engine = build(plan, client.seat)
     check_state(engine, spec)
     policy = policy_of(spec.schedule, len(source), client.seat)
     window_seconds = _warm_up(engine, source, policy)

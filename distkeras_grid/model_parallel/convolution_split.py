@@ -1,0 +1,125 @@
+"""The trainer whose workers compute parts of one model's convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.directory import Guide
+from distkeras_grid.model_parallel.job import run_devices
+from distkeras_grid.model_parallel.tasks import SplitPlan, run_device, run_master
+from distkeras_grid.model_parallel.time_model import Layers
+from distkeras_grid.rules import Rule, SequentialRule
+from distkeras_grid.spark.doctor import check_slots, settle
+from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.trainers.arguments import checked_whole
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+if TYPE_CHECKING:
+    import keras
+
+    from distkeras_grid.trainers.preparation import PreparedRun
+    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.run_status import RunProgress
+
+
+class ConvolutionSplit(Trainer):
+    """One model, whose convolutions several devices compute together.
+
+    The first worker is the master. It has the rows, the model and the optimizer, and trains as
+    `SingleTrainer` does, with the weights that `SingleTrainer` finds up to rounding. Each
+    convolution is divided by its output channels (with groups: by its groups) in proportion to the
+    measured speeds of all workers; everything else stays with the master. Before the first batch a
+    table says what is divided, and whether that pays (Marques, Falcao and Alexandre 2018).
+
+    It pays if convolutions take most of the time, the devices are slow and the network is fast; on
+    the cores of one machine it does not. See the guide in ``distkeras_grid/model_parallel``.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        The model, on the TensorFlow backend.
+    layers : "auto", "all" or sequence of str, default "auto"
+        Which convolutions are divided: those for which it pays by the time model, all, or those
+        of these names. Named layers are divided in any case.
+    **common
+        As in `Trainer`, with these differences. `num_workers` is the number of devices, the master
+        included. `batch_size` is the batch of the whole model. The window is 16 batches by
+        default; it only sets how often weights and figures reach the driver. XLA does not compile
+        divided models, so `jit` cannot be True. With a fixed `master_port`, the next port is used,
+        too; devices connect to the master's executor on any port.
+    """
+
+    default_window: ClassVar[int] = 16
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        layers: Literal["auto", "all"] | Sequence[str] = "auto",
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.layers = layers
+        super().__init__(keras_model, *positional, **common)
+
+    @property
+    def workers_asked(self) -> int:
+        """One worker trains: the master."""
+        return 1
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule: the center is the master's weights."""
+        return SequentialRule()
+
+    def check_request(
+        self,
+        data: DataRequest,  # noqa: ARG002
+        callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
+    ) -> None:
+        """Refuse layers that cannot be divided, and more devices than task slots."""
+        from distkeras_grid.model_parallel.described import find_convolutions
+
+        layers = self._layers()
+        found = find_convolutions(self.keras_model)
+        if layers not in ("auto", "all"):
+            found.chosen(tuple(layers))
+        if not found.layers:
+            whole = "; ".join(f"{name}: {why}" for name, why in found.whole.items())
+            raise ConfigurationError(
+                "ConvolutionSplit needs a model with a convolution that can be divided. Received: "
+                f"{whole or 'a model without convolutions'}. Train it with another trainer."
+            )
+        spark, wanted = active_session(), self.num_workers
+        settle([check_slots(settled_slots(spark, wanted), wanted)])
+
+    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+        """Run master and devices to the end; see `Trainer.execute`."""
+        count = self.num_workers or settled_slots(active_session(), None)
+
+        def plan(guide: Guide) -> SplitPlan:
+            return SplitPlan(guide=guide, count=count, spec=prepared.spec, layers=self._layers())
+
+        return run_devices(prepared, progress, count, plan, run_master, run_device)
+
+    def _layers(self) -> Layers:
+        if self.layers == "auto":
+            return "auto"
+        return "all" if self.layers == "all" else tuple(self.layers)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.num_workers is not None:
+            checked_whole("num_workers", self.num_workers, least=1)
+        names: Any = self.layers
+        if names not in ("auto", "all") and (
+            isinstance(names, str) or not all(isinstance(name, str) for name in names)
+        ):
+            raise ConfigurationError(
+                f"layers must be 'auto', 'all' or a list of names of layers. Received: {names!r}."
+            )
+        if self.jit is True:
+            raise ConfigurationError(
+                "XLA cannot compile a model whose convolutions other devices compute. "
+                "Received: jit=True. Leave it out."
+            )

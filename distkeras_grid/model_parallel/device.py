@@ -1,0 +1,171 @@
+"""A device's side: computes its units of whatever the master asks for, until it is let go."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.model_parallel.arithmetic import Array, Part
+from distkeras_grid.model_parallel.duplex import Duplex
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.messages import (
+    Backward,
+    Echo,
+    Failed,
+    Finish,
+    Forward,
+    InputGradient,
+    KernelGradient,
+    Output,
+)
+from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server.messages import LONGEST_FAILURE
+
+#: Seconds to send the last answers.
+FINISH_SECONDS = 5.0
+
+
+class Computer:
+    """Computes the units that one message after the other asks for.
+
+    Parameters
+    ----------
+    layers : sequence of Convolution
+        Layers of the master's model.
+    slowdown : float, default 1
+        How many times as long each computation takes as it needs, for studies of unequal devices.
+
+    Attributes
+    ----------
+    slowdown : float
+        As given; it may be changed.
+    """
+
+    def __init__(self, layers: Sequence[Convolution], slowdown: float = 1.0) -> None:
+        self._layers: Mapping[str, Convolution] = {layer.name: layer for layer in layers}
+        self.slowdown = slowdown
+        self._kept: dict[str, tuple[int, Part]] = {}
+
+    def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
+        """Compute, and send what comes of it.
+
+        Parameters
+        ----------
+        message : Struct
+            `Forward`, `Backward` or `Echo`.
+        arrays : list of ndarray
+            The arrays that followed it.
+        duplex : Duplex
+            For the answers.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the message, or the arrays, are not those of a request.
+        """
+        if isinstance(message, Echo):
+            duplex.send(message, arrays)
+        elif isinstance(message, Forward):
+            self._forward(message, arrays, duplex)
+        elif isinstance(message, Backward):
+            self._backward(message, arrays, duplex)
+        else:
+            raise RemoteProtocolError(f"A request was due. Received: {message!r}.")
+
+    def _forward(self, message: Forward, arrays: list[Array], duplex: Duplex) -> None:
+        part = self._part(message.layer, arrays)
+        self._kept[message.layer] = message.call, part
+        clock = time.perf_counter()
+        y = part.output()
+        duplex.send(Output(seconds=self._elapsed(clock)), [y])
+
+    def _backward(self, message: Backward, arrays: list[Array], duplex: Duplex) -> None:
+        number, part = self._kept.get(message.layer, (-1, None))
+        if len(arrays) > 1:
+            part = self._part(message.layer, arrays[1:])
+        elif number != message.call:
+            part = None
+        if part is None or not arrays:
+            raise RemoteProtocolError(f"Input and kernel of a pass are due. Received: {message!r}.")
+        dy = arrays[0]
+        clock = time.perf_counter()
+        dx = [part.input_gradient(dy)] if self._layers[message.layer].input_gradient else []
+        # The master goes on with this, while the kernel's gradient is computed.
+        duplex.send(InputGradient(seconds=self._elapsed(clock)), dx)
+        clock = time.perf_counter()
+        gradient = part.kernel_gradient(dy)
+        duplex.send(KernelGradient(seconds=self._elapsed(clock)), [gradient])
+
+    def _part(self, name: str, operands: list[Array]) -> Part:
+        """Return the part of a layer, after a look at the shapes of its operands."""
+        layer = self._layers.get(name)
+        if layer is None or len(operands) != 2:
+            raise RemoteProtocolError(
+                f"A layer of the model with input and kernel is due. Received: {name!r} with "
+                f"{len(operands)} arrays."
+            )
+        x, kernel = operands
+        channel = -2 if layer.kind == "depthwise" else -1
+        count = kernel.shape[channel] if len(kernel.shape) > 1 else 0
+        units = count if layer.kind == "depthwise" else count // layer.unit_channels
+        fits = kernel.shape == layer.kernel_shape(units) and x.shape[1:-1] == layer.input_shape[:-1]
+        inputs = layer.input_part(range(units))
+        if not fits or not 0 < units <= layer.units or x.shape[-1] != inputs.stop - inputs.start:
+            raise RemoteProtocolError(
+                f"Input and kernel of {name!r} do not fit. Received: {x.shape} and {kernel.shape}."
+            )
+        return Part(layer, x, kernel)
+
+    def _elapsed(self, since: float) -> float:
+        seconds = time.perf_counter() - since
+        if self.slowdown > 1:
+            time.sleep((self.slowdown - 1) * seconds)
+        return seconds * self.slowdown
+
+
+class Computing(Protocol):
+    """What answers a master's requests."""
+
+    def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
+        """Compute, and send what comes of it."""
+        ...
+
+
+def serve(channel: ArrayChannel, computer: Computing) -> bool:
+    """Answer the master's requests until it lets the device go, or the line ends.
+
+    The next request is received while one is computed, and answers are sent meanwhile.
+
+    Parameters
+    ----------
+    channel : ArrayChannel
+        Authenticated; closed at the end.
+    computer : Computing
+        Answers them.
+
+    Returns
+    -------
+    bool
+        Whether the master has let the device go; otherwise the line has ended.
+    """
+    # Requests of a master that is let down are few: it waits for the answers.
+    inbox: queue.SimpleQueue[tuple[msgspec.Struct, list[Array]] | None] = queue.SimpleQueue()
+    duplex = Duplex(channel, lambda *found: inbox.put(found), lambda _: inbox.put(None))
+    duplex.start()
+    try:
+        while (request := inbox.get()) is not None:
+            if isinstance(request[0], Finish):
+                return True
+            computer.answer(*request, duplex)
+        return False
+    except Exception as error:
+        text = str(error)[:LONGEST_FAILURE]
+        duplex.send(Failed(error=type(error).__name__, message=text))
+        raise
+    finally:
+        duplex.finish(FINISH_SECONDS)

@@ -1,0 +1,456 @@
+"""The master's side of divided convolutions: who computes what, and the results put together.
+
+A device that is lost costs its open requests and nothing else: kernels, optimizer and data are the
+master's. It computes the missing parts itself, and from the next pass on the others have its units.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.model_parallel.arithmetic import Array, Part
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.line import Answer, Line
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import (
+    Backward,
+    Echo,
+    Forward,
+    InputGradient,
+    KernelGradient,
+    Output,
+)
+from distkeras_grid.model_parallel.pacing import OBSERVATIONS, Pacing
+from distkeras_grid.model_parallel.shares import divide, ranges
+from distkeras_grid.model_parallel.time_model import (
+    Layers,
+    Link,
+    Pace,
+    Plan,
+    divided_seconds,
+    plan_layer,
+    plan_layers,
+)
+from distkeras_grid.rows import aligned_empty
+
+#: Shares change if a layer would be faster by this factor with those that follow from its last
+#: passes. Medians of five passes on a busy machine differ by less.
+WORTH_CHANGING = 1.25
+#: Bytes of an array that is sent to and fro to measure the line; larger than the buffers of TCP.
+ECHO_BYTES = 4 << 20
+#: Seconds that a device may take for an answer, in addition to `PATIENCE` times what is expected.
+PATIENCE_SECONDS = 10.0
+PATIENCE = 20.0
+
+
+@dataclass
+class _Pass:
+    """One pass through a layer: who has which units, and what is still to come."""
+
+    number: int
+    units: tuple[range, ...]
+    rows: int
+    forward: dict[int, float] = field(default_factory=dict)
+    backward: dict[int, float] = field(default_factory=dict)
+    gradients: dict[int, Future[Answer]] = field(default_factory=dict)
+    # The devices that have kept the input and their kernel, by their connections.
+    kept: dict[int, Line] = field(default_factory=dict)
+    own: Array | None = None
+    arrays: tuple[Array, Array, Array] | None = None
+
+    @property
+    def others(self) -> list[int]:
+        """Devices with units, without the master."""
+        return [device for device, units in enumerate(self.units) if device and units]
+
+
+class Devices(Members):
+    """The master and the other devices, as one device that computes convolutions.
+
+    Parameters
+    ----------
+    layers : sequence of Convolution
+        Layers that may be divided.
+    count : int
+        Number of devices, the master included.
+    batch : int
+        Rows of a batch.
+    which : "auto", "all" or tuple of str, default "auto"
+        Which layers are divided; see `plan_layers`.
+    tell : callable, optional
+        Called with a line of text when something has changed.
+    start_seconds : float, default 300
+        How long a measurement may take.
+
+    Attributes
+    ----------
+    plan : Plan
+        The newest plan; at first all layers are whole.
+    rest : float
+        Seconds of a batch outside of the layers, for the next plan.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Convolution],
+        count: int,
+        batch: int,
+        which: Layers = "auto",
+        tell: Callable[[str], None] = lambda _: None,
+        *,
+        start_seconds: float = 300.0,
+    ) -> None:
+        super().__init__(count, tell)
+        self._layers = {layer.name: layer for layer in layers}
+        self._batch = batch
+        self._which: Layers = which
+        self._patience = start_seconds
+        self._passes: dict[tuple[str, int], _Pass] = {}
+        self._newest: dict[str, int] = {}
+        self._numbers = itertools.count(1)
+        self._pacing = Pacing()
+        self._link = Link(bandwidth=float("inf"))
+        self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
+        self._reviewed = False
+        self.rest = 0.0
+        self.plan = Plan(layers=())
+
+    def _after_change(self, text: str) -> str:
+        """Divide anew, if the training has begun."""
+        if not self._reviewed:
+            return ""
+        self._replan()
+        return text
+
+    # What is decided
+
+    def measure(self) -> Plan:
+        """Measure the line and, for each layer, all devices at once; then plan.
+
+        They are measured at the same time, because devices on one machine slow each other down.
+        """
+        self._link = self._measured_link()
+        random = np.random.default_rng(0)
+        for name, layer in self._layers.items():
+            with self._changed:
+                present = [1.0, *(float(d in self._lines) for d in range(1, self._expected))]
+                self._shares[name] = divide(layer.units, present)
+            shapes = (
+                (self._batch, *layer.input_shape),
+                layer.kernel_shape(layer.units),
+                (self._batch, *layer.output_shape),
+            )
+            x, kernel, dy = (random.standard_normal(shape, np.float32) for shape in shapes)
+            for _ in range(1 + OBSERVATIONS):
+                _, number = self.forward(name, x, kernel)
+                self.backward(name, number, x, kernel, dy)
+                self.kernel_gradient(name, number)
+            self._shares[name] = self._all_mine(layer)
+        with self._changed:
+            self._replan()
+            self._reviewed = True
+            slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
+            self._patience = PATIENCE_SECONDS + PATIENCE * slowest
+            return self.plan
+
+    def adopt(self, plan: Plan) -> None:
+        """Divide as a plan says, from the next pass of each layer on."""
+        with self._changed:
+            self.plan = plan
+            for layer in plan.layers:
+                if self._shares[layer.layer] != layer.shares:
+                    self._shares[layer.layer] = layer.shares
+                    self._pacing.forget(layer.layer)
+
+    @property
+    def link(self) -> Link:
+        """The line as it was measured."""
+        return self._link
+
+    def keep_whole(self) -> None:
+        """Compute everything on the master, until `divide_again`."""
+        with self._changed:
+            self._reviewed = False
+            self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
+
+    def divide_again(self, rest: float) -> Plan:
+        """Divide as planned, with a new value of `rest`; return the plan."""
+        with self._changed:
+            self.rest = rest
+            self._replan()
+            self._reviewed = True
+            return self.plan
+
+    def _replan(self) -> None:
+        """Plan again from what is known of the devices that are there."""
+        paces = {name: self._present_paces(name) for name in self._layers}
+        layers = [layer for name, layer in self._layers.items() if paces[name][0] is not None]
+        which = self._which
+        self.adopt(plan_layers(layers, self._batch, paces, self._link, which=which, rest=self.rest))
+
+    def _review(self, name: str) -> str:
+        """Divide anew if the last passes show that other shares are faster; return what to tell."""
+        shares = self._shares[name]
+        if not self._reviewed or not any(shares[1:]) or not self._pacing.is_fresh(name, shares):
+            return ""
+        layer = self._layers[name]
+        paces = self._present_paces(name)
+        known = [pace for pace, units in zip(paces, shares, strict=True) if pace or not units]
+        if len(known) < len(shares):
+            return ""
+        better = plan_layer(layer, self._batch, paces, self._link, always=self._which != "auto")
+        now = divided_seconds(layer, self._batch, shares, paces, self._link)
+        if better.shares == shares or now < WORTH_CHANGING * better.divided:
+            return ""
+        self._replan()
+        before, after = (" ".join(map(str, each)) for each in (shares, self._shares[name]))
+        return f"The devices' speeds have changed: {name} is divided {after} (before: {before})."
+
+    def _present_paces(self, name: str) -> list[Pace | None]:
+        """Return the pace of each device for a layer; None if it is unknown, or not there."""
+        paces = (self._pacing.pace(name, device) for device in range(self._expected))
+        return [p if not d or d in self._lines else None for d, p in enumerate(paces)]
+
+    def _all_mine(self, layer: Convolution) -> tuple[int, ...]:
+        return (layer.units, *[0] * (self._expected - 1))
+
+    def _measured_link(self) -> Link:
+        with self._changed:
+            lines = list(self._lines.values())
+        if not lines:
+            return self._link
+        small, large = np.zeros(1, np.float32), np.zeros(ECHO_BYTES // 4, np.float32)
+        latency = statistics.median(self._echo(lines, small) for _ in range(OBSERVATIONS)) / 2
+        self._echo(lines, large)
+        seconds = statistics.median(self._echo(lines, large) for _ in range(OBSERVATIONS))
+        moved = 2 * ECHO_BYTES * len(lines)
+        return Link(bandwidth=moved / max(seconds - 2 * latency, 1e-9), latency=latency)
+
+    def _echo(self, lines: Sequence[Line], array: Array) -> float:
+        clock = time.perf_counter()
+        asked = [(line, line.ask(Echo(), [array])[0]) for line in lines]
+        for line, future in asked:
+            self._answer(line.number, future, Echo, array.shape)
+        return time.perf_counter() - clock
+
+    # Passes through a layer
+
+    def forward(self, name: str, x: Array, kernel: Array) -> tuple[Array, int]:
+        """Return the output of a layer, without bias, and the number of the pass.
+
+        Parameters
+        ----------
+        name : str
+            Name of the layer.
+        x : ndarray
+            Shape ``(rows, *spatial, channels)``.
+        kernel : ndarray
+            The whole kernel.
+        """
+        layer = self._layers[name]
+        with self._changed:
+            this = _Pass(next(self._numbers), ranges(self._shares[name]), len(x))
+            lines = {device: self._lines.get(device) for device in this.others}
+            self._remember(name, this)
+        this.kept = {device: line for device, line in lines.items() if line is not None}
+        request = Forward(layer=name, call=this.number)
+        asked = {
+            device: line.ask(request, _operands(layer, this.units[device], x, kernel))[0]
+            for device, line in this.kept.items()
+        }
+        own = self._own_output(layer, this, x, kernel)
+        if own is not None and not this.others:
+            return own, this.number
+        y = aligned_empty((len(x), *layer.output_shape))
+        if own is not None:
+            y[..., layer.output_part(this.units[0])] = own
+        for device in this.others:
+            units = this.units[device]
+            shape = (len(x), *layer.output_shape[:-1], len(units) * layer.unit_channels)
+            part = None
+            if device in asked:
+                part = self._answer(device, asked[device], Output, shape, this.forward)
+            if part is None:
+                part = Part(layer, *_operands(layer, units, x, kernel)).output()
+            y[..., layer.output_part(units)] = part
+        return y, this.number
+
+    def backward(self, name: str, number: int, x: Array, kernel: Array, dy: Array) -> Array | None:
+        """Return the gradient of a pass's input; None if it is not needed.
+
+        The kernel's gradient follows with `kernel_gradient`: it comes in while the next layer's
+        gradient goes out.
+
+        Parameters
+        ----------
+        name : str
+            Name of the layer.
+        number : int
+            Number of the pass.
+        x, kernel : ndarray
+            As in the forward pass.
+        dy : ndarray
+            Gradient of the output.
+        """
+        layer = self._layers[name]
+        with self._changed:
+            # Of a layer that is called several times in a batch, only the newest pass is kept.
+            this = self._passes.get((name, number)) or _Pass(
+                number, ranges(self._shares[name]), len(x)
+            )
+            this.arrays = x, kernel, dy
+            self._passes[name, number] = this
+        first = self._ask_gradients(layer, this)
+        dx = self._own_gradients(layer, this)
+        for device in this.others:
+            if not layer.input_gradient:
+                break
+            units = this.units[device]
+            part = None
+            if device in first:
+                shape = x[..., layer.input_part(units)].shape
+                part = self._answer(device, first[device], InputGradient, shape, this.backward)
+            if part is None:
+                a, b, c = self._parts(layer, this, device)
+                part = Part(layer, a, b).input_gradient(c)
+            dx = _added(layer, dx, part, units, x.shape)
+        return dx
+
+    def kernel_gradient(self, name: str, number: int) -> Array:
+        """Return the gradient of the kernel, after `backward` for the same pass."""
+        layer, this = self._layers[name], self._passes.pop((name, number))
+        if this.own is not None and not this.others:
+            return self._finished(layer, this, this.own)
+        gradient = aligned_empty(layer.kernel_shape(layer.units))
+        if this.own is not None:
+            gradient[layer.kernel_part(this.units[0])] = this.own
+        for device in this.others:
+            units = this.units[device]
+            part = None
+            if device in this.gradients:
+                shape = layer.kernel_shape(len(units))
+                future = this.gradients[device]
+                part = self._answer(device, future, KernelGradient, shape, this.backward)
+            if part is None:
+                a, b, c = self._parts(layer, this, device)
+                part = Part(layer, a, b).kernel_gradient(c)
+            gradient[layer.kernel_part(units)] = part
+        return self._finished(layer, this, gradient)
+
+    def _finished(self, layer: Convolution, this: _Pass, gradient: Array) -> Array:
+        """Note how long everybody took."""
+        told = ""
+        if this.rows == self._batch:
+            with self._changed:
+                for device, seconds in this.backward.items():
+                    if device in this.forward:
+                        units = len(this.units[device])
+                        forward = this.forward[device]
+                        self._pacing.observe(layer.name, device, units, forward, seconds)
+                told = self._review(layer.name)
+        self._say(told)
+        return gradient
+
+    def _own_output(self, layer: Convolution, this: _Pass, x: Array, kernel: Array) -> Array | None:
+        if not this.units[0]:
+            return None
+        clock = time.perf_counter()
+        y = Part(layer, *_operands(layer, this.units[0], x, kernel)).output()
+        this.forward[0] = time.perf_counter() - clock
+        return y
+
+    def _own_gradients(self, layer: Convolution, this: _Pass) -> Array | None:
+        """Compute the master's gradients; return its part of the input's."""
+        if not this.units[0]:
+            return None
+        clock = time.perf_counter()
+        x, kernel, dy = self._parts(layer, this, 0)
+        part = Part(layer, x, kernel)
+        dx = part.input_gradient(dy) if layer.input_gradient else None
+        this.own = part.kernel_gradient(dy)
+        this.backward[0] = time.perf_counter() - clock
+        if dx is None or this.arrays is None or not this.others:
+            return dx
+        return _added(layer, None, dx, this.units[0], this.arrays[0].shape)
+
+    def _remember(self, name: str, this: _Pass) -> None:
+        """Keep a pass for its gradients; the one before may have been one without gradients."""
+        before = (name, self._newest.get(name, 0))
+        if before in self._passes and self._passes[before].arrays is None:
+            del self._passes[before]
+        self._newest[name] = this.number
+        self._passes[name, this.number] = this
+
+    def _ask_gradients(self, layer: Convolution, this: _Pass) -> dict[int, Future[Answer]]:
+        """Ask all other devices for their gradients; return those of the input."""
+        with self._changed:
+            lines = {device: self._lines.get(device) for device in this.others}
+        first = {}
+        for device, line in lines.items():
+            if line is None:
+                continue
+            x, kernel, dy = self._parts(layer, this, device)
+            # Its own copy: TensorFlow may use the memory again before it is sent.
+            arrays = [np.array(dy), *(() if this.kept.get(device) is line else (x, kernel))]
+            first[device], this.gradients[device] = line.ask(
+                Backward(layer=layer.name, call=this.number), arrays, answers=2
+            )
+        return first
+
+    def _parts(self, layer: Convolution, this: _Pass, device: int) -> tuple[Array, Array, Array]:
+        """Return a device's parts of input, kernel and gradient of a pass."""
+        if this.arrays is None:
+            raise RuntimeError(f"Pass {this.number} of {layer.name} has ended.")
+        x, kernel, dy = this.arrays
+        units = this.units[device]
+        return (*_operands(layer, units, x, kernel), dy[..., layer.output_part(units)])
+
+    def _answer(
+        self,
+        device: int,
+        future: Future[Answer],
+        kind: type[msgspec.Struct],
+        shape: tuple[int, ...],
+        seconds: dict[int, float] | None = None,
+    ) -> Array | None:
+        """Return the array of an answer, None if the device is lost; add its seconds."""
+        try:
+            message, arrays = future.result(self._patience)
+        except OSError as error:
+            self.drop(device, str(error) or f"no answer in {self._patience:.0f} s")
+            return None
+        if not isinstance(message, kind) or [array.shape for array in arrays] != [shape]:
+            self.drop(device, f"{kind.__name__} of {shape} was due, it sent {message!r}")
+            return None
+        if seconds is not None:
+            seconds[device] = seconds.get(device, 0.0) + float(getattr(message, "seconds", 0.0))
+        return arrays[0]
+
+
+def _operands(layer: Convolution, units: range, x: Array, kernel: Array) -> tuple[Array, Array]:
+    return x[..., layer.input_part(units)], kernel[layer.kernel_part(units)]
+
+
+def _added(
+    layer: Convolution, total: Array | None, part: Array, units: range, shape: tuple[int, ...]
+) -> Array:
+    """Add a part of the input's gradient: to all channels, or with groups to its own."""
+    if layer.groups > 1:
+        if total is None:
+            total = aligned_empty(shape)
+        total[..., layer.input_part(units)] = part
+        return total
+    if total is None:
+        total = aligned_empty(shape)
+        np.copyto(total, part)
+        return total
+    np.add(total, part, out=total)
+    return total

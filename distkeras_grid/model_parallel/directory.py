@@ -1,0 +1,205 @@
+"""Where the master is: the driver knows, and tells the devices.
+
+Spark decides on which executor the master runs, and starts it elsewhere if it dies. So devices ask
+the driver, whose address all tasks know. Batches do not pass through the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+import msgspec
+
+from distkeras_grid.errors import ParameterServerError, RefusedError
+from distkeras_grid.model_parallel.duplex import BROKEN
+from distkeras_grid.model_parallel.gate import Gate
+from distkeras_grid.model_parallel.messages import (
+    Announce,
+    Locate,
+    Located,
+    Noted,
+    Report,
+    Welcome,
+)
+from distkeras_grid.model_parallel.wire import ArrayChannel, join
+from distkeras_grid.parameter_server.auth import new_nonce, seat_key
+from distkeras_grid.parameter_server.channel import STALL_SECONDS
+from distkeras_grid.parameter_server.messages import WorkerHello
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
+from distkeras_grid.parameter_server.transports import Listener, Transport, routes, unreachable
+
+_Answer = TypeVar("_Answer", bound=msgspec.Struct)
+#: Number of the master among the devices.
+MASTER = 0
+
+
+class Directory:
+    """The driver's record of the master; a context manager.
+
+    Parameters
+    ----------
+    place : ServerPlace
+        Where to listen.
+    key : bytes
+        The run's `workers_key`.
+    run : str
+        Name of the run.
+    told : callable
+        Called with each report of the master.
+    """
+
+    def __init__(
+        self, place: ServerPlace, key: bytes, run: str, told: Callable[[Report], None]
+    ) -> None:
+        self._told = told
+        self._changed = threading.Condition()
+        self._master: tuple[int, Announce] | None = None
+        listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
+        self._gate = Gate(listener, key, run, Welcome(), self._serve)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._gate.__exit__(*exception)
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where tasks connect."""
+        return self._gate.address
+
+    def wait_for_master(self, seconds: float) -> bool:
+        """Wait until a master has told where it is; return whether one has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._master is not None, seconds)
+
+    def _serve(self, hello: WorkerHello, channel: ArrayChannel) -> None:
+        with channel, contextlib.suppress(*BROKEN):
+            while (found := channel.receive(None)) is not None:
+                channel.send(self._answer(hello, found[0]))
+
+    def _answer(self, hello: WorkerHello, message: msgspec.Struct) -> msgspec.Struct:
+        if isinstance(message, Locate):
+            with self._changed:
+                known = None if self._master is None else self._master[1]
+            if known is None:
+                return Located()
+            return Located(host=known.host, port=known.port, unix_path=known.unix_path)
+        if hello.seat != MASTER:
+            raise RefusedError(f"Only the master may say so. Received: {message!r}.")
+        if isinstance(message, Announce):
+            with self._changed:
+                # An attempt that Spark has given up may still be there.
+                if self._master is None or hello.attempt >= self._master[0]:
+                    self._master = hello.attempt, message
+                self._changed.notify_all()
+        elif isinstance(message, Report):
+            self._told(message)
+        return Noted()
+
+
+@dataclass(frozen=True)
+class Guide:
+    """What a task needs to find the others; it travels in the task's closure.
+
+    Parameters
+    ----------
+    run : str
+        Name of the run.
+    key : bytes
+        The run's `workers_key`.
+    directory : ServerAddress
+        Where the driver's directory listens.
+    """
+
+    run: str
+    key: bytes
+    directory: ServerAddress
+
+    def connect(
+        self, address: ServerAddress, number: int, attempt: int, seconds: float
+    ) -> tuple[ArrayChannel, Welcome]:
+        """Connect to an address, and prove that this task has the key of its number.
+
+        Parameters
+        ----------
+        address : ServerAddress
+            The directory's, or the master's.
+        number, attempt : int
+            Number of the device (`MASTER` for the master), and Spark's number of the attempt.
+        seconds : float
+            Time for all of it.
+
+        Raises
+        ------
+        ParameterServerError
+            If there is no connection, or the other end does not have the key.
+        """
+        until = time.monotonic() + seconds
+        *others, last = routes(address)
+        for route in others:
+            # Another program may listen at such a path.
+            with contextlib.suppress(*BROKEN):
+                return self._connect_by(route, address, number, attempt, seconds / 2)
+        return self._connect_by(last, address, number, attempt, until - time.monotonic())
+
+    def _connect_by(
+        self, route: Transport, address: ServerAddress, number: int, attempt: int, seconds: float
+    ) -> tuple[ArrayChannel, Welcome]:
+        hello = WorkerHello(self.run, number, attempt, 0, new_nonce())
+        try:
+            channel = ArrayChannel(route.connect(max(0.001, seconds)))
+        except OSError as error:
+            raise unreachable(address, error) from error
+        try:
+            return channel, join(channel, seat_key(self.key, number), hello, seconds)
+        except OSError as error:
+            channel.close()
+            raise unreachable(address, error) from error
+        except ParameterServerError:
+            channel.close()
+            raise
+
+    @contextmanager
+    def ask(self, number: int, attempt: int, seconds: float) -> Iterator[Asking]:
+        """Connect to the directory, as a context; arguments as in `connect`."""
+        channel, _ = self.connect(self.directory, number, attempt, seconds)
+        with channel:
+            yield Asking(channel, self.directory)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A connection to the directory."""
+
+    channel: ArrayChannel
+    address: ServerAddress
+
+    def master(self) -> ServerAddress | None:
+        """Return where the master is; None if that is not known yet."""
+        found = self._ask(Locate(), Located)
+        return (
+            None if found.host is None else ServerAddress(found.host, found.port, found.unix_path)
+        )
+
+    def announce(self, address: ServerAddress) -> None:
+        """Tell that this is the master, and where it listens."""
+        message = Announce(host=address.host, port=address.port, unix_path=address.unix_path)
+        self._ask(message, Noted)
+
+    def report(self, report: Report) -> None:
+        """Tell what the user should know."""
+        self._ask(report, Noted)
+
+    def _ask(self, message: msgspec.Struct, expected: type[_Answer]) -> _Answer:
+        try:
+            self.channel.send(message)
+            return self.channel.expect(expected, STALL_SECONDS)
+        except OSError as error:
+            raise unreachable(self.address, error) from error

@@ -1,0 +1,50 @@
+"""The TensorFlow engine of a model some of whose convolutions several devices compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distkeras_grid.engine.tensorflow import TensorFlowEngine
+from distkeras_grid.model_parallel.devices import Devices
+from distkeras_grid.model_parallel.time_model import Plan
+from distkeras_grid.rows import Block
+
+
+class DividedEngine(TensorFlowEngine):
+    """Trains a model into which `install` has put the devices.
+
+    Parameters
+    ----------
+    model : keras.Model
+        As in `TensorFlowEngine`.
+    devices : Devices
+        Measured.
+    planned : callable
+        Called with the plan, when the time of a whole batch is known.
+    **options
+        As in `TensorFlowEngine`. XLA compiles nothing, because it cannot call the devices.
+    """
+
+    def __init__(
+        self, model: Any, devices: Devices, planned: Callable[[Plan], None], **options: Any
+    ) -> None:
+        super().__init__(model, **{**options, "jit": False})
+        self._devices = devices
+        self._planned = planned
+
+    def warm_up(self, block: Block) -> float:
+        """Compile, and measure a block with all layers whole; return the time of one as planned.
+
+        Parameters
+        ----------
+        block : Block
+            A block like those of the windows.
+        """
+        plan = self._devices.plan
+        self._devices.keep_whole()
+        whole = super().warm_up(block) / block.steps
+        convolutions = sum(layer.whole for layer in plan.layers)
+        planned = self._devices.divide_again(rest=max(0.0, whole - convolutions))
+        self._planned(planned)
+        return planned.divided * block.steps

@@ -1,0 +1,113 @@
+"""Lets in clients that have the run's key: devices at the master, and all tasks at the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.model_parallel.duplex import BROKEN
+from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.wire import ArrayChannel, accept
+from distkeras_grid.parameter_server.auth import NonceMemory, seat_key
+from distkeras_grid.parameter_server.messages import Goodbye, WorkerHello
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.transports import Door, Listener
+
+#: Clients at a time that have not proved anything yet.
+STRANGERS = 64
+#: Characters of a refusal; the frames before authentication are short.
+LONGEST_GOODBYE = 900
+
+
+class Gate:
+    """Listens, and admits clients that prove that they have their key.
+
+    Parameters
+    ----------
+    listener : Listener
+        Where to listen; closed with the gate.
+    key : bytes
+        The run's `workers_key`, from which the key of each number is derived.
+    run : str
+        Name of the run.
+    welcome : Welcome
+        Sent to each client that is let in.
+    admit : callable
+        Called with the claims of a client and its channel, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        key: bytes,
+        run: str,
+        welcome: Welcome,
+        admit: Callable[[WorkerHello, ArrayChannel], None],
+    ) -> None:
+        self._listener = listener
+        self._key = key
+        self._run = run
+        self._welcome = welcome
+        self._admit = admit
+        self._nonces = NonceMemory()
+        self._lock = threading.Lock()
+        self._strangers = threading.BoundedSemaphore(STRANGERS)
+        for door in listener.doors:
+            threading.Thread(target=self._open, args=(door,), daemon=True).start()
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where clients connect."""
+        return self._listener.address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._listener.close()
+
+    def check(self, nonce: str) -> None:
+        """Refuse a nonce that was used before; for `accept`."""
+        with self._lock:
+            self._nonces.check(nonce)
+
+    def remember(self, nonce: str) -> None:
+        """Note a nonce of a client that has proved that it has the key; for `accept`."""
+        with self._lock:
+            self._nonces.remember(nonce)
+
+    def _open(self, door: Door) -> None:
+        while True:
+            try:
+                stream = door.accept()
+            except OSError as error:
+                sys.stderr.write(f"cannot accept a connection: {error}\n")
+                continue
+            if stream is None:
+                return
+            if not self._strangers.acquire(blocking=False):
+                stream.close()
+                continue
+            threading.Thread(target=self._meet, args=(stream,), daemon=True).start()
+
+    def _meet(self, stream: Stream) -> None:
+        channel = ArrayChannel(stream)
+        try:
+            hello = accept(
+                channel, lambda number: seat_key(self._key, number), self._run, self, self._welcome
+            )
+        except BROKEN as error:
+            sys.stderr.write(f"a connection was refused: {type(error).__name__}: {error}\n")
+            if isinstance(error, ParameterServerError):
+                with contextlib.suppress(OSError):
+                    channel.send(Goodbye(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
+            channel.close()
+            return
+        finally:
+            self._strangers.release()
+        self._admit(hello, channel)

@@ -1,0 +1,102 @@
+"""A run with devices on the driver: the directory, the devices' job, and the training beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from distkeras_grid.errors import GridError, StartTimeoutError
+from distkeras_grid.model_parallel.directory import Directory, Guide
+from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan
+from distkeras_grid.model_parallel.messages import Report
+from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.spark.launch import Launch
+from distkeras_grid.spark.session import active_session
+
+if TYPE_CHECKING:
+    import keras
+
+    from distkeras_grid.trainers.preparation import PreparedRun
+    from distkeras_grid.trainers.run_status import RunProgress
+
+_Plan = TypeVar("_Plan", bound=DevicesPlan)
+
+
+def run_devices(
+    prepared: PreparedRun,
+    progress: RunProgress,
+    count: int,
+    plan_of: Callable[[Guide], _Plan],
+    master: Callable[..., Any],
+    device: Callable[..., Any],
+) -> keras.Model:
+    """Run the master as the run's only worker, and the other devices beside it.
+
+    Parameters
+    ----------
+    prepared : PreparedRun
+        The run, of one worker.
+    progress : RunProgress
+        Shown during the run; it also shows what the master reports.
+    count : int
+        Number of devices, the master included.
+    plan_of : callable
+        Returns what the tasks must know, from how they find each other.
+    master, device : callable
+        What their tasks run, with the plan before all else.
+
+    Returns
+    -------
+    keras.Model
+        The trained model.
+
+    Raises
+    ------
+    GridError
+        What ended the run. No task goes on.
+    """
+    spark, run, key = active_session(), prepared.settings.run, workers_key(new_key())
+
+    def told(report: Report) -> None:
+        for line in report.lines:
+            progress.note(line)
+        for kept in (prepared.description, prepared.history.params):
+            kept.setdefault("devices", []).extend(report.lines)
+            if report.shares:
+                kept["shares"] = {name: list(shares) for name, shares in report.shares.items()}
+
+    with Directory(_next_port(prepared.settings.place), key, run, told) as directory:
+        plan = plan_of(Guide(run, key, directory.address))
+        work = partial(master, plan)
+        if count == 1:
+            return prepared.execute(progress, work=work)
+        frame = spark.range(0, count - 1, numPartitions=count - 1)
+        launch = Launch(frame, partial(device, plan), DEVICE_SCHEMA, f"{run} devices")
+        launch.start()
+        try:
+            return prepared.execute(progress, work=work)
+        except StartTimeoutError as error:
+            raise _why(launch, error) from error
+        finally:
+            launch.cancel()
+
+
+def _next_port(place: ServerPlace) -> ServerPlace:
+    """Return the place of the directory: the port after the parameter server's, or a free one."""
+    if not place.port:
+        return place
+    port = min(place.port + 1, 65535)
+    return ServerPlace(place.bind_host, place.advertised_host, port, place.port_retries)
+
+
+def _why(launch: Launch, error: StartTimeoutError) -> GridError:
+    """Return what ended the devices' job, if that is why the run could not start."""
+    if not launch.done:
+        return error
+    try:
+        launch.result()
+    except GridError as found:
+        return found
+    return error

@@ -1,0 +1,220 @@
+"""How the tasks of a run find each other: plans that travel, the master's door, a device's search.
+
+They are ordinary tasks and no barrier stage. Of a barrier stage Spark kills all tasks when one of
+them dies; here the others have to go on, and Spark starts the one that died again by itself. That
+all tasks run at once is checked before the run, and the master waits for all devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from distkeras_grid.errors import GridError, ServerUnreachableError, StartTimeoutError
+from distkeras_grid.model_parallel.device import Computing, serve
+from distkeras_grid.model_parallel.directory import MASTER, Guide
+from distkeras_grid.model_parallel.gate import Gate
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import Report, Welcome
+from distkeras_grid.parameter_server.transports import Listener, own_address, unreachable
+from distkeras_grid.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What a device's task yields when it has ended, as Spark DDL.
+DEVICE_SCHEMA = "device int, attempt long, host string"
+#: Seconds for a connection to the driver or to the master.
+CONNECT_SECONDS = 30.0
+#: Seconds between two questions of a device that waits for a master.
+ASK_AGAIN = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesPlan:
+    """What all tasks of a run must know; it travels in their closures.
+
+    Parameters
+    ----------
+    guide : Guide
+        How they find each other.
+    count : int
+        Number of devices, the master included.
+    spec : RunSpec
+        The run.
+    """
+
+    guide: Guide
+    count: int
+    spec: RunSpec
+
+
+class Meeting:
+    """The master's door and its reports; a context manager.
+
+    Parameters
+    ----------
+    plan : DevicesPlan
+        The same for all tasks.
+    """
+
+    def __init__(self, plan: DevicesPlan) -> None:
+        self._plan = plan
+        self._attempt = task_numbers()[1]
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._resources.close()
+
+    def admit(self, members: Members, welcome: Welcome) -> None:
+        """Open the door, tell the driver where it is, and wait until all devices are there.
+
+        Parameters
+        ----------
+        members : Members
+            Takes the devices in; let go when the meeting ends.
+        welcome : Welcome
+            Sent to each device.
+
+        Raises
+        ------
+        StartTimeoutError
+            If not all devices are there in time.
+        ServerUnreachableError
+            If the driver cannot be reached.
+        """
+        guide, limit = self._plan.guide, self._plan.spec.limits.start_timeout
+        try:
+            host = own_address(guide.directory.host, guide.directory.port)
+            listener = Listener(host, 0, host)
+        except OSError as error:
+            raise unreachable(guide.directory, error) from error
+        self._resources.callback(self._part, members)
+        gate = Gate(
+            listener,
+            guide.key,
+            guide.run,
+            welcome,
+            lambda hello, channel: members.join(hello.seat, channel),
+        )
+        self._resources.enter_context(gate)
+        with guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking:
+            asking.announce(gate.address)
+        there = members.wait_for_all(limit)
+        if there < self._plan.count:
+            raise StartTimeoutError(
+                f"The master has waited {limit:g} s, and {there} of {self._plan.count} devices are "
+                "there, the master included: give the run more slots, use fewer devices, or allow "
+                "more (start_timeout)."
+            )
+
+    def report(
+        self, lines: Sequence[str], shares: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        """Tell the driver what the user should know; the training does not depend on it."""
+        # If the driver has ended the run, its parameter server says so, too.
+        with (
+            contextlib.suppress(ServerUnreachableError),
+            self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking,
+        ):
+            asking.report(Report(lines=tuple(lines), shares=dict(shares or {})))
+
+    def _part(self, members: Members) -> None:
+        members.close()
+        self.report([f"The devices moved {members.moved / 1e6:.3g} MB."])
+
+
+def device_task(
+    plan: DevicesPlan,
+    batches: Iterator[pa.RecordBatch],
+    prepare: Callable[[], None],
+    computing: Callable[[Welcome, int], Computing],
+) -> Iterator[pa.RecordBatch]:
+    """Compute for the master until it lets this device go, or the run has ended.
+
+    Parameters
+    ----------
+    plan : DevicesPlan
+        The same for all tasks.
+    batches : iterator of pyarrow.RecordBatch
+        Nothing of interest.
+    prepare : callable
+        Called once, before the first master is asked for.
+    computing : callable
+        Returns what answers a master, from its welcome and the number of this device.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        One row of `DEVICE_SCHEMA`.
+    """
+    import pyarrow as pa
+
+    for _ in batches:
+        pass
+    partition, attempt = task_numbers()
+    number = partition + 1
+    prepare()
+    _serve_masters(plan, number, attempt, computing)
+    types = pa.schema([("device", pa.int32()), ("attempt", pa.int64()), ("host", pa.string())])
+    row = {"device": number, "attempt": attempt, "host": platform.node()}
+    yield pa.RecordBatch.from_pylist([row], schema=types)
+
+
+def _serve_masters(
+    plan: DevicesPlan,
+    number: int,
+    attempt: int,
+    computing: Callable[[Welcome, int], Computing],
+) -> None:
+    """Compute for the master; if it dies, for the one that Spark starts in its place."""
+    limit = plan.spec.limits.start_timeout
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        try:
+            with plan.guide.ask(number, attempt, CONNECT_SECONDS) as asking:
+                address = asking.master()
+        except ServerUnreachableError:
+            # The driver has ended the run.
+            return
+        # A master that has died leaves its address until another one comes.
+        with contextlib.suppress(ServerUnreachableError):
+            if address is not None:
+                channel, welcome = plan.guide.connect(address, number, attempt, CONNECT_SECONDS)
+                if serve(channel, computing(welcome, number)):
+                    return
+                until = time.monotonic() + limit
+        time.sleep(ASK_AGAIN)
+    raise StartTimeoutError(
+        f"Device {number} has waited {limit:g} s for the master: look at the master's task, or "
+        "allow more (start_timeout)."
+    )
+
+
+def task_numbers() -> tuple[int, int]:
+    """Return the partition and the attempt of the running task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise GridError("This runs inside a Spark task only.")
+    return context.partitionId(), context.taskAttemptId()
+
+
+def allow_waiting_operations(count: int) -> None:
+    """Let so many operations wait at a time, if TensorFlow has not started yet.
+
+    In a process that Spark uses again it has started; then less happens at the same time.
+    """
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_inter_op_parallelism_threads(count)

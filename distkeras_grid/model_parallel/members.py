@@ -1,0 +1,113 @@
+"""The devices that are connected to a master."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from distkeras_grid.model_parallel.line import Line
+from distkeras_grid.model_parallel.wire import ArrayChannel
+
+
+class Members:
+    """Devices by their numbers, as they come and go.
+
+    Parameters
+    ----------
+    expected : int
+        Number of devices, the master included.
+    tell : callable, optional
+        Called with a line of text when a device is lost, or there again.
+    """
+
+    def __init__(self, expected: int, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._expected = expected
+        self._tell = tell
+        self._changed = threading.Condition(threading.RLock())
+        self._lines: dict[int, Line] = {}
+        self._moved = 0
+        self._complete = False
+
+    def join(self, number: int, channel: ArrayChannel) -> None:
+        """Take a device in.
+
+        Parameters
+        ----------
+        number : int
+            Its number, from 1. An older connection of the same number is dropped.
+        channel : ArrayChannel
+            Authenticated.
+        """
+        self.drop(number, "the device has connected again")
+        line = Line(number, channel, self._lost)
+        with self._changed:
+            self._lines[number] = line
+            self._changed.notify_all()
+            told = self._after_change(f"Device {number} is there again.")
+        self._say(told)
+
+    def line(self, number: int) -> Line:
+        """Return the connection to a device.
+
+        Raises
+        ------
+        ConnectionResetError
+            If it is lost.
+        """
+        with self._changed:
+            found = self._lines.get(number)
+        if found is None:
+            raise ConnectionResetError(f"device {number} is lost")
+        return found
+
+    def drop(self, number: int, why: str) -> None:
+        """End the connection to a device, if there is one; `why` is told."""
+        with self._changed:
+            line = self._lines.get(number)
+        if line is not None:
+            line.drop(why)
+
+    def wait_for_all(self, seconds: float) -> int:
+        """Wait until all devices are there; return how many are, the master included."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.count == self._expected, seconds)
+            self._complete = self.count == self._expected
+            return self.count
+
+    @property
+    def count(self) -> int:
+        """Devices that are there, the master included."""
+        with self._changed:
+            return 1 + len(self._lines)
+
+    @property
+    def moved(self) -> int:
+        """Bytes to and from all devices so far."""
+        with self._changed:
+            return self._moved + sum(line.moved for line in self._lines.values())
+
+    def close(self) -> None:
+        """Let all devices go."""
+        with self._changed:
+            lines, self._lines = list(self._lines.values()), {}
+            self._moved += sum(line.moved for line in lines)
+        for line in lines:
+            line.finish()
+
+    def _after_change(self, text: str) -> str:
+        """Do what follows from a device that has come or gone; return what to tell."""
+        return text if self._complete else ""
+
+    def _lost(self, line: Line, why: str) -> None:
+        with self._changed:
+            if self._lines.get(line.number) is not line:
+                return
+            self._moved += line.moved
+            del self._lines[line.number]
+            told = self._after_change(f"Device {line.number} is lost: {why}.")
+        self._say(told)
+
+    def _say(self, text: str) -> None:
+        """Tell, outside of the lock: telling takes a connection."""
+        if text:
+            self._tell(text)

@@ -1,0 +1,177 @@
+"""The messages between master, devices and driver; arrays follow some of them.
+
+Two conversations are made of them. A device asks the driver where the master is, connects to it,
+and from then on answers its requests. The master tells the driver where it is, and what it decides.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.parameter_server.messages import (
+    LONGEST_FAILURE,
+    Challenge,
+    Count,
+    Goodbye,
+    Name,
+    Proof,
+    Seconds,
+    WorkerHello,
+)
+
+#: Shapes of the arrays that follow a message.
+Shapes: TypeAlias = Annotated[
+    tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=8)], ...],
+    msgspec.Meta(max_length=8),
+]
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the messages after authentication.
+
+    Parameters
+    ----------
+    shapes : tuple of tuple of int, default ()
+        Shapes of the arrays that follow, ``float32``.
+    """
+
+    shapes: Shapes = ()
+
+
+class Welcome(Envelope, frozen=True):
+    """The other end has proved that it has the key.
+
+    Parameters
+    ----------
+    layers : tuple of Convolution, default ()
+        The layers that the master may ask for.
+    """
+
+    layers: tuple[Convolution, ...] = ()
+
+
+class Forward(Envelope, frozen=True):
+    """Compute the output of some units; the input and their kernel follow.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer.
+    call : int
+        Number of this pass through the layer.
+    """
+
+    layer: Name
+    call: Count
+
+
+class Backward(Envelope, frozen=True):
+    """Compute the gradients of a pass; the gradient of its output follows.
+
+    Parameters
+    ----------
+    layer, call
+        As in `Forward`. If the device has kept another pass, input and kernel follow, too.
+    """
+
+    layer: Name
+    call: Count
+
+
+class Output(Envelope, frozen=True):
+    """The output of the units; it took `seconds` to compute."""
+
+    seconds: Seconds
+
+
+class InputGradient(Envelope, frozen=True):
+    """The part of the input's gradient, or nothing if it is not needed."""
+
+    seconds: Seconds
+
+
+class KernelGradient(Envelope, frozen=True):
+    """The gradient of the units' kernel."""
+
+    seconds: Seconds
+
+
+class Echo(Envelope, frozen=True):
+    """Send these arrays back; for measuring the line."""
+
+
+class Failed(Envelope, frozen=True):
+    """The device cannot compute what was asked; `error` is the class name of the exception."""
+
+    error: Name
+    message: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE)]
+
+
+class Finish(Envelope, frozen=True):
+    """There is nothing more to compute."""
+
+
+class Announce(Envelope, frozen=True):
+    """The master accepts devices at this address."""
+
+    host: Name
+    port: Annotated[int, msgspec.Meta(gt=0, lt=65536)]
+    unix_path: Name | None
+
+
+class Locate(Envelope, frozen=True):
+    """The device asks where the master is."""
+
+
+class Located(Envelope, frozen=True):
+    """The master is at this address; it is not known yet if there is no host."""
+
+    host: Name | None = None
+    port: Annotated[int, msgspec.Meta(ge=0, lt=65536)] = 0
+    unix_path: Name | None = None
+
+
+class Report(Envelope, frozen=True):
+    """What the master tells the user.
+
+    Parameters
+    ----------
+    lines : tuple of str
+        Lines to show.
+    shares : dict of str to tuple of int
+        Units of each device, by layer.
+    """
+
+    lines: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=1000)], ...], msgspec.Meta(max_length=1000)
+    ]
+    shares: dict[Name, tuple[Count, ...]]
+
+
+class Noted(Envelope, frozen=True):
+    """The driver has taken note."""
+
+
+#: Messages that may come before the other end has proved that it has the key.
+UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goodbye)
+#: The position is the number in a frame: add at the end, never reorder.
+MESSAGES: tuple[type[msgspec.Struct], ...] = (
+    *UNPROVEN,
+    Welcome,
+    Forward,
+    Backward,
+    Output,
+    InputGradient,
+    KernelGradient,
+    Echo,
+    Failed,
+    Finish,
+    Announce,
+    Locate,
+    Located,
+    Report,
+    Noted,
+)

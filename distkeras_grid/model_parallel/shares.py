@@ -1,0 +1,70 @@
+"""Who computes how much: whole parts in proportion to speeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from distkeras_grid.errors import ConfigurationError
+
+
+def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Divide whole parts in proportion to speeds, by largest remainder.
+
+    Every share is within one part of the exact proportion, and a device may get none. So the
+    slowest of them needs at most one part more than in an exact division::
+
+        max_d(k_d / s_d)  <=  K / sum(s) + max_d(1 / s_d)
+
+    Parameters
+    ----------
+    total : int
+        Parts, at least 0.
+    speeds : sequence of float
+        Parts a second of each device, not negative; 0 for a device that must get none.
+
+    Returns
+    -------
+    tuple of int
+        The shares; their sum is `total`. Of equal remainders, the first device's counts more.
+
+    Raises
+    ------
+    ConfigurationError
+        If a speed is negative or not finite, or all are 0.
+
+    Examples
+    --------
+    >>> divide(10, [1.0, 1.0, 2.0])
+    (3, 2, 5)
+    >>> divide(3, [100.0, 1.0])
+    (3, 0)
+    """
+    usable = all(math.isfinite(speed) and speed >= 0 for speed in speeds)
+    fastest = max(speeds, default=0.0) if usable else 0.0
+    if total < 0 or not fastest:
+        raise ConfigurationError(
+            "Parts are divided in proportion to finite speeds of which one is above 0. "
+            f"Received: {total} parts, speeds {list(speeds)}."
+        )
+    # In units of the fastest, so that a sum of very small or very large speeds stays exact.
+    relative = [speed / fastest for speed in speeds]
+    exact = [total * speed / math.fsum(relative) for speed in relative]
+    shares = [math.floor(quota) for quota in exact]
+    order = sorted(range(len(exact)), key=lambda d: (shares[d] - exact[d], d))
+    order = [device for device in order if speeds[device] > 0]
+    for device in order[: total - sum(shares)]:
+        shares[device] += 1
+    return tuple(shares)
+
+
+def ranges(shares: Sequence[int]) -> tuple[range, ...]:
+    """Return the parts of each device, in the order of the devices.
+
+    Examples
+    --------
+    >>> ranges((3, 0, 2))
+    (range(0, 3), range(3, 3), range(3, 5))
+    """
+    return tuple(range(*pair) for pair in pairwise([0, *accumulate(shares)]))

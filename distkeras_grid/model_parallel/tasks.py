@@ -1,0 +1,110 @@
+"""What Spark runs for `ConvolutionSplit`: the master's task, and that of each other device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.model_parallel.device import Computer
+from distkeras_grid.model_parallel.devices import Devices
+from distkeras_grid.model_parallel.meeting import (
+    DevicesPlan,
+    Meeting,
+    allow_waiting_operations,
+    device_task,
+)
+from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.time_model import Layers, Plan
+from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distkeras_grid.engine.base import ModelEngine
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitPlan(DevicesPlan):
+    """What the tasks of a divided model must know.
+
+    Parameters
+    ----------
+    guide, count, spec
+        As in `DevicesPlan`.
+    layers : "auto", "all" or tuple of str
+        Which layers are divided.
+    """
+
+    layers: Layers
+
+
+def run_master(
+    plan: SplitPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Train the model as its only worker, with the help of the devices; see `run_worker`."""
+    with Meeting(plan) as meeting:
+        yield from run_worker(worker, batches, partial(_build, plan, meeting))
+
+
+def run_device(plan: SplitPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compute units for the master; see `device_task`."""
+    yield from device_task(
+        plan,
+        batches,
+        partial(prepare_worker_process, plan.spec),
+        lambda welcome, _: Computer(welcome.layers),
+    )
+
+
+def engine_options(worker: WorkerPlan) -> dict[str, Any]:
+    """Return the options of the engine of a run's only worker."""
+    spec = worker.spec
+    return {
+        "scaling": tuple(field.scaling for field in worker.features),
+        "block_shape": None if spec.window is None else (spec.window, spec.batch_size),
+        "jit": spec.algorithm.jit,
+        "local_steps": worker.rule.traits.local_steps,
+        "momentum": worker.rule.local_momentum,
+        "optimizer_state": spec.algorithm.optimizer_state,
+    }
+
+
+def _build(plan: SplitPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -> ModelEngine:
+    """Load the model, wait for the devices, measure them, and divide its convolutions."""
+    from distkeras_grid.engine.compile_settings import compile_model
+    from distkeras_grid.engine.keras_model import model_from_bytes
+    from distkeras_grid.engine.registry import build_engine, current_backend
+    from distkeras_grid.model_parallel.described import find_convolutions
+    from distkeras_grid.model_parallel.divided import install
+    from distkeras_grid.model_parallel.engine import DividedEngine
+
+    model = model_from_bytes(worker.model, worker.custom_objects)
+    compile_model(model)
+    found = find_convolutions(model)
+    if plan.layers not in ("auto", "all"):
+        found.chosen(tuple(plan.layers))
+    layers = tuple(described for _, described in found.layers.values())
+    # Those that wait for the last gradients must not take the thread of the others.
+    allow_waiting_operations(plan.spec.limits.threads + len(layers))
+    devices = Devices(
+        layers,
+        plan.count,
+        plan.spec.batch_size,
+        plan.layers,
+        lambda line: meeting.report([line], devices.plan.shares),
+        start_seconds=plan.spec.limits.start_timeout,
+    )
+    meeting.admit(devices, Welcome(layers=layers))
+    decided, options = devices.measure(), engine_options(worker)
+    if not decided.shares:
+        meeting.report(decided.table())
+        devices.close()
+        return build_engine(current_backend(), model, **options)
+
+    def planned(final: Plan) -> None:
+        meeting.report(final.table(), final.shares)
+
+    install([found.layers[name] for name in decided.shares], devices)
+    return DividedEngine(model, devices, planned, **options)

@@ -1,0 +1,327 @@
+"""The time of a batch with convolutions whole and divided, from measured paces and a link.
+
+For a layer with K units, device d with k_d of them and a pace of c_d seconds a unit, the master is
+device 0. It computes its own share while the others receive, compute and send::
+
+    divided = max(k_0 c_0,  2 latency + bytes / bandwidth + max_{d>0} k_d c_d)
+    whole   = K c_0
+
+`bytes` are those of all other devices together, because they pass through the master's one link::
+
+    forward   sum_d (X + W_d + Y_d)
+    backward  sum_d (dY_d + dX_d + dW_d)
+
+with ``X = 4 B H W C`` for every device (with groups its part of it), ``W_d = 4 n_w k_d`` and
+``Y_d = 4 B H' W' k_d``. dX is left out where nothing before the layer is trained. The model counts
+dW in full, although it travels while the next layer works; so it promises rather too little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.shares import divide
+from distkeras_grid.spec import Value
+
+#: Which layers are divided: those for which it pays, all that can be, or those of these names.
+Layers: TypeAlias = Literal["auto", "all"] | tuple[str, ...]
+
+
+class Pace(Value, frozen=True):
+    """How long a device takes for one unit of a layer.
+
+    Parameters
+    ----------
+    forward, backward : float
+        Seconds a unit, above 0.
+    """
+
+    forward: float
+    backward: float
+
+    def __post_init__(self) -> None:
+        if not (self.forward > 0 and self.backward > 0 and self.both < math.inf):
+            raise ConfigurationError(f"A pace is above 0 and finite. Received: {self!r}.")
+
+    @property
+    def both(self) -> float:
+        """Seconds a unit, forward and backward."""
+        return self.forward + self.backward
+
+
+class Link(Value, frozen=True):
+    """The master's connection to the other devices.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Bytes a second, both directions together; infinite for a link that costs nothing.
+    latency : float, default 0
+        Seconds of one way.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.bandwidth > 0 or not 0 <= self.latency < math.inf:
+            raise ConfigurationError(
+                f"A link has a bandwidth above 0 and a finite latency. Received: {self!r}."
+            )
+
+    def seconds(self, moved: int) -> float:
+        """Return the time of a request and its answer with so many bytes; 0 without any."""
+        return 2 * self.latency + moved / self.bandwidth if moved else 0.0
+
+
+class LayerPlan(Value, frozen=True):
+    """What is decided about a layer, and why.
+
+    Parameters
+    ----------
+    layer : str
+        Its name.
+    shares : tuple of int
+        Units of each device; the first is the master.
+    whole, divided : float
+        Predicted seconds of a batch on the master alone, and with these shares.
+    moved : int
+        Bytes of a batch, all directions.
+    """
+
+    layer: str
+    shares: tuple[int, ...]
+    whole: float
+    divided: float
+    moved: int
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether any other device has a share."""
+        return any(self.shares[1:])
+
+
+class Plan(Value, frozen=True):
+    """What is decided about all convolutions of a model.
+
+    Parameters
+    ----------
+    layers : tuple of LayerPlan
+        In the order of the model.
+    rest : float, default 0
+        Seconds of a batch outside of these layers.
+    """
+
+    layers: tuple[LayerPlan, ...]
+    rest: float = 0.0
+
+    @property
+    def whole(self) -> float:
+        """Predicted seconds of a batch on the master alone."""
+        return self.rest + math.fsum(layer.whole for layer in self.layers)
+
+    @property
+    def divided(self) -> float:
+        """Predicted seconds of a batch as planned."""
+        return self.rest + math.fsum(layer.divided for layer in self.layers)
+
+    @property
+    def shares(self) -> dict[str, tuple[int, ...]]:
+        """Shares of the layers that are divided."""
+        return {layer.layer: layer.shares for layer in self.layers if layer.is_divided}
+
+    def table(self) -> list[str]:
+        r"""Return the plan as lines of text: a table, and whether dividing pays.
+
+        Examples
+        --------
+        >>> layer = LayerPlan(layer="c2", shares=(6, 4), whole=0.5, divided=0.4, moved=2_000_000)
+        >>> print("\n".join(Plan(layers=(layer,), rest=0.1).table()))
+        layer       units of each device    whole  divided  MB a batch
+        c2          6 4                   0.500 s  0.400 s           2
+        other work                        0.100 s  0.100 s
+        Dividing pays: 0.500 s a batch instead of 0.600 s, 1.2 times as fast (predicted).
+        """
+        heads = "layer", "units of each device", "whole", "divided", "MB a batch"
+        rows: list[tuple[str, ...]] = [
+            (
+                layer.layer,
+                " ".join(map(str, layer.shares)),
+                f"{layer.whole:.3f} s",
+                f"{layer.divided:.3f} s",
+                f"{layer.moved / 1e6:.3g}",
+            )
+            for layer in self.layers
+        ]
+        if self.rest:
+            rows.append(("other work", "", f"{self.rest:.3f} s", f"{self.rest:.3f} s", ""))
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        lines = [_line(row, widths) for row in (heads, *rows)]
+        return [*lines, self.verdict()]
+
+    def verdict(self) -> str:
+        """Return a sentence: whether dividing pays."""
+        if not self.shares:
+            return (
+                "Dividing does not pay: no layer is faster with the other devices (predicted). The "
+                f"convolutions take {self.whole - self.rest:.3f} s a batch, and all stay whole."
+            )
+        if self.divided >= self.whole:
+            return (
+                f"Dividing does not pay: {self.divided:.3f} s a batch instead of "
+                f"{self.whole:.3f} s (predicted). It is done because the layers were named."
+            )
+        return (
+            f"Dividing pays: {self.divided:.3f} s a batch instead of {self.whole:.3f} s, "
+            f"{self.whole / self.divided:.2g} times as fast (predicted)."
+        )
+
+
+#: Stands for a device without a share.
+_NONE = Pace(forward=1.0, backward=1.0)
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
+    right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
+    return "  ".join([*left, *right]).rstrip()
+
+
+def moved_bytes(layer: Convolution, batch: int, shares: Sequence[int]) -> tuple[int, int]:
+    """Return the bytes that a batch of a layer moves, forward and backward.
+
+    Parameters
+    ----------
+    layer : Convolution
+        The layer.
+    batch : int
+        Rows of a batch.
+    shares : sequence of int
+        Units of each device; those of the master, the first, move nothing.
+    """
+    others = [units for units in shares[1:] if units]
+    inputs = sum(layer.input_bytes(batch, units) for units in others)
+    both = sum(layer.output_bytes(batch, units) + layer.weight_bytes(units) for units in others)
+    return inputs + both, both + (inputs if layer.input_gradient else 0)
+
+
+def divided_seconds(
+    layer: Convolution, batch: int, shares: Sequence[int], paces: Sequence[Pace | None], link: Link
+) -> float:
+    """Return the predicted time of a layer, forward and backward; see the module's equation.
+
+    Parameters
+    ----------
+    layer : Convolution
+        The layer.
+    batch : int
+        Rows of a batch.
+    shares : sequence of int
+        Units of each device.
+    paces : sequence of Pace or None
+        Pace of each device for this layer; None for one without a share.
+    link : Link
+        The master's.
+    """
+    there, back = moved_bytes(layer, batch, shares)
+    known = [pace or _NONE for pace in paces]
+    forward = [units * pace.forward for units, pace in zip(shares, known, strict=True)]
+    backward = [units * pace.backward for units, pace in zip(shares, known, strict=True)]
+    return sum(
+        max(computing[0], link.seconds(moved) + max(computing[1:], default=0.0))
+        for moved, computing in ((there, forward), (back, backward))
+    )
+
+
+def plan_layer(
+    layer: Convolution,
+    batch: int,
+    paces: Sequence[Pace | None],
+    link: Link,
+    *,
+    always: bool = False,
+) -> LayerPlan:
+    """Divide a layer over the devices that make it fastest, in proportion to their speeds.
+
+    Parameters
+    ----------
+    layer : Convolution
+        The layer.
+    batch : int
+        Rows of a batch.
+    paces : sequence of Pace or None
+        Pace of each device, the master's first; None for another one that is lost.
+    link : Link
+        The master's.
+    always : bool, default False
+        Whether all devices take part, even if that is slower.
+
+    Returns
+    -------
+    LayerPlan
+        All units are the master's if that is fastest.
+    """
+    speeds = [0.0 if pace is None else 1.0 / pace.both for pace in paces]
+    whole = layer.units / speeds[0]
+    fastest_first = sorted((d for d in range(1, len(paces)) if speeds[d]), key=lambda d: -speeds[d])
+    options = []
+    for count in range(len(fastest_first) + 1):
+        used = {0, *fastest_first[:count]}
+        shares = divide(layer.units, [s if d in used else 0.0 for d, s in enumerate(speeds)])
+        options.append((divided_seconds(layer, batch, shares, paces, link), shares))
+    seconds, shares = options[-1] if always else min(options, key=lambda option: option[0])
+    return LayerPlan(
+        layer=layer.name,
+        shares=shares,
+        whole=whole,
+        divided=seconds,
+        moved=sum(moved_bytes(layer, batch, shares)),
+    )
+
+
+def plan_layers(
+    layers: Sequence[Convolution],
+    batch: int,
+    paces: Mapping[str, Sequence[Pace | None]],
+    link: Link,
+    *,
+    which: Layers = "auto",
+    rest: float = 0.0,
+) -> Plan:
+    """Decide which layers are divided, and how.
+
+    Parameters
+    ----------
+    layers : sequence of Convolution
+        The layers that can be divided.
+    batch : int
+        Rows of a batch.
+    paces : mapping of str to sequence of Pace or None
+        By layer, the pace of each device; see `plan_layer`.
+    link : Link
+        The master's.
+    which : "auto", "all" or tuple of str, default "auto"
+        Which layers are divided: those for which it pays, all, or those of these names.
+    rest : float, default 0
+        Seconds of a batch outside of these layers.
+    """
+    plans = []
+    for layer in layers:
+        named = which == "all" or (which != "auto" and layer.name in which)
+        present = paces[layer.name] if named or which == "auto" else [*paces[layer.name]][:1]
+        plan = plan_layer(layer, batch, present, link, always=named)
+        missing = len(paces[layer.name]) - len(plan.shares)
+        plans.append(
+            LayerPlan(
+                layer=plan.layer,
+                shares=(*plan.shares, *[0] * missing),
+                whole=plan.whole,
+                divided=plan.divided,
+                moved=plan.moved,
+            )
+        )
+    return Plan(layers=tuple(plans), rest=rest)

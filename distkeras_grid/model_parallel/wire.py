@@ -1,0 +1,356 @@
+"""Messages with arrays over a stream, and the proof of the run's key at its start.
+
+A frame is a fixed binary header, the fields of the message as MessagePack, and its arrays::
+
+    magic    4 bytes   b"DKGM"
+    version  uint8     1
+    type     uint8     position in messages.MESSAGES
+    length   uint32    bytes of MessagePack
+    payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
+
+Streams, addresses and proofs are those of the parameter server. Its own protocol moves vectors of
+one length and answers each request before the next; here arrays have all shapes, and requests and
+answers cross each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, Self, TypeVar
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.errors import (
+    AuthenticationError,
+    LocalProtocolError,
+    ParameterServerError,
+    RemoteProtocolError,
+    error_named,
+)
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.model_parallel.messages import MESSAGES, UNPROVEN, Envelope, Welcome
+from distkeras_grid.parameter_server.auth import new_nonce, prove, verify
+from distkeras_grid.parameter_server.channel import SLOWEST_LINE, STALL_SECONDS
+from distkeras_grid.parameter_server.messages import (
+    HEADER_LIMIT,
+    PRE_AUTHENTICATION_LIMIT,
+    Challenge,
+    Goodbye,
+    Proof,
+    Side,
+    WorkerHello,
+)
+from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.rows import aligned_empty
+
+MAGIC = b"DKGM"
+VERSION = 1
+HANDSHAKE_SECONDS = 10.0
+#: The largest arrays of a message, bytes. A batch that is larger does not fit a device either.
+LARGEST_PAYLOAD = 1 << 36
+#: A model may have a thousand convolutions, each of which is described in a welcome.
+_LONGEST_BODY = 16 * HEADER_LIMIT
+_HEADER = struct.Struct("<4sBBIQ")
+_NUMBERS = {message: number for number, message in enumerate(MESSAGES)}
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODERS = {message: msgspec.msgpack.Decoder(message) for message in MESSAGES}
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+
+class ArrayChannel:
+    """Messages with arrays over a stream; each wait has a deadline.
+
+    One thread may send while another one receives.
+
+    Parameters
+    ----------
+    stream : Stream
+        Connected; closed with the channel.
+
+    Attributes
+    ----------
+    proven : bool
+        Whether the other end has proved that it has the key. Until then no array is received, and
+        no long message.
+    sent, received : int
+        Bytes so far.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.proven = False
+        self.sent = self.received = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def send(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> None:
+        """Send a message and its arrays, from where they lie.
+
+        Parameters
+        ----------
+        message : Struct
+            One of `MESSAGES`; its `shapes` are filled in.
+        arrays : sequence of ndarray, default ()
+            ``float32``. Arrays that are not contiguous are copied.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the message cannot have arrays.
+        OSError
+            If the other end has gone, or has not received all of it in time.
+        """
+        held = [np.ascontiguousarray(array, np.float32) for array in arrays]
+        if isinstance(message, Envelope):
+            message = msgspec.structs.replace(message, shapes=tuple(a.shape for a in held))
+        elif held:
+            raise LocalProtocolError(f"{type(message).__name__} carries no arrays.")
+        body = _ENCODER.encode(message)
+        payload = sum(array.nbytes for array in held)
+        number = _NUMBERS[type(message)]
+        header = _HEADER.pack(MAGIC, VERSION, number, len(body), payload)
+        parts = [memoryview(header + body), *(a.data.cast("B") for a in held if a.size)]
+        deadline = time.monotonic() + STALL_SECONDS + payload / SLOWEST_LINE
+        while parts:
+            count = _until(deadline, partial(self._stream.send, parts))
+            self.sent += count
+            while parts and count >= len(parts[0]):
+                count -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][count:]
+
+    def receive(self, seconds: float | None) -> tuple[msgspec.Struct, list[Array]] | None:
+        """Receive a message and its arrays.
+
+        Parameters
+        ----------
+        seconds : float or None
+            How long to wait for the message; its arrays have the time of `SLOWEST_LINE` in
+            addition. None waits for its first byte until the other end has gone.
+
+        Returns
+        -------
+        (Struct, list of ndarray) or None
+            None if the other end has closed the connection between two messages.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the other end breaks the protocol.
+        OSError
+            If the connection breaks, also within a message; TimeoutError if it takes too long.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        header = bytearray(_HEADER.size)
+        first = _until(deadline, partial(self._stream.receive_into, memoryview(header)))
+        if not first:
+            return None
+        deadline = deadline or time.monotonic() + STALL_SECONDS
+        self._fill(memoryview(header)[first:], deadline)
+        kind, length, payload = self._checked(header)
+        deadline += payload / SLOWEST_LINE
+        body = bytearray(length)
+        self._fill(memoryview(body), deadline)
+        try:
+            message = _DECODERS[kind].decode(body)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"A {kind.__name__} cannot be read: {error}.") from error
+        arrays = self._arrays(message, payload, deadline)
+        self.received += _HEADER.size + length + payload
+        return message, arrays
+
+    def expect(self, kind: type[_Message], seconds: float) -> _Message:
+        """Receive a message of one kind, without arrays.
+
+        Raises
+        ------
+        ParameterServerError
+            What the other end has told with a goodbye.
+        RemoteProtocolError
+            If another message comes.
+        OSError
+            If the connection breaks or ends.
+        """
+        found = self.receive(seconds)
+        if found is None:
+            raise ConnectionResetError("the other side closed it")
+        message, _ = found
+        if isinstance(message, Goodbye):
+            raise error_named(message.error, message.message, ParameterServerError) or (
+                ParameterServerError(message.message)
+            )
+        if not isinstance(message, kind):
+            raise RemoteProtocolError(f"{kind.__name__} was due. Received: {message!r}.")
+        return message
+
+    def close(self) -> None:
+        """Close the connection, also under a thread that waits for it."""
+        with contextlib.suppress(OSError):
+            self._stream.finish_sending()
+        self._stream.close()
+
+    def _checked(self, header: bytearray) -> tuple[type[msgspec.Struct], int, int]:
+        """Refuse a header before memory is allocated for what it announces."""
+        magic, version, number, length, payload = _HEADER.unpack(header)
+        if (magic, version) != (MAGIC, VERSION) or number >= len(MESSAGES):
+            raise RemoteProtocolError(
+                "The other side does not speak this protocol: install the same distkeras_grid on "
+                f"driver and executors. Received: {bytes(header[:6])!r}."
+            )
+        kind = MESSAGES[number]
+        if not self.proven and kind not in UNPROVEN:
+            raise RemoteProtocolError(f"{kind.__name__} may not come before a proof of the key.")
+        longest = _LONGEST_BODY if self.proven else PRE_AUTHENTICATION_LIMIT
+        most = LARGEST_PAYLOAD if self.proven else 0
+        if length > longest or payload > most:
+            raise RemoteProtocolError(
+                f"{kind.__name__} may have {longest} bytes and {most} bytes of arrays. Announced: "
+                f"{length} and {payload}."
+            )
+        return kind, length, payload
+
+    def _arrays(self, message: msgspec.Struct, payload: int, deadline: float) -> list[Array]:
+        shapes = message.shapes if isinstance(message, Envelope) else ()
+        if 4 * sum(map(math.prod, shapes)) != payload:
+            raise RemoteProtocolError(
+                f"Arrays of the shapes {list(shapes)} are due. Announced: {payload} bytes."
+            )
+        arrays = [aligned_empty(shape) for shape in shapes]
+        for array in arrays:
+            if array.size:
+                self._fill(array.data.cast("B"), deadline)
+        return arrays
+
+    def _fill(self, target: memoryview, deadline: float) -> None:
+        while target:
+            count = _until(deadline, partial(self._stream.receive_into, target))
+            if not count:
+                raise ConnectionResetError("the other side closed it within a message")
+            target = target[count:]
+
+
+class Nonces(Protocol):
+    """The nonces of clients that have proved that they have the key."""
+
+    def check(self, nonce: str) -> None:
+        """Refuse a nonce that is malformed or was used before."""
+        ...
+
+    def remember(self, nonce: str) -> None:
+        """Note that a conversation with this nonce has been authenticated."""
+        ...
+
+
+def accept(
+    channel: ArrayChannel,
+    key_of: Callable[[int], bytes],
+    run: str,
+    nonces: Nonces,
+    welcome: Welcome,
+) -> WorkerHello:
+    """Let a client in that proves that it has the key; the listening end of the handshake.
+
+    Parameters
+    ----------
+    channel : ArrayChannel
+        New.
+    key_of : callable
+        Returns the key of a number that a client may claim.
+    run : str
+        Name of the run.
+    nonces : Nonces
+        Nonces of earlier clients.
+    welcome : Welcome
+        Sent to the client at the end.
+
+    Returns
+    -------
+    WorkerHello
+        What the client claims, and has proved.
+
+    Raises
+    ------
+    ParameterServerError
+        If it does not have the key, belongs to another run, or breaks the protocol.
+    OSError
+        If the connection breaks, or the client takes longer than `HANDSHAKE_SECONDS`.
+    """
+    deadline = time.monotonic() + HANDSHAKE_SECONDS
+    hello = channel.expect(WorkerHello, HANDSHAKE_SECONDS)
+    nonces.check(hello.nonce)
+    key, nonce = key_of(hello.seat), new_nonce()
+    channel.send(Challenge(nonce, prove(key, Side.SERVER, hello, nonce)))
+    proof = channel.expect(Proof, _left(deadline))
+    verify(key, Side.CLIENT, hello, nonce, proof.proof)
+    nonces.remember(hello.nonce)
+    if hello.run != run:
+        raise AuthenticationError(f"This is run {run!r}. Received: {hello.run!r}.")
+    channel.proven = True
+    channel.send(welcome)
+    return hello
+
+
+def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) -> Welcome:
+    """Prove that this end has the key; the connecting end of the handshake.
+
+    Parameters
+    ----------
+    channel : ArrayChannel
+        New.
+    key : bytes
+        Key of the number that `hello` claims.
+    hello : WorkerHello
+        With a fresh nonce.
+    seconds : float
+        Time for all of it.
+
+    Returns
+    -------
+    Welcome
+        What the other end sends.
+
+    Raises
+    ------
+    ParameterServerError
+        If the other end does not have the key, or turns this end away.
+    OSError
+        If the connection breaks or takes too long.
+    """
+    deadline = time.monotonic() + seconds
+    channel.send(hello)
+    challenge = channel.expect(Challenge, _left(deadline))
+    verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
+    # The other end has proved that it has the key; its welcome may be long.
+    channel.proven = True
+    channel.send(Proof(prove(key, Side.CLIENT, hello, challenge.nonce)))
+    return channel.expect(Welcome, _left(deadline))
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
+
+
+def _until(deadline: float | None, act: Callable[[float], int]) -> int:
+    """Send or receive, at the latest until a deadline; None waits as long as the line stands.
+
+    Both threads of a channel share the time-out of its socket, so either may see the other's.
+    """
+    while True:
+        try:
+            return act(STALL_SECONDS if deadline is None else _left(deadline))
+        except TimeoutError:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise

@@ -1,0 +1,61 @@
+"""Devices in threads of this process, behind real lines in memory."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+from distkeras_grid.model_parallel.device import Computer, serve
+from distkeras_grid.model_parallel.devices import Devices
+from distkeras_grid.model_parallel.time_model import LayerPlan, Plan
+from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server.streams import memory_pair
+
+
+def proven_pair():
+    """Both ends of a line whose handshake is over."""
+    channels = [ArrayChannel(stream) for stream in memory_pair()]
+    for channel in channels:
+        channel.proven = True
+    return channels
+
+
+def connect(devices, number, computer, before=None):
+    """Start a device in a thread, which is returned."""
+    ours, theirs = proven_pair()
+    if before is not None:
+        before(theirs)
+    thread = threading.Thread(target=serve, args=(theirs, computer), daemon=True)
+    thread.start()
+    devices.join(number, ours)
+    return thread
+
+
+@contextmanager
+def devices_of(layers, count, batch=8, which="all", before=None, **settings):
+    """The devices of a run, all of which are there."""
+    told = []
+    devices = Devices(layers, count, batch, which, told.append, **settings)
+    devices.told = told
+    devices.computers = [Computer(layers) for _ in range(1, count)]
+    devices.threads = [
+        connect(devices, n, computer, (before or {}).get(n))
+        for n, computer in enumerate(devices.computers, start=1)
+    ]
+    try:
+        yield devices
+    finally:
+        devices.close()
+        for thread in devices.threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def plan_of(**shares):
+    """A plan with these shares, by layer."""
+    return Plan(
+        layers=tuple(
+            LayerPlan(layer=name, shares=tuple(each), whole=1.0, divided=1.0, moved=0)
+            for name, each in shares.items()
+        )
+    )

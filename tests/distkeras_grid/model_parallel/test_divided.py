@@ -1,0 +1,230 @@
+"""Convolutions that several devices compute equal those of one: V1, V3 and V4."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.model_parallel.described import find_convolutions
+from distkeras_grid.model_parallel.divided import install
+from tests.distkeras_grid.model_parallel.helpers import connect, devices_of, plan_of
+
+pytestmark = pytest.mark.tensorflow
+
+#: Of each case the layer, its input without the batch, and the shares of three devices.
+CASES = {
+    "plain": (("Conv2D", 20, 3), (9, 8, 5), (3, 7, 10)),
+    "same, strides": (
+        ("Conv2D", 20, 5, dict(strides=(2, 3), padding="same")),
+        (9, 8, 5),
+        (3, 7, 10),
+    ),
+    "valid, strides": (
+        ("Conv2D", 6, (3, 2), dict(strides=2, use_bias=False)),
+        (9, 8, 5),
+        (1, 2, 3),
+    ),
+    "dilation": (("Conv2D", 6, 3, dict(dilation_rate=2, padding="same")), (9, 8, 5), (1, 2, 3)),
+    "groups": (("Conv2D", 12, 3, dict(groups=4, padding="same")), (6, 6, 8), (1, 2, 1)),
+    "groups, strides": (("Conv2D", 12, 3, dict(groups=4, strides=2)), (7, 6, 8), (2, 0, 2)),
+    "groups, dilation": (("Conv2D", 8, 3, dict(groups=2, dilation_rate=2)), (7, 8, 4), (1, 1, 0)),
+    "depthwise": (("DepthwiseConv2D", None, 3, dict(depth_multiplier=2)), (6, 6, 7), (1, 4, 2)),
+    "depthwise, strides": (
+        ("DepthwiseConv2D", None, 3, dict(strides=2, padding="same")),
+        (6, 7, 7),
+        (3, 0, 4),
+    ),
+    "depthwise, dilation": (
+        ("DepthwiseConv2D", None, 3, dict(dilation_rate=2)),
+        (8, 7, 4),
+        (1, 2, 1),
+    ),
+    "1 dimension": (("Conv1D", 6, 3, dict(strides=2, padding="same")), (9, 4), (1, 2, 3)),
+    "causal": (("Conv1D", 6, 3, dict(padding="causal")), (9, 4), (1, 2, 3)),
+    "causal, dilation": (
+        ("Conv1D", 6, 3, dict(padding="causal", dilation_rate=2)),
+        (9, 4),
+        (2, 2, 2),
+    ),
+    "depthwise, 1 dimension": (("DepthwiseConv1D", None, 3, {}), (9, 4), (1, 2, 1)),
+    "3 dimensions": (("Conv3D", 6, 3, dict(padding="same", strides=2)), (5, 6, 4, 3), (1, 2, 3)),
+    "activation": (("Conv2D", 6, 3, dict(activation="relu")), (6, 6, 3), (2, 2, 2)),
+    "master alone": (("Conv2D", 6, 3), (6, 6, 3), (6, 0, 0)),
+    "master without": (("Conv2D", 6, 3), (6, 6, 3), (0, 2, 4)),
+    "master without, groups": (("Conv2D", 8, 3, dict(groups=4)), (6, 6, 4), (0, 1, 3)),
+}
+
+
+def build(kind, filters, kernel, options=None):
+    import keras
+
+    sizes = {} if filters is None else {"filters": filters}
+    return getattr(keras.layers, kind)(
+        **sizes, kernel_size=kernel, bias_initializer="normal", name="c", **(options or {})
+    )
+
+
+def gradients(model, x):
+    """Output, and the gradients of a loss that weights each output, in a compiled call."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def compute(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = model(x, training=True)
+            scale = tf.reshape(tf.range(tf.size(y), dtype="float32"), tf.shape(y))
+            loss = tf.reduce_sum(y * tf.sin(scale))
+        return [y, *tape.gradient(loss, [x, *(v.value for v in model.trainable_variables)])]
+
+    return [tensor.numpy() for tensor in compute(tf.constant(x))]
+
+
+#: The others of CASES are kernels of TensorFlow that the first ones use, too.
+SOON = {"same, strides", "groups", "depthwise, strides", "causal, dilation", "master without"}
+
+
+@pytest.mark.parametrize(
+    "case", [c if c in SOON else pytest.param(c, marks=pytest.mark.full) for c in CASES]
+)
+def test_output_and_gradients_are_those_of_the_whole_layer(case):
+    import keras
+
+    described, shape, shares = CASES[case]
+    # A layer before it, so that the gradient of its input is needed.
+    model = keras.Sequential([keras.Input(shape), keras.layers.Dense(shape[-1]), build(*described)])
+    x = np.random.default_rng(1).standard_normal((4, *shape), np.float32)
+    expected = gradients(model, x)
+    found = find_convolutions(model)
+    layers = [convolution for _, convolution in found.layers.values()]
+    assert layers[0].output_shape == model.output_shape[1:]
+    assert layers[0].input_gradient
+    with devices_of(layers, 3) as devices:
+        install(list(found.layers.values()), devices)
+        devices.adopt(plan_of(c=shares))
+        divided = gradients(model, x)
+        # Outside of a compiled call, too.
+        np.testing.assert_allclose(model(x), divided[0], rtol=2e-5, atol=2e-5)
+        assert (devices.moved > 0) == any(shares[1:])
+    for one, other in zip(expected, divided, strict=True):
+        # A bias' gradient is a sum over all positions, whose terms cancel each other.
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-4 * np.abs(one).max())
+
+
+def network():
+    import keras
+
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((12, 12, 3))
+    x = keras.layers.Conv2D(10, 3, padding="same", activation="relu", name="a")(inputs)
+    x = keras.layers.MaxPooling2D()(x)
+    shared = keras.layers.Conv2D(10, 3, padding="same", use_bias=False, name="shared")
+    # Called twice in each pass, around a sum: the gradients of both calls add up.
+    x = keras.layers.Add()([x, shared(shared(x))])
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.Dropout(0.3, seed=3)(x)
+    x = keras.layers.Conv2D(8, 3, strides=2, groups=2, kernel_regularizer="l2", name="b")(x)
+    outputs = keras.layers.Dense(4)(keras.layers.Flatten()(x))
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+SHARES = {"a": (5, 3, 2), "shared": (2, 0, 8), "b": (1, 1, 0)}
+
+
+@pytest.fixture(scope="module")
+def data():
+    random = np.random.default_rng(5)
+    return random.random((64, 12, 12, 3), np.float32), np.arange(64) % 4
+
+
+def fitted(model, data):
+    history = model.fit(*data, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    return history.history, model.get_weights()
+
+
+@pytest.fixture(scope="module")
+def expected(data):
+    return fitted(network(), data)
+
+
+def assert_same(found, expected):
+    assert found[0]["accuracy"] == expected[0]["accuracy"]
+    for one, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_gives_the_weights_and_the_accuracy_of_the_whole_model(data, expected):
+    """V4, with shared layers, normalization, dropout, momentum, clipping and regularization."""
+    model = network()
+    found = find_convolutions(model)
+    layers = [convolution for _, convolution in found.layers.values()]
+    assert [layer.input_gradient for layer in layers] == [False, True, True]
+    with devices_of(layers, 3) as devices:
+        install(list(found.layers.values()), devices)
+        devices.adopt(plan_of(**SHARES))
+        assert_same(fitted(model, data), expected)
+
+
+@pytest.mark.parametrize(
+    "requests", [5, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 20))]
+)
+def test_a_lost_device_costs_nothing_but_its_help(requests, data, expected):
+    """It is lost in the middle of a forward or a backward pass, or between two batches."""
+    model = network()
+    found = find_convolutions(model)
+    layers = [convolution for _, convolution in found.layers.values()]
+    life = [10**6]
+
+    def mortal(channel):
+        receive = channel.receive
+
+        def limited(seconds):
+            found = receive(seconds)
+            life[0] -= 1
+            return found if life[0] > 0 else channel.close()
+
+        channel.receive = limited
+
+    with devices_of(layers, 3, before={2: mortal}) as devices:
+        assert all(devices.measure().shares.values())
+        install(list(found.layers.values()), devices)
+        devices.adopt(plan_of(**SHARES))
+        life[0] = requests
+        assert_same(fitted(model, data), expected)
+        assert [line for line in devices.told if "Device 2 is lost" in line]
+        assert all(layer.shares[2] == 0 for layer in devices.plan.layers)
+
+
+@pytest.mark.full
+def test_a_device_that_becomes_slow_gets_less(data, expected):
+    model = network()
+    found = find_convolutions(model)
+    layers = [convolution for _, convolution in found.layers.values()]
+    with devices_of(layers, 2) as devices:
+        before = devices.measure().shares["a"]
+        install(list(found.layers.values()), devices)
+        devices.computers[0].slowdown = 50.0
+        assert_same(fitted(model, data), expected)
+        assert devices.plan.shares.get("a", (0, 0))[1] < before[1]
+        assert [line for line in devices.told if "speeds have changed" in line]
+
+
+@pytest.mark.full
+def test_a_device_that_comes_back_is_used_again(data, expected):
+    model = network()
+    found = find_convolutions(model)
+    layers = [convolution for _, convolution in found.layers.values()]
+    with devices_of(layers, 2) as devices:
+        devices.measure()
+        devices.drop(1, "a test")
+        assert devices.plan.shares == {}
+        devices.threads.append(connect(devices, 1, devices.computers[0]))
+        assert devices.plan.shares
+        install(list(found.layers.values()), devices)
+        assert_same(fitted(model, data), expected)

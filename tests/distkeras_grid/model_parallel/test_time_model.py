@@ -1,0 +1,140 @@
+"""When dividing a layer pays, by the equation and its break-even point."""
+
+import math
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.time_model import (
+    LayerPlan,
+    Link,
+    Pace,
+    Plan,
+    divided_seconds,
+    moved_bytes,
+    plan_layer,
+    plan_layers,
+)
+
+FREE = Link(bandwidth=math.inf)
+ETHERNET = Link(bandwidth=125e6)
+
+
+def layer(name="c", inputs=500, channels=1500, size=16):
+    return Convolution(
+        name=name,
+        kind="convolution",
+        input_shape=(size, size, inputs),
+        kernel_size=(5, 5),
+        channels=channels,
+        strides=(1, 1),
+        dilation=(1, 1),
+        padding="same",
+        input_gradient=inputs > 3,
+    )
+
+
+def pace(layer, batch, flops):
+    """A device that makes so many floating-point operations a second, twice of them backward."""
+    operations = 2 * layer.multiplications(batch, 1)
+    return Pace(forward=operations / flops, backward=2 * operations / flops)
+
+
+def test_equal_devices_and_a_free_link_divide_the_time():
+    c = layer()
+    plan = plan_layer(c, 64, [pace(c, 64, 1e10)] * 4, FREE)
+    assert plan.shares == (375,) * 4
+    assert plan.whole / plan.divided == pytest.approx(4)
+
+
+def test_a_layer_of_three_input_channels_never_pays_on_ethernet():
+    """Its break-even is at 4.7 GFLOP/s without the broadcast of the input; cores make more."""
+    first = layer(inputs=3, channels=500, size=32)
+    plan = plan_layer(first, 64, [pace(first, 64, 2e10)] * 4, ETHERNET)
+    assert not plan.is_divided
+    assert plan.divided == pytest.approx(plan.whole)
+
+
+def test_a_layer_of_many_input_channels_pays_for_cpus_and_not_for_gpus():
+    c = layer()
+    cpus = plan_layer(c, 64, [pace(c, 64, 5e10)] * 4, ETHERNET)
+    assert cpus.is_divided
+    assert cpus.whole / cpus.divided > 1.5
+    assert not plan_layer(c, 64, [pace(c, 64, 1e13)] * 4, ETHERNET).is_divided
+
+
+def test_the_bytes_are_those_of_the_equation():
+    c, shares, batch = layer(), (500, 600, 400), 8
+    x, w, y = 4 * batch * 256 * 500, 4 * 25 * 500 * 1000, 4 * batch * 256 * 1000
+    assert moved_bytes(c, batch, shares) == (2 * x + w + y, y + 2 * x + w)
+    first = layer(inputs=3)
+    assert moved_bytes(first, batch, (0, 1500))[1] == 4 * 75 * 1500 + 4 * batch * 256 * 1500
+    assert moved_bytes(c, batch, (1500, 0, 0)) == (0, 0)
+
+
+def test_shares_follow_the_speeds_and_a_device_that_costs_more_than_it_gives_gets_none():
+    c = layer(channels=100)
+    fast, slow = pace(c, 64, 3e10), pace(c, 64, 1e10)
+    assert plan_layer(c, 64, [slow, fast], FREE).shares == (25, 75)
+    # The slow one would take 1/61 of the layer, and the link needs longer for its input.
+    paces = [fast, fast, pace(c, 64, 1e9)]
+    assert plan_layer(c, 64, paces, Link(bandwidth=5e8)).shares == (50, 50, 0)
+    assert plan_layer(c, 64, paces, Link(bandwidth=5e8), always=True).shares[2] > 0
+
+
+def test_the_choice_is_the_best_of_its_options():
+    generator = np.random.default_rng(3)
+    for _ in range(100):
+        c = layer(inputs=int(generator.integers(1, 300)), channels=int(generator.integers(1, 300)))
+        paces = [pace(c, 16, 10 ** generator.uniform(9, 12)) for _ in range(4)]
+        link = Link(bandwidth=10 ** generator.uniform(7, 10), latency=1e-4)
+        chosen, everyone = (plan_layer(c, 16, paces, link, always=a) for a in (False, True))
+        assert chosen.divided <= min(chosen.whole, everyone.divided) * (1 + 1e-12)
+        for plan in (chosen, everyone):
+            if plan.is_divided:
+                again = divided_seconds(c, 16, plan.shares, paces, link)
+                assert plan.divided == pytest.approx(again)
+
+
+def test_a_lost_device_gets_nothing():
+    c = layer()
+    a = pace(c, 64, 1e10)
+    assert plan_layer(c, 64, [a, None, a], FREE).shares == (750, 0, 750)
+
+
+def test_named_layers_are_divided_in_any_case_and_others_stay_whole():
+    layers = [layer("a", 3, 500, 32), layer("b")]
+    paces = {c.name: [pace(c, 64, 1e13)] * 2 for c in layers}
+    assert plan_layers(layers, 64, paces, ETHERNET).shares == {}
+    assert plan_layers(layers, 64, paces, ETHERNET, which="all").shares == {
+        "a": (250, 250),
+        "b": (750, 750),
+    }
+    named = plan_layers(layers, 64, paces, ETHERNET, which=("b",))
+    assert named.shares == {"b": (750, 750)}
+    assert [len(each.shares) for each in named.layers] == [2, 2]
+    assert "does not pay" in named.verdict()
+
+
+def test_the_time_of_a_batch_is_that_of_the_layers_and_the_rest():
+    parts = (
+        LayerPlan(layer="a", shares=(4, 0), whole=0.5, divided=0.5, moved=0),
+        LayerPlan(layer="b", shares=(2, 2), whole=1.0, divided=0.6, moved=10),
+    )
+    plan = Plan(layers=parts, rest=0.25)
+    assert (plan.whole, plan.divided) == (1.75, 1.35)
+    assert plan.shares == {"b": (2, 2)}
+    assert "Dividing pays" in plan.table()[-1]
+
+
+@pytest.mark.parametrize("wrong", [{"forward": 0.0}, {"backward": math.nan}, {"forward": math.inf}])
+def test_a_pace_that_is_none_is_refused(wrong):
+    with pytest.raises(ConfigurationError):
+        Pace(**{"forward": 1.0, "backward": 1.0, **wrong})
+
+
+def test_a_link_without_bandwidth_is_refused():
+    with pytest.raises(ConfigurationError):
+        Link(bandwidth=0.0)

@@ -1,0 +1,166 @@
+"""Messages with arrays, and who is let in."""
+
+from __future__ import annotations
+
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import (
+    AuthenticationError,
+    LocalProtocolError,
+    ParameterServerError,
+    RemoteProtocolError,
+)
+from distkeras_grid.model_parallel import wire
+from distkeras_grid.model_parallel.directory import MASTER, Directory, Guide
+from distkeras_grid.model_parallel.gate import Gate
+from distkeras_grid.model_parallel.messages import (
+    MESSAGES,
+    Announce,
+    Echo,
+    Finish,
+    Forward,
+    Report,
+    Welcome,
+)
+from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key, workers_key
+from distkeras_grid.parameter_server.messages import Proof, WorkerHello
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
+from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.parameter_server.transports import Listener, TcpTransport
+from tests.distkeras_grid.model_parallel.helpers import proven_pair
+
+KEY = workers_key(new_key())
+
+
+def test_arrays_of_any_shape_arrive_aligned_and_unchanged():
+    ours, theirs = proven_pair()
+    random = np.random.default_rng(2)
+    arrays = [random.random(shape, np.float32) for shape in ((2, 3), (0, 4), (5, 6), ())]
+    # Larger than the line's buffer, so that it is sent in pieces; and not contiguous.
+    arrays.append(random.random((300, 200), np.float32)[:, ::2])
+    sender = threading.Thread(target=ours.send, args=(Forward(layer="c", call=7), arrays))
+    sender.start()
+    message, found = theirs.receive(10.0)
+    sender.join(10)
+    assert (message.layer, message.call) == ("c", 7)
+    for one, other in zip(arrays, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert other.size == 0 or other.ctypes.data % 64 == 0
+    assert ours.sent == theirs.received
+
+
+def test_the_end_between_two_messages_is_no_error_and_within_one_it_is():
+    ours, theirs = proven_pair()
+    ours.send(Finish())
+    ours.close()
+    assert isinstance(theirs.receive(10.0)[0], Finish)
+    assert theirs.receive(10.0) is None
+    stream, other = memory_pair()
+    stream.send([memoryview(b"DKGM\x01")], 1.0)
+    stream.finish_sending()
+    with pytest.raises(ConnectionResetError):
+        wire.ArrayChannel(other).receive(1.0)
+
+
+def raw(number, body=b"", payload=0, magic=b"DKGM", version=1):
+    return struct.pack("<4sBBIQ", magic, version, number, len(body), payload) + body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        raw(0, magic=b"DKGP"),
+        raw(0, version=9),
+        raw(len(MESSAGES)),
+        raw(MESSAGES.index(Echo), payload=1 << 40),
+        raw(MESSAGES.index(Echo), payload=8),
+        raw(MESSAGES.index(Forward), b"\x80"),
+    ],
+)
+def test_frames_that_are_none_are_refused(data):
+    stream, other = memory_pair()
+    channel = wire.ArrayChannel(other)
+    channel.proven = True
+    stream.send([memoryview(data)], 1.0)
+    with pytest.raises(RemoteProtocolError):
+        channel.receive(1.0)
+
+
+def test_nothing_but_the_handshake_may_come_before_the_proof():
+    ours, theirs = (wire.ArrayChannel(stream) for stream in memory_pair())
+    ours.send(Finish())
+    with pytest.raises(RemoteProtocolError):
+        theirs.receive(1.0)
+    with pytest.raises(LocalProtocolError):
+        ours.send(Proof("0" * 64), [np.zeros(3, np.float32)])
+
+
+def test_a_silent_line_ends_the_wait():
+    _, theirs = proven_pair()
+    with pytest.raises(TimeoutError):
+        theirs.receive(0.01)
+
+
+@pytest.fixture
+def gate():
+    admitted = []
+    listener = Listener("127.0.0.1", 0, "127.0.0.1")
+
+    def admit(hello, channel):
+        admitted.append((hello.seat, hello.attempt))
+        channel.close()
+
+    with Gate(listener, KEY, "run", Welcome(), admit) as gate:
+        gate.admitted = admitted
+        yield gate
+
+
+def test_who_has_the_key_is_let_in_by_either_door(gate):
+    guide = Guide("run", KEY, gate.address)
+    tcp = ServerAddress(gate.address.host, gate.address.port)
+    for number, address in ((1, gate.address), (2, tcp)):
+        channel, welcome = guide.connect(address, number, 5, 10.0)
+        assert welcome == Welcome()
+        # It is admitted after the welcome, and closed then.
+        assert channel.receive(10.0) is None
+        channel.close()
+    assert sorted(gate.admitted) == [(1, 5), (2, 5)]
+
+
+@pytest.mark.parametrize("guide", [("run", workers_key(new_key())), ("another run", KEY)])
+def test_who_has_not_is_refused(gate, guide):
+    with pytest.raises(AuthenticationError):
+        Guide(*guide, gate.address).connect(gate.address, 1, 0, 10.0)
+    assert gate.admitted == []
+
+
+def test_the_key_of_one_number_is_not_that_of_another_and_no_hello_is_taken_twice(gate):
+    tcp = TcpTransport(gate.address.host, gate.address.port)
+    hello = WorkerHello("run", 1, 0, 0, new_nonce())
+    with pytest.raises(AuthenticationError), wire.ArrayChannel(tcp.connect(10.0)) as channel:
+        wire.join(channel, seat_key(KEY, 2), hello, 10.0)
+    with wire.ArrayChannel(tcp.connect(10.0)) as channel:
+        wire.join(channel, seat_key(KEY, 1), hello, 10.0)
+    with pytest.raises(AuthenticationError), wire.ArrayChannel(tcp.connect(10.0)) as channel:
+        wire.join(channel, seat_key(KEY, 1), hello, 10.0)
+
+
+def test_devices_learn_where_the_newest_master_is_and_only_a_master_may_say_so():
+    reports = []
+    with Directory(ServerPlace("127.0.0.1", "127.0.0.1"), KEY, "run", reports.append) as directory:
+        guide = Guide("run", KEY, directory.address)
+        with guide.ask(1, 0, 10.0) as device:
+            assert device.master() is None
+            for attempt, port in ((4, 7001), (3, 7002)):
+                with guide.ask(MASTER, attempt, 10.0) as master:
+                    master.announce(ServerAddress("there", port))
+            assert device.master() == ServerAddress("there", 7001)
+        with guide.ask(MASTER, 4, 10.0) as master:
+            master.report(Report(lines=("a line",), shares={"c": (3, 4)}))
+        with pytest.raises(ParameterServerError), guide.ask(1, 0, 10.0) as device:
+            device._ask(Announce(host="here", port=1, unix_path=None), Report)
+    assert [report.lines for report in reports] == [("a line",)]
