@@ -8,9 +8,10 @@ A frame is a fixed binary header, the fields of the message as MessagePack, and 
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
 
-Streams, addresses and proofs are those of the parameter server. Its own protocol moves vectors of
-one length and answers each request before the next; here arrays have all shapes, and requests and
-answers cross each other.
+Where others can reach the bytes, a seal follows header and fields, and another one each array.
+Streams, addresses, proofs and seals are those of the parameter server. Its own protocol moves
+vectors of one length and answers each request before the next; here arrays have all shapes, and
+requests and answers cross each other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import contextlib
 import math
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
@@ -35,7 +36,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.messages import MESSAGES, UNPROVEN, Envelope, Welcome
-from distkeras_grid.parameter_server.auth import new_nonce, prove, verify
+from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
 from distkeras_grid.parameter_server.channel import SLOWEST_LINE, STALL_SECONDS
 from distkeras_grid.parameter_server.messages import (
     HEADER_LIMIT,
@@ -46,6 +47,7 @@ from distkeras_grid.parameter_server.messages import (
     Side,
     WorkerHello,
 )
+from distkeras_grid.parameter_server.seals import SEAL_BYTES, Part, Seals
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.rows import aligned_empty
 
@@ -86,6 +88,7 @@ class ArrayChannel:
         self._stream = stream
         self.proven = False
         self.sent = self.received = 0
+        self._seals: Seals | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +122,8 @@ class ArrayChannel:
         payload = sum(array.nbytes for array in held)
         number = _NUMBERS[type(message)]
         header = _HEADER.pack(MAGIC, VERSION, number, len(body), payload)
-        parts = [memoryview(header + body), *(a.data.cast("B") for a in held if a.size)]
+        plain = [memoryview(header + body), *(a.data.cast("B") for a in held if a.size)]
+        parts = [piece for part in plain for piece in (part, self._seal(part)) if piece]
         deadline = time.monotonic() + STALL_SECONDS + payload / SLOWEST_LINE
         while parts:
             count = _until(deadline, partial(self._stream.send, parts))
@@ -161,6 +165,7 @@ class ArrayChannel:
         deadline += payload / SLOWEST_LINE
         body = bytearray(length)
         self._fill(memoryview(body), deadline)
+        self._check_seal(header + body, deadline)
         try:
             message = _DECODERS[kind].decode(body)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -168,6 +173,20 @@ class ArrayChannel:
         arrays = self._arrays(message, payload, deadline)
         self.received += _HEADER.size + length + payload
         return message, arrays
+
+    def protect(self, side: Side, keys: Mapping[Side, bytes]) -> None:
+        """Trust the other end, and seal what follows unless no other host can reach it.
+
+        Parameters
+        ----------
+        side : Side
+            Which end this is.
+        keys : mapping of Side to bytes
+            What `session_keys` returned.
+        """
+        self.proven = True
+        if not self._stream.private:
+            self._seals = Seals(side, keys)
 
     def expect(self, kind: type[_Message], seconds: float) -> _Message:
         """Receive a message of one kind, without arrays.
@@ -229,7 +248,18 @@ class ArrayChannel:
         for array in arrays:
             if array.size:
                 self._fill(array.data.cast("B"), deadline)
+                self._check_seal(array.data.cast("B"), deadline)
         return arrays
+
+    def _seal(self, part: memoryview) -> memoryview:
+        return memoryview(b"" if self._seals is None else self._seals.seal(part))
+
+    def _check_seal(self, part: Part, deadline: float) -> None:
+        """Receive the seal of a part, and refuse the part if it does not fit."""
+        if self._seals is not None:
+            seal = bytearray(SEAL_BYTES)
+            self._fill(memoryview(seal), deadline)
+            self._seals.check(part, seal)
 
     def _fill(self, target: memoryview, deadline: float) -> None:
         while target:
@@ -293,9 +323,9 @@ def accept(
     proof = channel.expect(Proof, _left(deadline))
     verify(key, Side.CLIENT, hello, nonce, proof.proof)
     nonces.remember(hello.nonce)
+    channel.protect(Side.SERVER, session_keys(key, hello, nonce))
     if hello.run != run:
         raise AuthenticationError(f"This is run {run!r}. Received: {hello.run!r}.")
-    channel.proven = True
     channel.send(welcome)
     return hello
 
@@ -330,9 +360,8 @@ def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) 
     channel.send(hello)
     challenge = channel.expect(Challenge, _left(deadline))
     verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
-    # The other end has proved that it has the key; its welcome may be long.
-    channel.proven = True
     channel.send(Proof(prove(key, Side.CLIENT, hello, challenge.nonce)))
+    channel.protect(Side.CLIENT, session_keys(key, hello, challenge.nonce))
     return channel.expect(Welcome, _left(deadline))
 
 

@@ -27,7 +27,7 @@ from distkeras_grid.model_parallel.messages import (
     Welcome,
 )
 from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key, workers_key
-from distkeras_grid.parameter_server.messages import Proof, WorkerHello
+from distkeras_grid.parameter_server.messages import Proof, Side, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 from distkeras_grid.parameter_server.streams import memory_pair
 from distkeras_grid.parameter_server.transports import Listener, TcpTransport
@@ -129,6 +129,42 @@ def test_who_has_the_key_is_let_in_by_either_door(gate):
         assert channel.receive(10.0) is None
         channel.close()
     assert sorted(gate.admitted) == [(1, 5), (2, 5)]
+
+
+def test_what_others_can_reach_is_sealed_and_a_changed_byte_is_refused():
+    streams = memory_pair()
+    ours, theirs = (wire.ArrayChannel(Reachable(stream)) for stream in streams)
+    keys = {side: bytes([number] * 32) for number, side in enumerate(Side)}
+    ours.protect(Side.CLIENT, keys)
+    theirs.protect(Side.SERVER, keys)
+    array = np.arange(6, dtype=np.float32)
+    for _ in range(2):
+        ours.send(Echo(), [array, array])
+        _, found = theirs.receive(1.0)
+        np.testing.assert_array_equal(found, [array, array])
+    ours._stream.change = 60
+    ours.send(Echo(), [array])
+    with pytest.raises(RemoteProtocolError, match="seal"):
+        theirs.receive(1.0)
+
+
+class Reachable:
+    """A stream that others can reach; one of them changes a byte."""
+
+    private, change = False, None
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def send(self, parts, seconds):
+        whole = bytearray(b"".join(parts))
+        if self.change is not None:
+            whole[self.change] ^= 1
+        assert self._stream.send([memoryview(whole)], seconds) == len(whole)
+        return len(whole)
 
 
 @pytest.mark.parametrize("guide", [("run", workers_key(new_key())), ("another run", KEY)])
