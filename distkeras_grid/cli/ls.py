@@ -20,9 +20,12 @@ DESCRIPTION = """\
 List a directory or a file on HDFS over HTTP (WebHDFS): mode, owner, group, bytes, local time of the
 last change, path.
 """
-EPILOG = """\
+#: For the help texts of all verbs that speak to HDFS.
+ADDRESS = """\
 The address of WebHDFS is taken from --url, from the variable WEBHDFS_URL, or from the configuration
-files in HADOOP_CONF_DIR, in this order.
+files in HADOOP_CONF_DIR, in this order."""
+EPILOG = f"""\
+{ADDRESS}
 
 examples:
   distkeras-grid ls --url http://namenode:9870 /raw
@@ -68,8 +71,7 @@ def format_listing(found: Sequence[FileStatus]) -> list[str]:
             each.group,
             str(each.size),
             f"{datetime.fromtimestamp(each.modified):%Y-%m-%d %H:%M}",
-            # A line of a terminal must not be changed by a name.
-            each.path if each.path.isprintable() else repr(each.path)[1:-1],
+            shown(each.path),
         )
         for each in found
     ]
@@ -78,3 +80,8 @@ def format_listing(found: Sequence[FileStatus]) -> list[str]:
         f"{row[0]}  {row[1]:<{owner}}  {row[2]:<{group}}  {row[3]:>{size}}  {row[4]}  {row[5]}"
         for row in rows
     ]
+
+
+def shown(path: str) -> str:
+    """Return a path for a line of a terminal, which must not be changed by a name."""
+    return path if path.isprintable() else repr(path)[1:-1]

@@ -99,6 +99,9 @@ VERBS = {
         "distkeras_grid.cli.get", "copy files and folders from HDFS, without Java and Hadoop"
     ),
     "ls": Verb("distkeras_grid.cli.ls", "list a directory on HDFS, without Java and Hadoop"),
+    "du": Verb("distkeras_grid.cli.du", "show how much space a directory on HDFS takes"),
+    "mkdir": Verb("distkeras_grid.cli.mkdir", "make directories on HDFS"),
+    "rm": Verb("distkeras_grid.cli.rm", "delete files and directories on HDFS"),
     "sandbox": Verb(
         "distkeras_grid.cli.sandbox", "start and stop a real HDFS and YARN on this machine"
     ),

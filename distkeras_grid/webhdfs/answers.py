@@ -51,6 +51,32 @@ class FileStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """The space that a file, or a directory with all below it, takes on HDFS.
+
+    Parameters
+    ----------
+    path : str
+        From the root.
+    length : int
+        Bytes of all files.
+    space : int
+        Bytes that they take on the DataNodes' disks, all replicas counted.
+    files, directories : int
+        How many; a directory counts itself.
+    space_quota : int or None
+        Bytes that `space` may reach here, None without a limit.
+    """
+
+    path: str
+    length: int
+    space: int
+    files: int
+    directories: int
+    space_quota: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteError:
     """An exception of Java that an answer carries.
 
@@ -88,6 +114,18 @@ class _Statuses(msgspec.Struct):
 
 class _Listing(msgspec.Struct):
     FileStatuses: _Statuses
+
+
+class _Summary(msgspec.Struct):
+    length: int
+    spaceConsumed: int
+    fileCount: int
+    directoryCount: int
+    spaceQuota: int = -1
+
+
+class _SummaryAnswer(msgspec.Struct):
+    ContentSummary: _Summary
 
 
 class _Checksum(msgspec.Struct):
@@ -151,6 +189,15 @@ def decode_checksum(answer: bytes) -> FileChecksum | None:
     """Return the checksum in an answer to ``GETFILECHECKSUM``; None for an unknown kind."""
     checksum = _decode(answer, _ChecksumAnswer).FileChecksum
     return parse_checksum({"algorithm": checksum.algorithm, "bytes": checksum.bytes})
+
+
+def decode_summary(path: str, answer: bytes) -> Summary:
+    """Return the space in an answer to ``GETCONTENTSUMMARY``."""
+    found = _decode(answer, _SummaryAnswer).ContentSummary
+    quota = found.spaceQuota if found.spaceQuota >= 0 else None
+    return Summary(
+        path, found.length, found.spaceConsumed, found.fileCount, found.directoryCount, quota
+    )
 
 
 def decode_truth(answer: bytes) -> bool:

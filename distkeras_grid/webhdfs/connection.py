@@ -22,10 +22,12 @@ from distkeras_grid.errors import PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.answers import (
     FileStatus,
+    Summary,
     decode_checksum,
     decode_error,
     decode_listing,
     decode_status,
+    decode_summary,
     decode_truth,
 )
 from distkeras_grid.webhdfs.checksums import FileChecksum
@@ -114,6 +116,12 @@ class Connection:
             "list", path, "GET", "LISTSTATUS", lambda answer: decode_listing(path, answer)
         )
 
+    def summary(self, path: str) -> Summary:
+        """Return the space that a file, or a directory with all below it, takes."""
+        return self._ask(
+            "measure", path, "GET", "GETCONTENTSUMMARY", lambda told: decode_summary(path, told)
+        )
+
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""
         self._ask("make directory", path, "PUT", "MKDIRS", decode_truth)
@@ -145,9 +153,10 @@ class Connection:
                 "nothing of that name is there."
             )
 
-    def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is fine."""
-        self._ask("delete", path, "DELETE", "DELETE", decode_truth, {"recursive": "false"})
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Delete a file, or with `recursive` a directory; one that is not there is fine."""
+        parameters = {"recursive": "true" if recursive else "false"}
+        self._ask("delete", path, "DELETE", "DELETE", decode_truth, parameters)
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
         """Return a part of a file, with as many tries as it needs.

@@ -1,4 +1,4 @@
-"""``put``, ``get`` and ``ls`` without a daemon: flags, words; tests/hadoop has the transfers."""
+"""The commands for HDFS without a daemon: flags, words; tests/hadoop has the transfers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli import get, ls, put
+from distkeras_grid.cli import du, get, ls, mkdir, put, rm
 from distkeras_grid.webhdfs.answers import FileStatus
 from distkeras_grid.webhdfs.pool import Transferred
 
-COMMANDS = {"put": put, "get": get, "ls": ls}
-ARGUMENTS = {"put": ["a.tif", "/raw"], "get": ["/raw", "."], "ls": ["/raw"]}
+COMMANDS = {"put": put, "get": get, "ls": ls, "du": du, "mkdir": mkdir, "rm": rm}
+ARGUMENTS = {
+    "put": ["a.tif", "/raw"],
+    "get": ["/raw", "."],
+    **{verb: ["/raw"] for verb in ("ls", "du", "mkdir", "rm")},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +60,9 @@ def test_an_address_that_nobody_tells_is_one_line(
         ("put", ["--url", "http://localhost:1"], 4, "NameNode at localhost:1 refuses connections"),
         ("get", ["--url", "http://localhost:1"], 4, "NameNode at localhost:1 refuses connections"),
         ("ls", ["--url", "http://localhost:1"], 4, "NameNode at localhost:1 refuses connections"),
+        ("du", ["--url", "http://localhost:1"], 4, "NameNode at localhost:1 refuses connections"),
+        ("mkdir", ["--url", "http://localhost:1"], 4, "at localhost:1 refuses connections"),
+        ("rm", ["--url", "http://localhost:1"], 4, "NameNode at localhost:1 refuses connections"),
         ("put", ["--url", "localhost:1"], 2, "looks like http://namenode:9870"),
         ("put", ["--threads", "0"], 2, "threads must be from 1 to 64"),
     ],

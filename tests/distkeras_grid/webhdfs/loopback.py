@@ -51,6 +51,7 @@ class Loopback:
     asked: list[str] = field(default_factory=list)
     queries: list[dict[str, str]] = field(default_factory=list)
     opaque: bool = False
+    space_quota: int = -1
     url: str = ""
     datanode: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -176,7 +177,8 @@ class Handler(BaseHTTPRequestHandler):
             "OPEN data": lambda: self.range(path, query),
             "GETFILECHECKSUM data": lambda: dumps(FileChecksum=checksum(state.files[path])),
             "MKDIRS": lambda: self.make_directory(path),
-            "DELETE": lambda: dumps(boolean=state.files.pop(path, None) is not None),
+            "DELETE": lambda: self.delete(path, query["recursive"] == "true"),
+            "GETCONTENTSUMMARY": lambda: self.summary(path),
             "RENAME": lambda: self.rename(path, query["destination"], query["renameoptions"]),
             "GETFILESTATUS": lambda: dumps(FileStatus=self.status(path, "")),
             "LISTSTATUS": lambda: self.listing(path),
@@ -199,6 +201,26 @@ class Handler(BaseHTTPRequestHandler):
             self.server.state.directories.add(path)
             path = posixpath.dirname(path)
         return dumps(boolean=True)
+
+    def delete(self, path: str, recursive: bool) -> bytes:
+        state = self.server.state
+        inside = [each for each in [*state.files, *state.directories] if is_below(each, path)]
+        if inside and not recursive:
+            raise RemoteException("PathIsNotEmptyDirectoryException", f"{path} is non empty")
+        existed = path in state.files or path in state.directories
+        for each in [path, *inside]:
+            state.files.pop(each, None)
+            state.directories.discard(each)
+        return dumps(boolean=existed)
+
+    def summary(self, path: str) -> bytes:
+        state = self.server.state
+        files = [each for each in state.files if each == path or is_below(each, path)]
+        length = sum(len(state.files[each]) for each in files)
+        inside = [each for each in state.directories if each == path or is_below(each, path)]
+        told = {"length": length, "spaceConsumed": 3 * length, "fileCount": len(files)}
+        quota = {"quota": -1, "spaceQuota": state.space_quota}
+        return dumps(ContentSummary={**told, **quota, "directoryCount": len(inside)})
 
     def listing(self, path: str) -> bytes:
         names = [path] if path in self.server.state.files else self.below(path)
@@ -241,6 +263,10 @@ class Handler(BaseHTTPRequestHandler):
             "encBit": state.opaque,
             "unknown": {"to": "us"},
         }
+
+
+def is_below(path: str, directory: str) -> bool:
+    return path != "/" and path.startswith(directory.rstrip("/") + "/")
 
 
 def dumps(**answer: object) -> bytes:

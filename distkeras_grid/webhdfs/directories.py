@@ -1,0 +1,90 @@
+"""Make directories on HDFS, and delete files and directories there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
+from distkeras_grid.webhdfs.addresses import HdfsPath, find_address, parse_path
+from distkeras_grid.webhdfs.connection import Connection
+
+
+def make_directories(
+    paths: Sequence[str], *, url: str | None = None, kerberos: bool | None = None
+) -> None:
+    """Make directories on HDFS, and those above them; one that exists stays as it is.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        ``/path``, ``hdfs:///path`` or ``webhdfs://HOST:PORT/path``.
+    url, kerberos
+        As in `upload`.
+
+    Raises
+    ------
+    ConfigurationError
+        If an address cannot be told.
+    StorageError
+        If HDFS refuses.
+    """
+    for place in [parse_path(path) for path in paths]:
+        _connect(place, url, kerberos).make_directory(place.path)
+
+
+def remove(
+    paths: Sequence[str],
+    *,
+    recursive: bool = False,
+    url: str | None = None,
+    kerberos: bool | None = None,
+) -> None:
+    """Delete files and directories on HDFS for good; there is no trash.
+
+    Every path is looked up before the first is deleted.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        As in `make_directories`.
+    recursive : bool, default False
+        Whether directories are deleted, with all that is in them.
+    url, kerberos
+        As in `upload`.
+
+    Raises
+    ------
+    ConfigurationError
+        If an address cannot be told, or if a path is the root.
+    PathNotFoundError
+        If one of the paths does not exist; nothing has been deleted.
+    StorageError
+        If one of them is a directory and `recursive` is False (nothing has been deleted), or if
+        HDFS refuses.
+    """
+    places = [parse_path(path) for path in paths]
+    found = []
+    for place in places:
+        if not place.path.strip("/"):
+            raise ConfigurationError(
+                "The root of HDFS is never deleted: give paths below it. "
+                f"Received: {list(paths)}. Nothing was deleted."
+            )
+        connection = _connect(place, url, kerberos)
+        status = connection.status(place.path)
+        if status is None:
+            raise PathNotFoundError(
+                f"Cannot delete {place.path} on HDFS: it does not exist. Nothing was deleted."
+            )
+        if status.is_directory and not recursive:
+            raise StorageError(
+                f"Cannot delete {place.path} on HDFS: it is a directory. Give --recursive, or "
+                "recursive=True, to delete all that is in it. Nothing was deleted."
+            )
+        found.append((connection, place.path))
+    for connection, path in found:
+        connection.delete(path, recursive=recursive)
+
+
+def _connect(place: HdfsPath, url: str | None, kerberos: bool | None) -> Connection:
+    return Connection(find_address(place, url=url, kerberos=kerberos))

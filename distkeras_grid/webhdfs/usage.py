@@ -1,0 +1,48 @@
+"""Measure how much space files and directories take on HDFS."""
+
+from __future__ import annotations
+
+from distkeras_grid.webhdfs.addresses import find_address, parse_path
+from distkeras_grid.webhdfs.answers import Summary
+from distkeras_grid.webhdfs.connection import Connection
+
+
+def disk_usage(
+    path: str, *, url: str | None = None, kerberos: bool | None = None
+) -> tuple[Summary, list[Summary]]:
+    """Return the space that a path takes, and that of each entry of a directory.
+
+    Parameters
+    ----------
+    path : str
+        ``/path``, ``hdfs:///path`` or ``webhdfs://HOST:PORT/path``.
+    url, kerberos
+        As in `upload`.
+
+    Returns
+    -------
+    total : Summary
+        Of the path, all that is below it included.
+    entries : list of Summary
+        Of what lies directly in a directory, sorted by name; empty for a file.
+
+    Raises
+    ------
+    ConfigurationError
+        If the address cannot be told.
+    StorageError
+        If HDFS refuses; `PathNotFoundError` if there is no such path.
+
+    Examples
+    --------
+    >>> total, classes = disk_usage("/tiles")                            # doctest: +SKIP
+    >>> total.length, total.files                                        # doctest: +SKIP
+    (815792128, 24)
+    """
+    place = parse_path(path)
+    connection = Connection(find_address(place, url=url, kerberos=kerberos))
+    total = connection.summary(place.path)
+    entries = connection.list_directory(place.path)
+    if [each.path for each in entries] == [place.path]:
+        return total, []
+    return total, [connection.summary(each.path) for each in entries]
