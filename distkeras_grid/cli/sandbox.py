@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+import pwd
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from distkeras_grid.cli.console import tell
@@ -15,7 +17,10 @@ DESCRIPTION = """\
 Start and stop a NameNode, DataNodes, a ResourceManager and a NodeManager on this machine, or show
 their state. They are the daemons of a real cluster, without Docker and without root. The first
 start downloads their jars (64 MB) unless HADOOP_HOME names an installed Hadoop. Data remain in the
-folder when the daemons stop.
+folder when the daemons stop; `delete` deletes them, too.
+
+The sandbox has no passwords: whoever can log in to this machine can read its files and run programs
+in the name of its user.
 """
 EPILOG = """\
 examples:
@@ -29,7 +34,9 @@ examples:
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = verb_parser("sandbox", DESCRIPTION, EPILOG)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="start | stop | status")
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="start | stop | restart | repair | status | delete"
+    )
     folder = Parser(add_help=False)
     folder.add_argument(
         "--folder",
@@ -48,6 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="memory that YARN may give to jobs (half of the machine's)",
     )
     verbs.add_parser("stop", parents=[folder], help="stop the daemons and the running containers")
+    verbs.add_parser("restart", parents=[folder], help="stop, and start again as it was")
+    verbs.add_parser("repair", parents=[folder], help="start the daemons that have ended")
+    verbs.add_parser(
+        "delete", parents=[folder], help="stop, and delete data, configuration and logs"
+    )
     verbs.add_parser("status", parents=[folder], help="show which daemons run, and their addresses")
     return parser
 
@@ -55,7 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    command = {"start": start, "stop": stop, "status": status}[flags.verb]
+    commands = (start, stop, restart, repair, delete, status)
+    command = next(each for each in commands if each.__name__ == flags.verb)
     return guarded(lambda: command(flags))
 
 
@@ -67,8 +80,51 @@ def start(flags: argparse.Namespace) -> ExitCode:
         memory_mb=flags.memory,
         say=lambda text: tell(f"{text} ..."),
     )
+    _start(sandbox)
+    return ExitCode.OK
+
+
+def restart(flags: argparse.Namespace) -> ExitCode:
+    """Stop the sandbox of a folder, and start it with the same memory and DataNodes."""
+    state = Sandbox(flags.folder).state
+    stop(flags)
+    sandbox = Sandbox(
+        flags.folder,
+        datanodes=state.datanodes,
+        memory_mb=state.memory_mb,
+        cores=state.cores,
+        say=lambda text: tell(f"{text} ..."),
+    )
+    _start(sandbox)
+    return ExitCode.OK
+
+
+def _start(sandbox: Sandbox) -> None:
     sandbox.start()
     tell(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
+    if others := other_users(pwd.getpwall(), os.getuid()):
+        tell(
+            f"\nOther users of this machine ({', '.join(others)}) can read its files and run "
+            "programs in your name: it has no passwords."
+        )
+
+
+def repair(flags: argparse.Namespace) -> ExitCode:
+    """Start the daemons of a folder that have ended."""
+    sandbox = Sandbox(flags.folder, say=lambda text: tell(f"{text} ..."))
+    started = sandbox.repair()
+    tell(f"started: {', '.join(started)}" if started else "nothing is missing: all daemons run")
+    return ExitCode.OK
+
+
+def delete(flags: argparse.Namespace) -> ExitCode:
+    """Stop the sandbox of a folder, and delete all that it has written there."""
+    sandbox = Sandbox(flags.folder)
+    tell("stopping and deleting ...")
+    others = sandbox.delete()
+    root = sandbox.layout.root
+    names = ", ".join(path.name for path in others)
+    tell(f"deleted; what else is in {root} stays: {names}" if others else f"deleted {root}")
     return ExitCode.OK
 
 
@@ -93,7 +149,28 @@ def status(flags: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     if not daemons:
         tell(f"stopped; its data are in {sandbox.layout.root}")
+    elif any(daemons.values()):
+        tell("\nStart what has ended: distkeras-grid sandbox repair")
     return ExitCode.CLUSTER
+
+
+def other_users(accounts: Iterable[pwd.struct_passwd], own: int) -> list[str]:
+    """Return the names of other people who may log in to this machine.
+
+    Parameters
+    ----------
+    accounts : iterable of struct_passwd
+        All accounts; those below 1000 (500 on macOS) belong to the system.
+    own : int
+        Number of the account that asks.
+    """
+    return [
+        account.pw_name
+        for account in accounts
+        if (1000 if os.uname().sysname == "Linux" else 500) <= account.pw_uid < 65534
+        and account.pw_uid != own
+        and Path(account.pw_shell).name not in ("nologin", "false", "")
+    ]
 
 
 def describe(sandbox: Sandbox) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import json
 import os
@@ -10,15 +11,15 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Set
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Set
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from distkeras_grid.errors import ConfigurationError, SandboxError
+from distkeras_grid.errors import BusyError, ConfigurationError, SandboxError
 from distkeras_grid.sandbox import configuration, daemons, readiness
 from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
@@ -27,6 +28,8 @@ from distkeras_grid.sandbox.daemons import Daemon
 # Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
 START_SECONDS = 300.0
 LOOPBACK = "127.0.0.1"
+#: In the order in which they start.
+KINDS = ("namenode", "datanode", "resourcemanager", "nodemanager")
 FORMAT = ("-format", "-nonInteractive", "-force")
 
 
@@ -58,9 +61,15 @@ class State:
     def from_json(cls, text: str) -> State:
         """Read what `to_json` wrote."""
         values = json.loads(text)
-        values["ports"] = Ports(**values["ports"])
-        values["daemons"] = tuple(Daemon(**daemon) for daemon in values["daemons"])
-        return cls(**values)
+        try:
+            values["ports"] = Ports(**values["ports"])
+            values["daemons"] = tuple(Daemon(**daemon) for daemon in values["daemons"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise SandboxError(
+                f"The sandbox was started by another version of distkeras_grid ({error}). Stop it "
+                "with that version, or end its processes and delete sandbox.json."
+            ) from error
 
 
 class Sandbox:
@@ -169,33 +178,95 @@ class Sandbox:
 
         Raises
         ------
+        BusyError
+            If another command starts or stops it now.
         SandboxError
             If it runs already, something is missing, or a daemon does not come up; with the end of
             its log. Nothing is left running then.
         """
-        if self.layout.state.exists() and self.running():
-            raise SandboxError(
-                f"The sandbox in {self.layout.root} runs already. Stop it first: distkeras-grid "
-                "sandbox stop."
-            )
-        self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
-        path = daemon_class_path()
-        deadline = time.monotonic() + START_SECONDS
-        with ExitStack() as undo:
-            undo.callback(self.stop)
+        self.layout.root.mkdir(parents=True, exist_ok=True)
+        with self._alone(), ExitStack() as undo:
+            self._refuse_if_running()
+            self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
+            path = daemon_class_path()
+            deadline = time.monotonic() + START_SECONDS
+            undo.callback(self._abandon)
             self._configure(path)
             self._start_hdfs(path, deadline)
             self._start_yarn(path, deadline)
             undo.pop_all()
 
     def stop(self) -> None:
-        """End all daemons and containers; the data stay, unless the folder was made here."""
+        """End all daemons and containers; the data stay, unless the folder was made here.
+
+        Raises
+        ------
+        BusyError
+            If another command starts or stops it now.
+        SandboxError
+            If a process outlives being killed.
+        """
         if self.layout.state.exists():
-            state = self.state
-            daemons.stop(state.daemons, self.layout.containers)
-            self._keep(replace(state, daemons=()))
+            with self._alone():
+                self._end()
         if self._temporary:
             shutil.rmtree(self.layout.root, ignore_errors=True)
+
+    def delete(self) -> list[Path]:
+        """Stop it, and delete its data, configuration and logs for good.
+
+        Returns
+        -------
+        list of Path
+            What else is in its folder, and stays there; otherwise the folder goes, too.
+
+        Raises
+        ------
+        BusyError, SandboxError
+            As from `stop`, or if there is no sandbox in the folder.
+        """
+        _ = self.state
+        with self._alone():
+            self._end()
+            for path in self.layout.all:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+        others = sorted(self.layout.root.iterdir())
+        if not others:
+            self.layout.root.rmdir()
+        return others
+
+    def repair(self) -> list[str]:
+        """Start the daemons that have ended while others still run.
+
+        Returns
+        -------
+        list of str
+            Their names, in the order in which they were started.
+
+        Raises
+        ------
+        BusyError
+            If another command starts or stops it now.
+        SandboxError
+            If it is stopped, or a daemon does not come up.
+        """
+        _ = self.state
+        with self._alone():
+            found = self.status()
+            if not any(found.values()):
+                raise SandboxError(
+                    f"No daemon of the sandbox in {self.layout.root} runs. Start it: "
+                    "distkeras-grid sandbox start."
+                )
+            ended = [name for name, runs in found.items() if not runs]
+            ended.sort(key=lambda name: KINDS.index(name.partition("-")[0]))
+            for name in ended:
+                self._say(f"starting {name}")
+                self._restart(name)
+            return ended
 
     def status(self) -> dict[str, bool]:
         """Return the name of each daemon, and whether it runs."""
@@ -224,7 +295,62 @@ class Sandbox:
         """Start a daemon that has ended, or end it and start it again.
 
         Returns when its master counts it, and HDFS has left its safe mode.
+
+        Raises
+        ------
+        BusyError
+            If another command starts or stops daemons now.
+        SandboxError
+            If none has that name, or it does not come up.
         """
+        _ = self.daemon(name)
+        with self._alone():
+            self._restart(name)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock of the folder; the kernel frees it when this process ends."""
+        with self.layout.lock.open("a", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BusyError(
+                    f"Another command starts or stops the sandbox in {self.layout.root}. Wait "
+                    "until it has ended, and look: distkeras-grid sandbox status."
+                ) from error
+            yield
+
+    def _refuse_if_running(self) -> None:
+        if not self.layout.state.exists() or not self.running():
+            return
+        ended = [name for name, runs in self.status().items() if not runs]
+        if ended:
+            raise SandboxError(
+                f"The sandbox in {self.layout.root} runs, but without {', '.join(ended)}. Start "
+                "what is missing: distkeras-grid sandbox repair."
+            )
+        raise SandboxError(
+            f"The sandbox in {self.layout.root} runs already. Use it, or start it anew: "
+            "distkeras-grid sandbox restart."
+        )
+
+    def _abandon(self) -> None:
+        """Leave nothing of a start that failed, but its logs where the folder is the user's."""
+        if self.layout.state.exists():
+            self._end()
+        if self._temporary:
+            shutil.rmtree(self.layout.root, ignore_errors=True)
+
+    def _end(self) -> None:
+        """End all daemons and containers, and delete what only they need."""
+        state = self.state
+        daemons.stop(state.daemons, self.layout.containers)
+        self._keep(replace(state, daemons=()))
+        # Archives of applications, which a NodeManager deletes when it starts: gigabytes.
+        for folder in (self.layout.containers, self.layout.scratch):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _restart(self, name: str) -> None:
         daemons.stop([self.daemon(name)])
         deadline = time.monotonic() + START_SECONDS
         path = daemon_class_path()
@@ -258,7 +384,7 @@ class Sandbox:
             file.write_text(content, encoding="utf-8")
         self._keep(state)
         if not layout.namenode().exists():
-            line = daemons.command(self._with_conf(path), daemons.NAMENODE, *FORMAT)
+            line = self._command(path, daemons.NAMENODE, *FORMAT)
             daemons.run("Formatting the NameNode", line, layout.logs / "format.log")
 
     def _start_hdfs(self, path: list[str], deadline: float) -> None:
@@ -321,14 +447,16 @@ class Sandbox:
         if kind == "datanode":
             blocks = layout.datanode(int(number)).as_uri()
             arguments = ("-D", f"dfs.datanode.data.dir={blocks}")
-        line = daemons.command(self._with_conf(path), main, *arguments)
+        line = self._command(path, main, *arguments)
         daemon = daemons.start(name, line, layout.logs / f"{name}.log")
         state = self.state
         others = tuple(other for other in state.daemons if other.name != name)
         self._keep(replace(state, daemons=(*others, daemon)))
 
-    def _with_conf(self, path: list[str]) -> list[str]:
-        return [str(self.layout.daemons), str(self.layout.client), *path]
+    def _command(self, path: list[str], main: str, *arguments: str) -> list[str]:
+        self.layout.scratch.mkdir(exist_ok=True)
+        path = [str(self.layout.daemons), str(self.layout.client), *path]
+        return daemons.command(path, main, *arguments, scratch=self.layout.scratch)
 
     def _keep(self, state: State) -> None:
         written = self.layout.state.with_suffix(".new")

@@ -85,6 +85,27 @@ class Layout:
         """Where YARN's containers work."""
         return self.root / "yarn"
 
+    @property
+    def scratch(self) -> Path:
+        """Temporary files of the daemons."""
+        return self.root / "tmp"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the command that starts or stops daemons."""
+        return self.root / "lock"
+
+    @property
+    def environment(self) -> Path:
+        """What a shell sources to use the sandbox."""
+        return self.root / "environment.sh"
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """Everything that a sandbox writes directly into its folder."""
+        folders = (self.client, self.daemons, self.logs, self.containers, self.scratch)
+        return (*folders, self.root / "hdfs", self.environment, self.state, self.lock)
+
     def namenode(self) -> Path:
         """Return where the names are kept."""
         return self.root / "hdfs" / "names"
@@ -257,7 +278,7 @@ def files(
         f"{name} {value}\n" for name, value in defaults.items()
     )
     exports = (f"export {name}='{value}'\n" for name, value in environment(layout).items())
-    written[layout.root / "environment.sh"] = "".join(exports)
+    written[layout.environment] = "".join(exports)
     return written
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,22 +43,22 @@ class Daemon:
         Such as ``namenode`` or ``datanode-1``.
     pid : int
         Id of its process.
-    created : float
-        When the process began, as the system says it: numbers of processes come again.
+    began : str
+        What `beginning` returned for it: numbers of processes come again.
     log : str
         Path of its log.
     """
 
     name: str
     pid: int
-    created: float
+    began: str
     log: str
 
     def process(self) -> psutil.Process | None:
         """Return its process, None if it has ended."""
         try:
             process = psutil.Process(self.pid)
-            same = process.create_time() == self.created
+            same = beginning(process) == self.began
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.NoSuchProcess:
             return None
@@ -74,9 +75,33 @@ class Daemon:
             raise SandboxError(f"The {self.name} has ended. {tail(self.log)}")
 
 
-def command(class_path: Sequence[str], main: str, *arguments: str) -> list[str]:
-    """Return the command line of a daemon."""
-    return [java(), *JVM_OPTIONS, "-cp", ":".join(class_path), main, *arguments]
+def beginning(process: psutil.Process) -> str:
+    """Return a mark of the moment at which a process began; no other process ever has both.
+
+    psutil's ``create_time`` is not one on Linux: it is computed from the wall clock, and changes
+    when that is set. The kernel counts ticks since it was booted.
+
+    Raises
+    ------
+    psutil.NoSuchProcess
+        If it has ended.
+    """
+    if sys.platform != "linux":
+        return str(process.create_time())
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise psutil.NoSuchProcess(process.pid) from error
+    # The name, in parentheses, may hold anything; field 22, counted from 1, is the 20th after it.
+    ticks = stat.rpartition(")")[2].split()[19]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {ticks}"
+
+
+def command(class_path: Sequence[str], main: str, *arguments: str, scratch: Path) -> list[str]:
+    """Return the command line of a daemon; its temporary files go to `scratch`."""
+    options = (*JVM_OPTIONS, f"-Djava.io.tmpdir={scratch}")
+    return [java(), *options, "-cp", ":".join(class_path), main, *arguments]
 
 
 def start(name: str, line: Sequence[str], log: Path) -> Daemon:
@@ -113,7 +138,7 @@ def start(name: str, line: Sequence[str], log: Path) -> Daemon:
             ) from error
     # Its end is looked for by number, also from other processes; Popen would warn of a child.
     started.returncode = 0
-    return Daemon(name, started.pid, psutil.Process(started.pid).create_time(), str(log))
+    return Daemon(name, started.pid, beginning(psutil.Process(started.pid)), str(log))
 
 
 def run(what: str, line: Sequence[str], log: Path) -> None:
@@ -161,7 +186,7 @@ def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
         # One after another: a NodeManager whose master has gone waits for it.
         _send(process, "terminate")
         left += psutil.wait_procs([process], timeout=STOP_SECONDS)[1]
-    left += working_below(containers) if containers else ()
+    left += containers_below(containers) if containers else ()
     for process in left:
         _send(process, "kill")
     _, left = psutil.wait_procs(left, timeout=STOP_SECONDS)
@@ -181,6 +206,22 @@ def working_below(folder: Path) -> list[psutil.Process]:
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
     return found
+
+
+def containers_below(folder: Path) -> list[psutil.Process]:
+    """Return the processes of YARN's containers that work in a folder.
+
+    A shell of the user may stand there, too. YARN tells each container its number in a variable,
+    which the programs that it starts inherit.
+    """
+    return [process for process in working_below(folder) if _is_of_a_container(process)]
+
+
+def _is_of_a_container(process: psutil.Process) -> bool:
+    try:
+        return "CONTAINER_ID" in process.environ()
+    except (psutil.AccessDenied, psutil.NoSuchProcess):
+        return False
 
 
 def tail(log: str | Path) -> str:

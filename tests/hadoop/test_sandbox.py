@@ -8,6 +8,7 @@ import socket
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from hdfs import InsecureClient
 
@@ -60,6 +61,14 @@ def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
         while sandbox.status()["nodemanager"] and time.monotonic() < deadline:
             time.sleep(0.05)
         assert sandbox.status()["nodemanager"] is False
+        with pytest.raises(SandboxError, match="without nodemanager"):
+            Sandbox(tmp_path / "grid").start()
+        os.kill(sandbox.daemon("datanode-0").pid, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(sandbox.daemon("datanode-0").pid)], timeout=10)
+        assert sandbox.repair() == ["datanode-0", "nodemanager"]
+        with InsecureClient(sandbox.webhdfs, user="root").read("/kept") as reader:
+            assert reader.read() == b"through the night"
+        os.kill(sandbox.daemon("nodemanager").pid, signal.SIGKILL)
     assert not sandbox.running()
 
 
@@ -95,8 +104,12 @@ def test_the_commands_read_well(grid_cli_folder: Path, capsys: pytest.CaptureFix
         assert main(["status", *folder]) == ExitCode.OK
         assert f"source {grid_cli_folder}" in capsys.readouterr().out
     finally:
+        assert main(["restart", *folder]) == ExitCode.OK
+        assert Sandbox(grid_cli_folder).state.memory_mb == 2048
         assert main(["stop", *folder]) == ExitCode.OK
     assert main(["status", *folder]) == ExitCode.CLUSTER
+    assert main(["delete", *folder]) == ExitCode.OK
+    assert not grid_cli_folder.exists()
 
 
 @pytest.fixture

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import json
 import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import SandboxError
+from distkeras_grid.errors import BusyError, SandboxError
 from distkeras_grid.sandbox import configuration
-from distkeras_grid.sandbox.cluster import can_bind, free_ports
+from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports
+from distkeras_grid.sandbox.daemons import start, stop
 
 
 def test_no_connection_is_given_a_daemons_port() -> None:
@@ -26,3 +31,86 @@ def test_a_port_somebody_listens_on_is_not_chosen(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(SandboxError, match=f"Only 0 ports from {taken} to {taken + 1}"):
             free_ports()
     assert can_bind(taken)
+
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    """A sandbox of two sleepers, which stand for its daemons."""
+    sandbox = Sandbox(tmp_path / "grid", memory_mb=1024)
+    sandbox.layout.root.mkdir()
+    names = ("namenode", "nodemanager")
+    sleepers = tuple(start(name, SLEEP, sandbox.layout.logs / name) for name in names)
+    sandbox._keep(State(free_ports(), 1, 1024, 8, sleepers))
+    yield sandbox
+    stop(sleepers)
+
+
+def test_a_second_command_is_told_of_the_first(sandbox: Sandbox) -> None:
+    """Two starts at once both failed, and left a DataNode that no command knew."""
+    for act in (sandbox.start, sandbox.stop, sandbox.repair, sandbox.delete):
+        with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
+            act()
+    with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
+        sandbox.restart("namenode")
+    assert all(sandbox.status().values())
+
+
+def test_a_start_says_what_has_ended_and_how_it_comes_back(sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxError, match="restart"):
+        sandbox.start()
+    stop([sandbox.daemon("nodemanager")])
+    with pytest.raises(SandboxError, match=r"without nodemanager.*repair"):
+        sandbox.start()
+
+
+def test_a_sandbox_that_is_stopped_is_not_repaired(sandbox: Sandbox) -> None:
+    sandbox.stop()
+    with pytest.raises(SandboxError):
+        sandbox.repair()
+
+
+def test_a_sandbox_of_which_all_runs_needs_no_repair(sandbox: Sandbox) -> None:
+    assert sandbox.repair() == []
+
+
+def test_a_stop_keeps_the_data_and_no_leftovers(sandbox: Sandbox) -> None:
+    for folder in (sandbox.layout.namenode(), sandbox.layout.containers, sandbox.layout.scratch):
+        (folder / "some").mkdir(parents=True)
+    sandbox.stop()
+    assert {path.name for path in sandbox.layout.root.iterdir()} == {
+        "hdfs",
+        "lock",
+        "logs",
+        "sandbox.json",
+    }
+    assert not sandbox.running()
+
+
+def test_a_sandbox_is_deleted_with_its_folder(sandbox: Sandbox) -> None:
+    (sandbox.layout.namenode()).mkdir(parents=True)
+    processes = [daemon.process() for daemon in sandbox.state.daemons]
+    assert sandbox.delete() == []
+    assert not sandbox.layout.root.exists()
+    assert not any(process.is_running() for process in processes if process)
+
+
+def test_what_is_not_of_the_sandbox_is_not_deleted(sandbox: Sandbox) -> None:
+    thesis = sandbox.layout.root / "thesis.txt"
+    thesis.write_text("x")
+    assert sandbox.delete() == [thesis]
+    assert [path.name for path in sandbox.layout.root.iterdir()] == ["thesis.txt"]
+    with pytest.raises(SandboxError):
+        sandbox.delete()
+
+
+def test_the_state_of_another_version_is_named(sandbox: Sandbox) -> None:
+    written = json.loads(sandbox.layout.state.read_text())
+    for daemon in written["daemons"]:
+        daemon["created"] = daemon.pop("began")
+    stop(sandbox.state.daemons)
+    sandbox.layout.state.write_text(json.dumps(written))
+    with pytest.raises(SandboxError, match="another version"):
+        sandbox.status()

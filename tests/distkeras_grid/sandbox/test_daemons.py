@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +12,16 @@ import pytest
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import daemons
-from distkeras_grid.sandbox.daemons import command, run, start, stop, tail, working_below
+from distkeras_grid.sandbox.daemons import (
+    beginning,
+    command,
+    containers_below,
+    run,
+    start,
+    stop,
+    tail,
+    working_below,
+)
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 # Prints when it is deaf, so that the test does not ask before.
@@ -40,10 +50,33 @@ def test_a_daemon_is_found_again_and_ends_when_asked(tmp_path: Path) -> None:
 
 def test_a_process_that_has_got_the_number_since_is_another_one(tmp_path: Path) -> None:
     daemon = start("sleeper", SLEEP, tmp_path / "a.log")
-    assert replace(daemon, created=daemon.created - 5).process() is None
-    stop([replace(daemon, created=daemon.created - 5)])
+    former = replace(daemon, began=beginning(psutil.Process(1)))
+    assert former.process() is None
+    stop([former])
     assert daemon.process() is not None
     stop([daemon])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel keeps the moment itself")
+def test_a_daemon_is_found_again_after_the_clock_was_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psutil computes the moment from that of the boot, and that from the clock."""
+    daemon = start("sleeper", SLEEP, tmp_path / "a.log")
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() + 1)
+    assert daemon.process() is not None
+    stop([daemon])
+    assert daemon.process() is None
+
+
+def test_the_beginning_of_a_process_is_its_own_and_stays(tmp_path: Path) -> None:
+    first, second = (psutil.Process(psutil.Process().pid), psutil.Process(1))
+    assert beginning(first) == beginning(psutil.Process()) != beginning(second)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    process = psutil.Process(ended.pid)
+    ended.wait(20)
+    with pytest.raises(psutil.NoSuchProcess):
+        beginning(process)
 
 
 def test_a_daemon_that_ignores_the_request_is_killed(
@@ -56,20 +89,25 @@ def test_a_daemon_that_ignores_the_request_is_killed(
     assert daemon.process() is None
 
 
-def test_an_orphan_of_a_container_is_killed_too(tmp_path: Path) -> None:
+def test_an_orphan_of_a_container_is_killed_too_and_a_shell_there_is_not(tmp_path: Path) -> None:
     containers = tmp_path / "yarn"
     container = containers / "application_1" / "container_1"
     container.mkdir(parents=True)
-    orphan = subprocess.Popen(SLEEP, cwd=container)
+    told = {**os.environ, "CONTAINER_ID": "container_1"}
+    orphan = subprocess.Popen(SLEEP, cwd=container, env=told)
+    shell = subprocess.Popen(SLEEP, cwd=container)
     deadline = time.monotonic() + 20
-    while not working_below(containers) and time.monotonic() < deadline:
+    while len(working_below(containers)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     other = start("sleeper", SLEEP, tmp_path / "a.log")
     stop([], containers)
-    assert not working_below(containers)
+    assert not containers_below(containers)
+    assert [process.pid for process in working_below(containers)] == [shell.pid]
     assert other.process() is not None
     stop([other])
     orphan.wait(5)
+    shell.kill()
+    shell.wait(5)
 
 
 def test_the_error_of_a_daemon_that_ended_has_the_end_of_its_log(tmp_path: Path) -> None:
@@ -103,5 +141,6 @@ def test_without_java_the_error_says_what_to_install(tmp_path: Path, begin: obje
 
 
 def test_the_class_path_stands_before_the_main_class() -> None:
-    line = command(["a", "b"], "Main", "-x")
+    line = command(["a", "b"], "Main", "-x", scratch=Path("/s"))
+    assert "-Djava.io.tmpdir=/s" in line
     assert line[-4:] == ["-cp", "a:b", "Main", "-x"]
