@@ -206,6 +206,10 @@ def spark_defaults(pyspark: Path) -> dict[str, str]:
         "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": sys.executable,
+        # Plain spark-submit asks for 384 MB beside the heap, and Python with TensorFlow needs more.
+        # `spark.memory` says how much; a test compares.
+        "spark.executor.memoryOverhead": "1856m",
+        "spark.driver.memoryOverhead": "1216m",
     }
 
 

@@ -11,6 +11,7 @@ from distkeras_grid.sandbox.configuration import (
     files,
     hdfs_site,
 )
+from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 
 PORTS = Ports(1, 2, 3, 4, 5, 6, 7)
 LAYOUT = Layout(Path("/grid"))
@@ -77,3 +78,10 @@ def test_spark_finds_its_jars_where_they_lie() -> None:
 
 def test_yarn_gets_half_of_the_memory() -> None:
     assert 512 < default_memory_mb() < 1 << 24
+
+
+def test_plain_spark_submit_asks_for_the_memory_that_python_needs() -> None:
+    lines = written()[LAYOUT.client / "spark-defaults.conf"].splitlines()
+    found = dict(line.split(" ", 1) for line in lines)
+    assert found["spark.executor.memoryOverhead"] == f"{executor_overhead_mb()}m"
+    assert found["spark.driver.memoryOverhead"] == f"{driver_overhead_mb()}m"
