@@ -81,9 +81,9 @@ class Raster:
     Examples
     --------
     >>> class Ramp:
-    ...     shape, dtype, grain = (300, 400, 1), np.dtype(np.uint8), (1, 400)
+    ...     shape, dtype, grain = (300, 400, 1), np.dtype(np.uint16), (1, 400)
     ...     def read(self, left, top, right, bottom):
-    ...         return np.zeros((bottom - top, 1, 1), np.uint8) + np.arange(left, right)[:, None]
+    ...         return np.zeros((bottom - top, 1, 1), np.uint16) + np.arange(left, right)[:, None]
     >>> Raster(Ramp()).read(255, 0, 258, 1).ravel().tolist()
     [255, 256, 257]
     """

@@ -152,6 +152,7 @@ def test_a_dead_server_is_named_with_what_it_wrote(tools):
             server.poll(5)
 
 
+@pytest.mark.full
 def test_a_server_that_stands_still_for_a_while_ends_no_run(tools):
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
         process = server._process

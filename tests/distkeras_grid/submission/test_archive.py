@@ -52,6 +52,8 @@ print(*sys.path, sep="\\n")
 """
 
 
+# Every journey on YARN in `make test` runs from such an archive.
+@pytest.mark.full
 def test_it_runs_where_it_is_unpacked_with_nothing_of_here(
     environment: Environment, archive: tuple[Path, list[str]], tmp_path: Path
 ):
