@@ -415,7 +415,8 @@ def test_the_commands_find_the_sandbox_by_its_configuration(
     lines = measured.stdout.splitlines()
     assert lines[-1].endswith(f"{folder}/images")
     sizes = [path.stat().st_size for path in images.rglob("*") if path.is_file()]
-    assert lines[-1].split()[:3] == [str(sum(sizes)), str(sum(sizes)), str(len(sizes))]
+    # Two DataNodes keep two copies.
+    assert lines[-1].split()[:3] == [str(sum(sizes)), str(2 * sum(sizes)), str(len(sizes))]
     assert grid.grid("mkdir", f"{folder}/new/deep").returncode == 0
     assert grid.grid("rm", f"{folder}/new").returncode == ExitCode.STORAGE
     assert grid.grid("rm", "--recursive", f"{folder}/new", f"{folder}/images/zero").returncode == 0
