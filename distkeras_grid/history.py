@@ -296,10 +296,36 @@ class History:
 
         Numbers that are not finite become the strings ``NaN``, ``Infinity`` and ``-Infinity``.
         """
-        lines: list[dict[str, Any]] = [{"kind": "history", "format": FORMAT, "params": self.params}]
-        for records in self._lists.values():
-            lines += [json_of(record) for record in records]
-        return "".join(format_line(line) for line in lines)
+        head = {"kind": "history", "format": FORMAT, "params": self.params}
+        return format_line(head) + self.segment_after(())
+
+    def counts(self) -> tuple[int, ...]:
+        """Return how many records of each kind there are."""
+        return tuple(len(records) for records in self._lists.values())
+
+    def segment_after(self, counts: Sequence[int]) -> str:
+        """Return the records after so many of each kind as JSON lines; all after ``()``."""
+        pairs = zip(self._lists.values(), counts or (0,) * len(self._lists), strict=True)
+        records = [record for kind, count in pairs for record in kind[count:]]
+        return "".join(format_line(json_of(record)) for record in records)
+
+    def add_segment(self, text: str, first: int = 1) -> None:
+        """Add the records of `segment_after`.
+
+        Parameters
+        ----------
+        text : str
+            JSON lines.
+        first : int, default 1
+            Number of the first line, for errors.
+
+        Raises
+        ------
+        DataError
+            If a line is no record of a history.
+        """
+        for number, line in enumerate(text.splitlines(), start=first):
+            self.add(record_of_line(parse_line(line, number), number))
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write `to_jsonl_text` to a local file.
@@ -333,8 +359,7 @@ class History:
                 f"{(lines[0] if lines else '')[:80]!r}"
             )
         history = cls(head.get("params"))
-        for number, line in enumerate(lines[1:], start=2):
-            history.add(record_of_line(parse_line(line, number), number))
+        history.add_segment("\n".join(lines[1:]), first=2)
         return history
 
     @classmethod

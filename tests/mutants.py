@@ -46,6 +46,12 @@ SUITES = {
     "parameter_server/snapshots.py": SERVER,
     "parameter_server/mind.py": SERVER,
     "parameter_server/events.py": SERVER,
+    "parameter_server/keeping.py": ("parameter_server/test_keeping.py",),
+    "parameter_server/gathering.py": (
+        "parameter_server/test_gathering.py",
+        "../invariants/test_checkpoint.py",
+        "worker/test_own_state.py",
+    ),
     "parameter_server/messages.py": ("parameter_server/test_connection.py",),
     "parameter_server/connection.py": ("parameter_server/test_connection.py",),
     "parameter_server/frames.py": (

@@ -42,6 +42,9 @@ FLAGS = {
     "num_workers": "workers",
     "batch_size": "batch_size",
     "num_epoch": "epochs",
+    "checkpoint_dir": "checkpoint_dir",
+    "checkpoint_every": "checkpoint_every",
+    "resume": "resume",
 }
 
 # Numbers that are saved for one weight: itself, and two of an optimizer such as Adam.
@@ -60,11 +63,16 @@ examples:
   distkeras-grid submit train --data hdfs:///tiles --split train \\
       --validation-split validation --model hdfs:///model.keras --features image \\
       --trainer DOWNPOUR --class-weight balanced --set worker_optimizer=adam --output hdfs:///runs/first
+  distkeras-grid train --data tiles --split train --model model.keras --features image \\
+      --epochs 50 --output runs/long --checkpoint-dir checkpoints/long --resume
 
 --model is a .keras file on any Hadoop path, or module:function. The function returns a Keras model.
 If it has parameters shape and classes, it is called with the shape of an image, such as
 (128, 128, 3), and the number of classes, such as 5, as far as the data have them. With several
 feature columns it is called without arguments.
+
+With --checkpoint-dir and --resume the same command goes on where a killed or interrupted one was.
+Ctrl-C and SIGTERM write a last checkpoint.
 """
 
 
@@ -152,6 +160,23 @@ def build_parser(*, names_model: bool = True) -> Parser:
         action="store_true",
         help="replace the run in --output when this one has ended; nothing else is replaced",
     )
+    add(
+        "--checkpoint-dir",
+        metavar="URI",
+        help="folder for checkpoints, one for each run; the newest two are kept (none)",
+    )
+    add(
+        "--checkpoint-every",
+        type=interval,
+        metavar="INTERVAL",
+        help="seconds between two checkpoints, or a text such as '2 epochs' (600)",
+    )
+    add(
+        "--resume",
+        action="store_const",
+        const="auto",
+        help="go on from the newest checkpoint in --checkpoint-dir, or begin if there is none",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     add(
         "--set",
@@ -163,6 +188,20 @@ def build_parser(*, names_model: bool = True) -> Parser:
         "communication_window=8; may be repeated",
     )
     return parser
+
+
+def interval(text: str) -> float | str:
+    """Return seconds as a number, and any other text as it is, for the trainer to check.
+
+    Examples
+    --------
+    >>> interval("90"), interval("2 epochs")
+    (90.0, '2 epochs')
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:

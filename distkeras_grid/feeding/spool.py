@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from distkeras_grid.feeding.arrays import labels_from_arrow, numbers_from_arrow
 from distkeras_grid.feeding.feature_file import FeatureFile
 from distkeras_grid.feeding.local_file import local_folder
+from distkeras_grid.feeding.row_digest import RowDigest, hashes_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Places
 from distkeras_grid.rows import Block, check_places, take
@@ -71,6 +72,7 @@ class Spool:
         self._numbers: list[NDArray[Any]] = []
         self._labels: list[list[NDArray[Any]]] = [[] for _ in labels]
         self._weights: list[NDArray[Any]] = []
+        self._digest = RowDigest()
         folder = folder or local_folder()
         self._files = [FeatureFile(field, folder, mapped_bytes) for field in fields]
 
@@ -89,6 +91,11 @@ class Spool:
     def weighted(self) -> bool:
         """Whether rows have sample weights."""
         return self._all_weights is not None
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rows that have come, whatever their order; 16 hexadecimal digits."""
+        return self._digest.hexdigest()
 
     def __len__(self) -> int:
         """Rows that have come."""
@@ -113,13 +120,17 @@ class Spool:
         if batch.num_rows == 0:
             return
         self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW))
+        hashes = []
         for place, (name, parts) in enumerate(zip(self.label_names, self._labels, strict=True)):
             parts.append(labels_from_arrow(batch.column(LABEL.format(place)), name))
+            hashes.append(hashes_of(parts[-1]))
         if WEIGHT in batch.schema.names:
             weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
             self._weights.append(weights.astype(np.float32, copy=False))
+            hashes.append(hashes_of(self._weights[-1]))
         for place, file in enumerate(self._files):
-            file.append(batch.column(FEATURES.format(place)))
+            hashes.append(file.append(batch.column(FEATURES.format(place))))
+        self._digest.add(self._numbers[-1], hashes)
         self._rows += batch.num_rows
 
     def seal(self) -> None:

@@ -1,7 +1,8 @@
 """The server process; `distkeras_grid.parameter_server.process` starts it.
 
-It reads the settings with the key, and then the center, from standard input, and writes its address
-to standard output. When the input closes, the driver has gone, and this process ends, too.
+It reads the settings with the key from standard input, then the center, and the parts of the
+checkpoint from which the run goes on, if any. It writes its address to standard output. When the
+input closes, the driver has gone, and this process ends, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from io import BufferedReader, BufferedWriter
 
 from distkeras_grid.parameter_server.process import LENGTH
+from distkeras_grid.parameter_server.scratch import scratch
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.transports import cannot_listen
@@ -28,14 +30,16 @@ def main() -> int:
 
 def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
     launch = json.loads(source.read(LENGTH.unpack(source.read(LENGTH.size))[0]))
-    key = bytes.fromhex(launch.pop("key"))
+    key, lengths = bytes.fromhex(launch.pop("key")), launch.pop("saved")
     settings = ServerSettings.from_json(launch)
     center = empty_vector(settings.spec.size)
-    if source.readinto(center.data.cast("B")) != center.nbytes:
-        sys.stderr.write("the driver left before it had sent the center\n")
-        return 1
+    saved = [scratch(length) for length in lengths]
+    for part in (center.data.cast("B"), *(each.data for each in saved)):
+        if source.readinto(part) != len(part):
+            sys.stderr.write("the driver left before it had sent all of the center\n")
+            return 1
     try:
-        service = Service(settings, center, key)
+        service = Service(settings, center, key, saved=saved)
     except OSError as error:
         place = settings.place
         sys.stderr.write(

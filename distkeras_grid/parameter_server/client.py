@@ -36,13 +36,16 @@ from distkeras_grid.parameter_server.messages import (
     Fail,
     FetchCenter,
     FetchKept,
+    FetchPart,
     FetchState,
     FetchStep,
     Finish,
+    Gather,
     HandOver,
     Keep,
     Kept,
     Message,
+    Part,
     Poll,
     Ready,
     Resume,
@@ -59,6 +62,7 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.spec import CompressionName
+from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector, empty_vector
 
 if TYPE_CHECKING:
@@ -98,7 +102,7 @@ class WorkerClient:
         self.seat = seat
         self.vector = empty_vector(size)
         self._join = join
-        self._rows = 0
+        self._rows, self._digest = 0, ""
         self._running = False
         self._conversation: Conversation
         self._hearing = Hearing(compression, self.vector)
@@ -176,7 +180,9 @@ class WorkerClient:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def ready(self, rows: int, timeout: float, window_seconds: float = 0.0) -> Start:
+    def ready(
+        self, rows: int, timeout: float, window_seconds: float = 0.0, digest: str = ""
+    ) -> Start:
         """Wait until every seat is ready, and receive the center into `vector`.
 
         Parameters
@@ -187,6 +193,8 @@ class WorkerClient:
             Seconds to wait for the others.
         window_seconds : float, default 0.0
             Measured time of one window's batches, for the driver's check of the network.
+        digest : str, default ""
+            Digest of the rows.
 
         Raises
         ------
@@ -197,11 +205,13 @@ class WorkerClient:
         FencedError
             If a newer attempt has taken the seat.
         """
-        self._rows = rows
+        self._rows, self._digest = rows, digest
         self._running = False
         deadline = time.monotonic() + timeout
         answer = self._again(
-            lambda: self._conversation.ask_until(Ready(rows, window_seconds), Start, deadline)
+            lambda: self._conversation.ask_until(
+                Ready(rows, window_seconds, digest), Start, deadline
+            )
         )
         if isinstance(answer, Waiting):
             raise StartTimeoutError(
@@ -364,7 +374,7 @@ class WorkerClient:
         """Take the seat again, as a late worker does, and receive the center into `vector`."""
         self._running = False
         Allowance(RECONNECT_SECONDS).connect(self._open)
-        return self.ready(self._rows, RECONNECT_SECONDS)
+        return self.ready(self._rows, RECONNECT_SECONDS, digest=self._digest)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
@@ -499,16 +509,18 @@ class DriverClient:
 
         return cls(join, size, deadline, lives=lives)
 
-    def poll(self, timeout: float = ANSWER_SECONDS) -> Update:
+    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the run as it is now, and the events since the last poll.
 
         Parameters
         ----------
         timeout : float
             Seconds in which the server must answer, including reconnections.
+        captured : int, default 0
+            Number of the last checkpoint for which the driver has kept its own state.
         """
         update = self._ask(
-            Poll(self._seen),
+            Poll(self._seen, captured),
             Update,
             timeout,
             fits=lambda answer: _to_this(answer, answer.seen, self._seen),
@@ -532,6 +544,49 @@ class DriverClient:
             If the rate is not a positive number.
         """
         self._ask(Command(stop, learning_rate), Done)
+
+    def gather(self, *, at_once: bool = False) -> None:
+        """Ask for a checkpoint, which a later `poll` reports when its state is there.
+
+        Parameters
+        ----------
+        at_once : bool, default False
+            Whether its state is taken now, with what workers have kept before.
+
+        Raises
+        ------
+        RefusedError
+            If the update rule has failed, so that there is no center.
+        """
+        self._ask(Gather(at_once), Done)
+
+    def part(self, number: int, part: int) -> tuple[int, Packed]:
+        """Fetch a part of a checkpoint.
+
+        Parameters
+        ----------
+        number : int
+            Number of the checkpoint; only the last one can be fetched.
+        part : int
+            0 for the server's state; then come the states of workers.
+
+        Returns
+        -------
+        int, ndarray
+            How many parts there are, and the part: shape ``(bytes,)``, ``uint8``.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such part.
+        """
+        told = self._ask(
+            FetchPart(number, part), Part, fits=lambda answer: _to_this(answer, answer.part, part)
+        )
+        found = self._conversation.channel.connection.received_state
+        if found is None:
+            raise RemoteProtocolError("A part of a checkpoint is due. Received: none.")
+        return told.parts, found
 
     def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
         """Fetch the center.
@@ -557,6 +612,10 @@ class DriverClient:
         center = empty_vector(self._size)
         self._ask(FetchCenter(snapshot, seat), Center, vector=center)
         return center
+
+    def reconnect(self) -> None:
+        """Open the connection anew; no event is lost."""
+        Allowance(ANSWER_SECONDS).connect(self._reopen, self._lives)
 
     def close(self) -> None:
         """Close the connection."""

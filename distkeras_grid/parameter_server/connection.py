@@ -29,14 +29,17 @@ from distkeras_grid.parameter_server.messages import (
     Fail,
     FetchCenter,
     FetchKept,
+    FetchPart,
     FetchState,
     FetchStep,
     Finish,
+    Gather,
     Goodbye,
     HandOver,
     Keep,
     Kept,
     Message,
+    Part,
     Poll,
     Proof,
     Ready,
@@ -95,12 +98,21 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "driver challenge": {Challenge: "driver proof", Goodbye: "closed"},
     "driver proof": {Proof: "driver welcome"},
     "driver welcome": {DriverWelcome: "driving", Goodbye: "closed"},
-    "driving": {Poll: "polling", Command: "commanding", FetchCenter: "fetching"},
+    "driving": {
+        Poll: "polling",
+        Command: "commanding",
+        Gather: "commanding",
+        FetchCenter: "fetching",
+        FetchPart: "fetching a part",
+    },
     "polling": {Update: "driving", Goodbye: "closed"},
     "commanding": {Done: "driving", Refused: "driving", Goodbye: "closed"},
     "fetching": {Center: "driving", Refused: "driving", Goodbye: "closed"},
+    "fetching a part": {Part: "driving", Refused: "driving", Goodbye: "closed"},
     "closed": {},
 }
+#: Most bytes of a part of a checkpoint. Only the driver receives them, and from its own server.
+LARGEST_PART = 1 << 48
 #: Messages whose vectors are compressed, if the run uses compression.
 _COMPRESSED = (WindowCommit, Exchanged, Step)
 _BEFORE_AUTHENTICATION = frozenset(
@@ -121,6 +133,8 @@ class Connection:
         Bytes of the optimizer's state that workers share, 0 if they share none.
     kept_limit : int, default 0
         Most bytes of what a worker keeps, 0 if it keeps nothing.
+    allocate : callable, optional
+        Returns memory for so many bytes of what is kept, of shape ``(bytes,)``, ``uint8``.
     compression : str, optional
         Form of the vectors in exchanges, one of `COMPRESSIONS`; None for no compression.
 
@@ -156,6 +170,7 @@ class Connection:
         *,
         state_size: int = 0,
         kept_limit: int = 0,
+        allocate: Callable[[int], NDArray[np.uint8]] = lambda size: np.empty(size, np.uint8),
         compression: CompressionName | None = None,
     ) -> None:
         self.state = "hello"
@@ -166,6 +181,7 @@ class Connection:
         self._size = size
         self._state_size = state_size
         self._kept_limit = kept_limit
+        self._allocate = allocate
         self._wire: Wire | None = build_wire(compression, size) if compression else None
         self._seals: Seals | None = None
         # Those of the frame that is being sent.
@@ -312,7 +328,7 @@ class Connection:
         if content is Content.STATE:
             return payload == self._state_size > 0
         if content is Content.KEPT:
-            return 0 < payload <= self._kept_limit
+            return 0 < payload <= (LARGEST_PART if kind is Part else self._kept_limit)
         wire = self._wire_of(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
 
@@ -322,7 +338,7 @@ class Connection:
             Content.NOTHING: "0",
             Content.VECTOR: wire.lengths if wire else f"{4 * self._size}",
             Content.STATE: f"{self._state_size}",
-            Content.KEPT: f"1 to {self._kept_limit}",
+            Content.KEPT: f"1 to {LARGEST_PART if kind is Part else self._kept_limit}",
         }
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
         return f"{kind.__name__} carries {', or '.join(legal)}"
@@ -356,7 +372,7 @@ class Connection:
     def _place(self, header: frames.FrameHeader) -> memoryview | None:
         """Return the memory for the section of a frame, None if it has none."""
         if header.content in (Content.STATE, Content.KEPT):
-            self.received_state = np.empty(header.payload, np.uint8)
+            self.received_state = self._allocate(header.payload)
             return self.received_state.data
         if header.content is Content.VECTOR and self.vector is not None:
             wire = self._wire_of(header.message)

@@ -29,6 +29,7 @@ from distkeras_grid.parameter_server.messages import (
     Waiting,
     WorkerHello,
 )
+from distkeras_grid.parameter_server.scratch import scratch
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
 from distkeras_grid.spec import CompressionName
@@ -133,6 +134,7 @@ class Conversation:
             hello.size,
             state_size=forms.state_size,
             kept_limit=forms.kept_limit,
+            allocate=scratch,
             compression=forms.compression,
         )
         session = cls(Channel(stream, connection), address)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ParameterServerError
@@ -30,6 +31,7 @@ from distkeras_grid.parameter_server.mind import (
 )
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -61,10 +63,12 @@ class Coordinator:
         The run.
     center : ndarray
         The initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
+    saved : sequence of ndarray, default ()
+        The parts of the checkpoint from which the run goes on, in place of the center.
     """
 
-    def __init__(self, spec: RunSpec, center: Vector) -> None:
-        self._mind = ServerMind(spec, center)
+    def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
+        self._mind = ServerMind.resumed(spec, saved) if saved else ServerMind(spec, center)
         self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
         self._mailboxes: dict[Session, _Mailbox] = {}

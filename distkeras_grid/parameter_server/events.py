@@ -32,6 +32,16 @@ class EventLog:
     def __init__(self, events: list[Event] | None = None, forgotten: int = 0) -> None:
         self.events: list[Event] = events or []
         self.forgotten = forgotten
+        # Events after so many are not told for now.
+        self.held_at: int | None = None
+
+    def hold(self) -> None:
+        """Tell no events after those of now until `go_on`."""
+        self.held_at = self.forgotten + len(self.events)
+
+    def go_on(self) -> None:
+        """Tell all events again."""
+        self.held_at = None
 
     def add(self, event: Event) -> None:
         """Keep an event until the driver has received it."""
@@ -53,6 +63,8 @@ class EventLog:
         forget = min(forget, len(self.events))
         del self.events[:forget]
         self.forgotten += forget
+        if self.held_at is not None:
+            most = min(most, max(0, self.held_at - self.forgotten))
         chosen = self.events[:most]
         held = (isinstance(e, EpochEnded) and e.epoch >= before_epoch for e in chosen)
         return chosen[: next((place for place, hold in enumerate(held) if hold), most)]

@@ -67,12 +67,12 @@ class Keeping:
         self._asked: dict[int, float] = {}
         self._due: dict[int, float] = {}
 
-    def asks(self, seat: int, now: float) -> bool:
-        """Whether the reply to a seat asks for its state.
+    def asks(self, seat: int, now: float, *, wanted: bool = False) -> bool:
+        """Whether the reply to a seat asks for its state, at any time if it is `wanted`.
 
         It asks again until the seat has answered, because a reply may be lost.
         """
-        if not self._active or now < self._due.get(seat, now):
+        if not self._active or not (wanted or now >= self._due.get(seat, now)):
             return False
         self._asked[seat] = now
         return True
@@ -99,6 +99,15 @@ class Keeping:
     def lose(self, seat: int) -> None:
         """Stop waiting for a seat whose connection ended; what it has sent is kept."""
         self._asked.pop(seat, None)
+
+    def hold(self, seat: int, kept: KeptState) -> None:
+        """Take what a seat kept in an earlier execution of the run."""
+        self._kept[seat] = kept
+
+    @property
+    def all(self) -> dict[int, KeptState]:
+        """What is kept, by seat."""
+        return dict(sorted(self._kept.items()))
 
     def leave(self, seat: int) -> None:
         """Drop what is kept of a seat whose worker has finished."""

@@ -29,6 +29,8 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 #: 32 bytes in hexadecimal: a nonce or a proof.
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+#: Digest of a seat's rows, or nothing.
+RowDigits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{16})?$")]
 #: Name of a metric or of an exception.
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 #: Longest text of a failure, characters.
@@ -129,12 +131,14 @@ class DriverWelcome(Message, frozen=True):
 class Ready(Message, frozen=True):
     """The worker has its rows and can start.
 
-    `window_seconds` is the time of a window's batches, 0 if it was not measured.
+    `window_seconds` is the time of a window's batches, 0 if it was not measured. `digest` is that
+    of the rows, which each attempt on the seat must have; empty if it is not known.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     rows: Count
     window_seconds: Seconds
+    digest: RowDigits = ""
 
 
 class Waiting(Message, frozen=True):
@@ -349,10 +353,14 @@ class Fail(Message, frozen=True):
 
 
 class Poll(Message, frozen=True):
-    """The driver has `seen` events since the start of the run and asks for the later ones."""
+    """The driver has `seen` events since the start of the run and asks for the later ones.
+
+    It has kept its own state for the checkpoints up to number `captured`.
+    """
 
     sender: ClassVar[Side] = Side.CLIENT
     seen: Count
+    captured: Count = 0
 
 
 class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -378,7 +386,11 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Update(Message, frozen=True):
-    """The run as it is now, with the events after the first `seen`."""
+    """The run as it is now, with the events after the first `seen`.
+
+    With the last of them the driver has all events before the checkpoint of number `captured`, and
+    it receives no later ones until it says that it has kept its own state. 0 for no checkpoint.
+    """
 
     sender: ClassVar[Side] = Side.SERVER
     limit: ClassVar[int] = UPDATE_LIMIT
@@ -387,6 +399,7 @@ class Update(Message, frozen=True):
     seats: tuple[SeatStatus, ...]
     events: tuple[Event, ...]
     seen: Count = 0
+    captured: Count = 0
 
 
 class Command(Message, frozen=True):
@@ -401,6 +414,33 @@ class Done(Message, frozen=True):
     """The request has been carried out."""
 
     sender: ClassVar[Side] = Side.SERVER
+
+
+class Gather(Message, frozen=True):
+    """The driver asks for a checkpoint: at once, or with what the workers keep at their next reply.
+
+    `at_once` also ends the wait for workers that were asked before.
+    """
+
+    sender: ClassVar[Side] = Side.CLIENT
+    at_once: bool
+
+
+class FetchPart(Message, frozen=True):
+    """The driver asks for a part of the checkpoint of this number: 0 is the server's state."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+    number: Count
+    part: Count
+
+
+class Part(Message, frozen=True):
+    """The part follows; there are `parts` of them, one for the server and one for each worker."""
+
+    sender: ClassVar[Side] = Side.SERVER
+    carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
+    part: Count
+    parts: Count
 
 
 class FetchCenter(Message, frozen=True):
@@ -470,4 +510,7 @@ MESSAGES: tuple[type[Message], ...] = (
     Keep,
     FetchKept,
     Kept,
+    Gather,
+    FetchPart,
+    Part,
 )

@@ -14,15 +14,17 @@ other connections is an action.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import structs
 from msgspec.structs import replace
 
 from distkeras_grid.errors import (
+    DataError,
     ParameterServerError,
     ProtocolError,
     RefusedError,
@@ -30,6 +32,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import Telling
+from distkeras_grid.parameter_server.gathering import Gathering, SavedServer, kept_in_order
 from distkeras_grid.parameter_server.keeping import Keeping, KeptState
 from distkeras_grid.parameter_server.messages import (
     Center as CenterMessage,
@@ -41,13 +44,16 @@ from distkeras_grid.parameter_server.messages import (
     Fail,
     FetchCenter,
     FetchKept,
+    FetchPart,
     FetchState,
     FetchStep,
     Finish,
+    Gather,
     HandOver,
     Keep,
     Kept,
     Message,
+    Part,
     Poll,
     Ready,
     Resume,
@@ -190,6 +196,8 @@ class Send:
         Bytes of the section as it is sent.
     state : ndarray, optional
         State of the message, instead of a vector.
+    tree : mapping, optional
+        A tree to be packed as the state, which takes time and needs no lock.
     """
 
     to: Session
@@ -197,6 +205,7 @@ class Send:
     vector: Vector | None = None
     size: int = 0
     state: NDArray[np.uint8] | None = None
+    tree: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +254,9 @@ class ServerMind:
         self.books = ServerState(spec)
         self._snapshots = Snapshots(spec.snapshots_per_epoch)
         self._keeping = Keeping(spec.workers, active=spec.layout.kept_limit > 0)
+        self._gathering = Gathering()
+        # The state of the last checkpoint: the server's own, and what workers keep.
+        self._captured: tuple[Mapping[str, Any], list[NDArray[np.uint8]]] | None = None
         self._replay: Replay | None = None
         if self._rule.traits.steps_on_workers:
             self._replay = Replay(spec.layout.state_section.nbytes)
@@ -268,6 +280,8 @@ class ServerMind:
             Fail: self._fail,
             Poll: self._poll,
             Command: self._command,
+            Gather: self._gather,
+            FetchPart: self._fetch_part,
             FetchCenter: self._fetch_center,
         }
 
@@ -319,12 +333,13 @@ class ServerMind:
     def _join(self, event: Join) -> list[Action]:
         session = self.books.join(event.seat, event.attempt)
         self._keeping.lose(session.seat)
+        self._stop_gathering(session.seat)
         return [Seat(session), *self._drop(session.seat)]
 
     def _ready(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session, message = event.sender, _said(event, Ready)
         try:
-            self.books.ready(session, message.rows, message.window_seconds)
+            self.books.ready(session, message.rows, message.window_seconds, message.digest)
         except RefusedError as error:
             self.books.log_failure(session, type(error).__name__, str(error))
             raise
@@ -363,6 +378,7 @@ class ServerMind:
         if self._replay is not None:
             self._replay.leave(event.sender.seat)
         self._keeping.leave(event.sender.seat)
+        self._stop_gathering(event.sender.seat)
         if self.books.over:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.books.version, self.center.vector)
@@ -371,12 +387,15 @@ class ServerMind:
     def _fail(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, Fail)
         self.books.fail(event.sender, message.error, message.message)
+        self._stop_gathering(event.sender.seat)
         return [Send(event.sender, Done())]
 
     def _lose(self, session: Session) -> list[Action]:
         self.books.lose(session)
-        if self._replay is not None and self.books.is_current(session):
-            self._replay.lose(session.seat)
+        if self.books.is_current(session):
+            self._stop_gathering(session.seat)
+            if self._replay is not None:
+                self._replay.lose(session.seat)
         return self._drop(session.seat, session)
 
     def _drop(self, seat: int, only: Session | None = None) -> list[Action]:
@@ -477,7 +496,9 @@ class ServerMind:
     def _asks(self, entry: _Waiting, now: float) -> bool:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
         seat = entry.session.seat
-        return not self.books.is_through(seat) and self._keeping.asks(seat, now)
+        if self.books.is_through(seat):
+            return False
+        return self._keeping.asks(seat, now, wanted=self._gathering.asks(seat))
 
     def _tell(self, entry: _Waiting) -> int:
         """Replace a reply by what is sent of it; return the number of bytes."""
@@ -595,6 +616,8 @@ class ServerMind:
             )
         kept = KeptState(message.sequence, message.version, event.state)
         self._keeping.receive(session.seat, kept, now)
+        self._gathering.answered(session.seat)
+        self._capture()
         return [Send(session, Done())]
 
     def _fetch_kept(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
@@ -611,9 +634,16 @@ class ServerMind:
     # The driver
 
     def _poll(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        message = _said(event, Poll)
         self._snapshots.forget_given(None)
         missing = self._snapshots.first_epoch_missing
-        return [Send(DRIVER, self.books.update(_said(event, Poll).seen, missing))]
+        events, number = self.books.events, self._gathering.number
+        if message.captured >= number:
+            events.go_on()
+        update = self.books.update(message.seen, missing)
+        if message.seen + len(update.events) == events.held_at:
+            update = replace(update, captured=number)
+        return [Send(DRIVER, update)]
 
     def _command(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, Command)
@@ -634,6 +664,87 @@ class ServerMind:
         else:
             center = self._snapshots.give(message.snapshot)
         return [Send(DRIVER, CenterMessage(self.books.version), center, center.nbytes)]
+
+    # Checkpoints
+
+    def _gather(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        if self._broken is not None:
+            raise RefusedError(f"There is no center to save. Received: {self._broken}")
+        at_once = _said(event, Gather).at_once or not self._spec.layout.kept_limit
+        self._gathering.begin([] if at_once else self.books.at_work)
+        self._capture()
+        return [Send(DRIVER, Done())]
+
+    def _stop_gathering(self, seat: int) -> None:
+        """Do not wait for a seat that will not answer."""
+        self._gathering.lost(seat)
+        self._capture()
+
+    def _capture(self) -> None:
+        if not self._gathering.complete or self._broken is not None:
+            return
+        self._gathering.take()
+        kept = self._keeping.all
+        tree = {
+            "books": self.books.to_saved(),
+            "center": self.center.to_state(),
+            "replay": None if self._replay is None else self._replay.to_saved(),
+            "kept": {
+                str(seat): {"sequence": each.sequence, "version": each.version}
+                for seat, each in kept.items()
+            },
+        }
+        self._captured = tree, [each.state for each in kept.values()]
+        # The driver's own state must be that of the same moment.
+        self.books.events.hold()
+
+    def _fetch_part(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        asked = _said(event, FetchPart)
+        tree, states = self._captured or ({}, [])
+        if not tree or asked.number != self._gathering.number or asked.part > len(states):
+            raise RefusedError(f"There is no such part of a checkpoint. Received: {asked}.")
+        message = Part(asked.part, 1 + len(states))
+        if asked.part == 0:
+            return [Send(DRIVER, message, tree=tree)]
+        return [Send(DRIVER, message, state=states[asked.part - 1])]
+
+    @classmethod
+    def resumed(cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]]) -> Self:
+        """Build the mind of a run that goes on from a checkpoint.
+
+        Parameters
+        ----------
+        spec : RunSpec
+            The run.
+        parts : sequence of ndarray
+            The parts of the checkpoint, as `FetchPart` numbers them.
+
+        Raises
+        ------
+        DataError
+            If they are not those of such a run.
+        """
+        saved = SavedServer.from_bytes(parts[0], spec)
+        seats = kept_in_order(saved.kept)
+        if len(parts) != 1 + len(seats):
+            raise DataError(
+                f"A checkpoint with the states of {len(seats)} workers is due. Received: "
+                f"{len(parts) - 1}."
+            )
+        mind = cls(spec, np.zeros(spec.size, np.float32))
+        mind.books = ServerState.from_saved(spec, saved.books)
+        mind.center = Center.from_state(
+            mind._rule, spec.layout.sections, spec.workers, structs.asdict(saved.center)
+        )
+        if (mind._replay is None) != (saved.replay is None):
+            raise DataError("The state of a parameter server is not that of this run's rule.")
+        if saved.replay is not None:
+            size = spec.layout.state_section.nbytes
+            mind._replay = Replay.from_saved(saved.replay, size)
+        for seat, state in zip(seats, parts[1:], strict=True):
+            told = saved.kept[str(seat)]
+            mind._keeping.hold(seat, KeptState(told.sequence, told.version, state))
+        return mind
 
     # State
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -25,6 +26,7 @@ from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.rules import rule_of
+from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 START_SECONDS = 60.0
@@ -45,6 +47,8 @@ class ServerProcess:
         The initial weights, shape ``(settings.spec.size,)``, ``float32``.
     key : bytes
         The run's key, `distkeras_grid.parameter_server.auth.new_key`.
+    saved : sequence of ndarray, default ()
+        The parts of the checkpoint from which the run goes on, in place of the center.
 
     Attributes
     ----------
@@ -61,7 +65,9 @@ class ServerProcess:
 
     address: ServerAddress
 
-    def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
+    def __init__(
+        self, settings: ServerSettings, center: Vector, key: bytes, saved: Sequence[Packed] = ()
+    ) -> None:
         if center.shape != (settings.spec.size,) or center.dtype != "float32":
             raise ConfigurationError(
                 f"The center must be float32 of shape ({settings.spec.size},). "
@@ -72,6 +78,7 @@ class ServerProcess:
         self._settings = settings
         self._center = center
         self._key = key
+        self._saved = list(saved)
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + START_SECONDS
@@ -80,14 +87,7 @@ class ServerProcess:
         self._driver: DriverClient | None = None
         try:
             self.address = self._launch(deadline)
-            self._driver = DriverClient.connect(
-                self.address,
-                driver_key(self._key),
-                self._settings.run,
-                self._settings.spec.size,
-                deadline - time.monotonic(),
-                lives=lambda: self._process.poll() is None,
-            )
+            self._driver = self._connect(deadline - time.monotonic())
         except BaseException:
             self.__exit__()
             raise
@@ -99,13 +99,15 @@ class ServerProcess:
         _stop(self._process)
         self._log.close()
 
-    def poll(self, timeout: float = ANSWER_SECONDS) -> Update:
+    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the run as it is now, and the events since the last poll.
 
         Parameters
         ----------
         timeout : float, default `ANSWER_SECONDS`
             Seconds in which the server must answer, including reconnections.
+        captured : int, default 0
+            As in `DriverClient.poll`.
 
         Raises
         ------
@@ -113,7 +115,7 @@ class ServerProcess:
             If the server has died or does not answer. The message has the end of what it wrote.
         """
         try:
-            return self._connected().poll(timeout)
+            return self._connected().poll(timeout, captured)
         except ServerUnreachableError as error:
             raise self._died(error) from error
 
@@ -124,12 +126,61 @@ class ServerProcess:
         except ServerUnreachableError as error:
             raise self._died(error) from error
 
+    def gather(self, *, at_once: bool = False) -> None:
+        """Ask for a checkpoint; see `DriverClient.gather`."""
+        try:
+            self._connected().gather(at_once=at_once)
+        except ServerUnreachableError as error:
+            raise self._died(error) from error
+
+    def reconnect(self) -> None:
+        """Open the connection anew, after an interrupt that may have left a request half done."""
+        try:
+            self._connected().reconnect()
+        except ServerUnreachableError as error:
+            raise self._died(error) from error
+
+    def parts(self, number: int) -> Iterator[Packed]:
+        """Fetch the parts of a checkpoint, beside all other requests.
+
+        Parameters
+        ----------
+        number : int
+            Number of the checkpoint.
+
+        Raises
+        ------
+        RefusedError
+            If it is not the last one.
+        ServerUnreachableError
+            If the server has died or does not answer.
+        """
+        client = self._connect(ANSWER_SECONDS)
+        try:
+            part, parts = 0, 1
+            while part < parts:
+                parts, content = client.part(number, part)
+                part += 1
+                yield content
+        finally:
+            client.close()
+
     def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
         """Fetch the center, now or as a snapshot has it; see `DriverClient.center`."""
         try:
             return self._connected().center(snapshot, seat)
         except ServerUnreachableError as error:
             raise self._died(error) from error
+
+    def _connect(self, seconds: float) -> DriverClient:
+        return DriverClient.connect(
+            self.address,
+            driver_key(self._key),
+            self._settings.run,
+            self._settings.spec.size,
+            seconds,
+            lives=lambda: self._process.poll() is None,
+        )
 
     def _connected(self) -> DriverClient:
         if self._driver is None:
@@ -148,13 +199,15 @@ class ServerProcess:
         )
 
     def _launch(self, deadline: float) -> ServerAddress:
-        settings = {**self._settings.to_json(), "key": self._key.hex()}
+        lengths = [part.size for part in self._saved]
+        settings = {**self._settings.to_json(), "key": self._key.hex(), "saved": lengths}
         body = json.dumps(settings).encode("ascii")
         center: memoryview = self._center.data
         if self._process.stdin is None or self._process.stdout is None:
             raise ParameterServerError("The parameter server process has no pipes.")
         try:
-            for part in (memoryview(LENGTH.pack(len(body)) + body), center.cast("B")):
+            head = memoryview(LENGTH.pack(len(body)) + body)
+            for part in (head, center.cast("B"), *(saved.data for saved in self._saved)):
                 _write(self._process.stdin, part, deadline)
             length = LENGTH.unpack(_read(self._process.stdout, LENGTH.size, deadline))[0]
             data = json.loads(_read(self._process.stdout, length, deadline))

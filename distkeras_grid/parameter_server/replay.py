@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.errors import RefusedError
+from distkeras_grid.parameter_server.gathering import SavedReplay
 from distkeras_grid.weights import Vector
 
 #: Steps after which the server asks for newer weights. A worker that starts makes at most as many.
@@ -197,6 +198,28 @@ class Replay:
         if self.state is not None:
             states.add(id(self.state))
         return sum(vectors) + len(states) * self._state_size
+
+    def to_saved(self) -> dict[str, Any]:
+        """Return what another execution of the run begins with. Its arrays do not change."""
+        return {
+            "version": self.version,
+            "state": self.state,
+            "steps": {
+                str(version): {"gradient": step.gradient, "rate": step.learning_rate}
+                for version, step in self._steps.items()
+            },
+        }
+
+    @classmethod
+    def from_saved(cls, saved: SavedReplay, state_size: int = 0) -> Self:
+        """Build the replay that `to_saved` described."""
+        replay = cls(state_size)
+        replay.version, replay.state = saved.version, saved.state
+        replay._steps = {
+            int(version): KeptStep(step.gradient, step.rate)
+            for version, step in saved.steps.items()
+        }
+        return replay
 
     def to_state(self) -> dict[str, Any]:
         """Return what changes, as a plain tree."""

@@ -38,10 +38,12 @@ from distkeras_grid.parameter_server.messages import (
     WorkerWelcome,
 )
 from distkeras_grid.parameter_server.mind import Send
+from distkeras_grid.parameter_server.scratch import scratch
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Door, Listener
+from distkeras_grid.trees import Packed, pack
 from distkeras_grid.weights import Vector, empty_vector
 
 HANDSHAKE_SECONDS = 10.0
@@ -69,6 +71,8 @@ class Service:
         The run's key.
     doors : sequence of Door, optional
         Where clients come in; by default the sockets of the settings.
+    saved : sequence of ndarray, default ()
+        The parts of the checkpoint from which the run goes on.
 
     Raises
     ------
@@ -82,12 +86,13 @@ class Service:
         center: Vector,
         key: bytes,
         doors: Sequence[Door] | None = None,
+        saved: Sequence[Packed] = (),
     ) -> None:
         self._settings = settings
         self._key = key
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
-        self._coordinator = Coordinator(settings.spec, center)
+        self._coordinator = Coordinator(settings.spec, center, saved)
         self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
         self._listener: Listener | None = None
         if doors is None:
@@ -154,6 +159,7 @@ class Service:
                 spec.size,
                 state_size=spec.layout.state_section.nbytes,
                 kept_limit=spec.layout.kept_limit,
+                allocate=scratch,
                 compression=spec.compression,
             )
             with Channel(stream, connection) as channel:
@@ -265,4 +271,5 @@ class Service:
             except RefusedError as error:
                 channel.send(Refused(str(error)))
             else:
-                channel.send(answer.message, answer.vector)
+                state = answer.state if answer.tree is None else pack(answer.tree)
+                channel.send(answer.message, answer.vector, state)

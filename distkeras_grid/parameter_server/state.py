@@ -14,6 +14,7 @@ from typing import Any, Self
 from distkeras_grid.errors import FencedError, GridError, RefusedError
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
+from distkeras_grid.parameter_server.gathering import SavedBooks
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
     Exchanged,
@@ -42,6 +43,8 @@ _NUMBERS = (
     "learning_rate",
     "started",
 )
+#: Of a seat, what lasts longer than an execution of the run.
+_LASTING = ("rows", "digest", "next_sequence", "samples_folded", "samples_dropped")
 #: In these states a seat does not delay the start.
 _AT_THE_GATE = ("ready", "running", "finished")
 
@@ -88,6 +91,7 @@ class _Seat:
     attempt: int = -1
     session: int = 0
     rows: int | None = None
+    digest: str = ""
     next_sequence: int = 0
     samples_folded: int = 0
     samples_dropped: int = 0
@@ -160,13 +164,15 @@ class ServerState:
         self._log_worker(number, "joined")
         return Session(number, attempt, seat.session)
 
-    def ready(self, session: Session, rows: int, window_seconds: float = 0.0) -> None:
+    def ready(
+        self, session: Session, rows: int, window_seconds: float = 0.0, digest: str = ""
+    ) -> None:
         """Record that a seat has its rows.
 
         Raises
         ------
         RefusedError
-            If an earlier attempt had another number of rows, or all together have.
+            If an earlier attempt had other rows, or all together have another number.
         FencedError
             If the seat was taken over.
         """
@@ -175,6 +181,12 @@ class ServerState:
             raise RefusedError(
                 f"Worker {session.seat} has {rows} rows, an earlier attempt had {seat.rows}:"
                 " the data must be the same each time they are read."
+            )
+        if digest and seat.digest not in ("", digest):
+            raise RefusedError(
+                f"Worker {session.seat} has other rows than an earlier attempt, but as many. The "
+                "data must be the same each time they are read: write them to Parquet, and train "
+                "on the Parquet files."
             )
         seat.rows = rows
         total = sum(other.rows or 0 for other in self._seats)
@@ -185,7 +197,7 @@ class ServerState:
                 f"The run was announced with {self._spec.rows} rows, its workers have {total}:"
                 " count the rows of the same data that the workers read."
             )
-        seat.status = "ready"
+        seat.status, seat.digest = "ready", digest or seat.digest
         self.events.add(
             WorkerRecord(
                 session.seat, seat.attempt, "ready", rows, window_seconds=window_seconds or None
@@ -609,6 +621,37 @@ class ServerState:
         )
 
     # State
+
+    @property
+    def at_work(self) -> list[int]:
+        """Seats whose workers train and have windows left."""
+        return [
+            number
+            for number, seat in enumerate(self._seats)
+            if seat.status == "running" and seat.rows and not self.is_through(number)
+        ]
+
+    def to_saved(self) -> dict[str, Any]:
+        """Return what another execution of the run begins with: no sessions, no events."""
+        return {
+            **{name: getattr(self, name) for name in _NUMBERS if name != "started"},
+            "epochs_ended": self._epochs_ended,
+            "ended": self._ended,
+            "seats": [{name: getattr(seat, name) for name in _LASTING} for seat in self._seats],
+        }
+
+    @classmethod
+    def from_saved(cls, spec: RunSpec, saved: SavedBooks) -> Self:
+        """Build the books of a run that goes on. All its seats are absent."""
+        books = cls(spec)
+        for name in _NUMBERS:
+            if name != "started":
+                setattr(books, name, getattr(saved, name))
+        books._epochs_ended, books._ended = saved.epochs_ended, saved.ended
+        for seat, told in zip(books._seats, saved.seats, strict=True):
+            for name in _LASTING:
+                setattr(seat, name, getattr(told, name))
+        return books
 
     def to_state(self) -> dict[str, Any]:
         """Return what changes, as a plain tree."""

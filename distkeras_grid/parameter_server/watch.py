@@ -137,6 +137,8 @@ class RunWatch:
     synchronous : bool, default False
         Whether workers wait for each other in rounds. The server then gives up a round that stays
         incomplete, but only from its first commit on.
+    since : int, default 0
+        Version of the center with which this execution of the run begins.
 
     Attributes
     ----------
@@ -162,13 +164,14 @@ class RunWatch:
     [Finish()]
     """
 
-    def __init__(self, spec: RunSpec, *, synchronous: bool = False) -> None:
+    def __init__(self, spec: RunSpec, *, synchronous: bool = False, since: int = 0) -> None:
         self._spec = spec
         self._synchronous = synchronous
+        self._since = since
         self.stopped = False
         self._missing_since: float | None = None
         # Of the center, when the server was last looked at.
-        self._version = 0
+        self._version = since
         # Whether a worker with rows has been let start. Nobody is before all are ready.
         self._begun = False
         self._window_seconds: dict[int, float] = {}
@@ -254,7 +257,7 @@ class RunWatch:
     def _looked(self, event: Looked, now: float) -> list[WatchAction]:
         folded = event.version != self._version
         self._version = event.version
-        if event.version or any(w.status == "running" and w.rows for w in event.workers):
+        if self._has_folded(event) or any(w.status == "running" and w.rows for w in event.workers):
             self._begun = True
         finished = sum(worker.status == "finished" for worker in event.workers)
         if finished >= self.needed:
@@ -286,12 +289,16 @@ class RunWatch:
         elif self._missing_since is None:
             self._missing_since = now
         elif now - self._missing_since > self._spec.limits.start_timeout:
-            return self._start_error(missing, begun=bool(event.version))
+            return self._start_error(missing, begun=self._has_folded(event))
         return None
+
+    def _has_folded(self, event: Looked) -> bool:
+        """Whether a commit has come in this execution of the run."""
+        return event.version > self._since
 
     def _may_be_missing(self, event: Looked, missing: int) -> bool:
         """Whether a run may continue for now without this number of workers."""
-        if not event.version:
+        if not self._has_folded(event):
             return missing == 0
         if self._synchronous:
             return missing <= self._spec.workers - self.needed

@@ -148,8 +148,9 @@ class Simulation:
     ) -> None:
         _check_parts(cluster, spec, learners, rows)
         self._cluster, self._spec, self._evaluate = cluster, spec, evaluate
-        # Who looks at the center at each epoch's end is given it as it was then.
-        self._served = spec.change(snapshots_per_epoch=1) if evaluate else spec
+        # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
+        # keep nothing on the server, and simulated time does not count what that would take.
+        self._served = spec.change(kept_limit=0, snapshots_per_epoch=1 if evaluate else 0)
         self._synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
         self._wire = SimulatedWire(spec.compression, spec.size)
         self._mind = ServerMind(self._served, learners[0].weights())

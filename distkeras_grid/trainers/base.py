@@ -31,6 +31,7 @@ from distkeras_grid.trainers.arguments import (
     checked_positive,
     checked_whole,
 )
+from distkeras_grid.trainers.checkpointing import checked_every
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
 from distkeras_grid.trainers.preparation import PreparedRun, prepare
 from distkeras_grid.trainers.request import (
@@ -38,6 +39,7 @@ from distkeras_grid.trainers.request import (
     Method,
     ModelSource,
     RunRequest,
+    SavingRequest,
     ServerRequest,
 )
 from distkeras_grid.trainers.run_status import RunProgress, run_progress
@@ -80,6 +82,9 @@ class CommonArguments(TypedDict, total=False):
     compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
     optimizer_state: OptimizerState
     statistics: StatisticsSource
+    checkpoint_dir: str | None
+    checkpoint_every: float | str | None
+    resume: Literal["auto"] | None
     progress: bool
 
 
@@ -151,6 +156,14 @@ class Trainer(ABC):
         after the training, measures them with the final weights; validation and callbacks still see
         the averaged ones. Counters of layers stay with each worker. ``history.params`` has the
         values of this argument and of `optimizer_state`.
+    checkpoint_dir : str, optional
+        Folder on any Hadoop path for the run's checkpoints. Each run needs one of its own.
+    checkpoint_every : float or str, optional
+        How often a checkpoint is written: seconds, or a text such as ``"epoch"`` or ``"2 epochs"``;
+        by default every 600 s. The newest two are kept.
+    resume : "auto", optional
+        Whether the run goes on from the newest checkpoint. It begins if there is none yet. Without
+        it, a folder with checkpoints is refused.
     progress : bool, default True
         Whether the progress line is shown.
 
@@ -164,7 +177,8 @@ class Trainer(ABC):
     run : dict
         Content of ``run.json``: the specification, versions, figures.
     model : keras.Model or None
-        The model that the last `train` returned.
+        The model that the last `train` returned. If it was interrupted, or failed after the
+        workers had started, the model with the center of that moment.
 
     Raises
     ------
@@ -209,6 +223,9 @@ class Trainer(ABC):
         compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
         optimizer_state: OptimizerState = "keep",
         statistics: StatisticsSource = "average",
+        checkpoint_dir: str | None = None,
+        checkpoint_every: float | str | None = None,
+        resume: Literal["auto"] | None = None,
         progress: bool = True,
         **unknown: Any,
     ) -> None:
@@ -236,6 +253,9 @@ class Trainer(ABC):
         self.compression = compression
         self.optimizer_state = optimizer_state
         self.statistics = statistics
+        self.checkpoint_dir = checkpoint_dir
+        self.checkpoint_every = checkpoint_every
+        self.resume = resume
         self.progress = progress
         self.history = History()
         self.spec: RunSpec | None = None
@@ -330,10 +350,16 @@ class Trainer(ABC):
         self.check_request(request.data, callbacks)
         with run_progress(None if self.progress else SILENT) as progress, ExitStack() as resources:
             prepared = prepare(request, callbacks, resources)
-            # A run that fails leaves its history, but not the model of an earlier run.
+            # A run that fails leaves its history and the center of that moment, if there is one,
+            # but not the model of an earlier run.
             self.history, self.run, self.model = prepared.history, prepared.description, None
             self.spec = prepared.spec
-            model = self.execute(prepared, progress)
+            try:
+                model = self.execute(prepared, progress)
+            except BaseException:
+                if prepared.left is not None:
+                    self.model = self.assemble(prepared.left, prepared.centers)
+                raise
             self.model = self.assemble(model, prepared.centers)
             remember_objects(self.model, request.source.objects)
             # Last of all: an interrupt here must not take the trained model away.
@@ -465,12 +491,20 @@ class Trainer(ABC):
             labels=self.label_col,
             shuffle=bool(shuffle),
             seed=fresh if seed is None else checked_whole("seed", seed, least=0),
+            seed_given=seed is not None,
             validation_data=validation_data,
             class_weight=checked_class_weight(class_weight),
             sample_weight=sample_weight_col,
         )
         method = Method(self.build_rule, self.choose_window, self.synchronous, self.introduction)
-        return RunRequest(self.draft(), self._source(), method, asked, self._server_request())
+        return RunRequest(
+            self.draft(),
+            self._source(),
+            method,
+            asked,
+            self._server_request(),
+            self._saving_request(),
+        )
 
     def get_training_time(self) -> float:
         """Return the seconds from the first batch to the last fold of the last run."""
@@ -588,6 +622,7 @@ class Trainer(ABC):
         # Refuses wrong arguments at once, not after the data have been read.
         self.draft()
         self._server_request()
+        self._saving_request()
         check_names(
             self.keras_model,
             optimizer=self.worker_optimizer,
@@ -610,6 +645,26 @@ class Trainer(ABC):
     def _server_request(self) -> ServerRequest:
         port = checked_whole("master_port", self.master_port, least=0, most=65535)
         return ServerRequest(self.master_host, port, self.allow_plaintext)
+
+    def _saving_request(self) -> SavingRequest:
+        every = checked_every(self.checkpoint_every)
+        if self.resume not in (None, "auto"):
+            raise ConfigurationError(
+                "resume is 'auto', to go on from the newest checkpoint, or None. Received: "
+                f"{self.resume!r}."
+            )
+        given = {"checkpoint_every": self.checkpoint_every, "resume": self.resume}
+        if self.checkpoint_dir is None and any(value is not None for value in given.values()):
+            name, value = next((n, v) for n, v in given.items() if v is not None)
+            raise ConfigurationError(
+                f"Without checkpoint_dir there are no checkpoints. Received: {name}={value!r}."
+            )
+        folder: Any = self.checkpoint_dir
+        if folder is not None and not (isinstance(folder, str) and folder):
+            raise ConfigurationError(
+                f"checkpoint_dir is a folder on any Hadoop path, as text. Received: {folder!r}."
+            )
+        return SavingRequest(folder, every, self.resume is not None)
 
     def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:
         if not unknown:

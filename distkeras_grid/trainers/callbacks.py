@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import set_flat_weights
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
+from distkeras_grid.trainers.callback_state import callback_states, restore_callbacks
 from distkeras_grid.trainers.run import Steering
 from distkeras_grid.trainers.validation import evaluate
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.feeding.source import Source
+    from distkeras_grid.trainers.checkpointing import SavedObserver
     from distkeras_grid.weights import Vector, WeightLayout
 
 
@@ -70,10 +72,10 @@ class EpochObserver:
         self._steps = 0
         self._history = history
         self._validation = validation
+        self._own_callbacks = list(callbacks)
         self._callbacks = keras.callbacks.CallbackList(
             list(callbacks), model=model, epochs=epochs, verbose=0
         )
-        self._has_callbacks = bool(callbacks)
         self._epochs = epochs
         # The workers' rate: their copy of the model starts with it.
         self._rate = self._learning_rate()
@@ -82,14 +84,45 @@ class EpochObserver:
     @property
     def needs_center(self) -> bool:
         """Whether anything uses the center at the end of an epoch."""
-        return self._has_callbacks or self._validation is not None
+        return bool(self._own_callbacks) or self._validation is not None
 
-    def begin(self) -> Steering:
-        """Call the callbacks at the start of training; return what they change for epoch 1."""
+    def begin(self, saved: SavedObserver | None = None) -> Steering:
+        """Call the callbacks at the start; return what they change for the epoch that begins.
+
+        Parameters
+        ----------
+        saved : SavedObserver, optional
+            The state of an observer whose run goes on. The history has its epochs.
+
+        Raises
+        ------
+        ConfigurationError
+            If the callbacks are not those of that run.
+        """
         self._model.stop_training = False
         self._callbacks.on_train_begin()
-        self._callbacks.on_epoch_begin(0)
+        if saved is not None:
+            restore_callbacks(
+                self._own_callbacks, [(each.kind, each.attributes) for each in saved.callbacks]
+            )
+            if saved.rate is not None and self._rate is not None:
+                self._model.optimizer.learning_rate = saved.rate
+                self._rate = self._learning_rate()
+        epoch = len(self._history.epoch_records)
+        if epoch < self._epochs:
+            self._callbacks.on_epoch_begin(epoch)
         return Steering(learning_rate=self._changed_rate())
+
+    def to_saved(self) -> dict[str, Any]:
+        """Return what the observer and the callbacks remember, as `SavedObserver` names it."""
+        return {
+            "rate": self._rate,
+            "callbacks": callback_states(self._own_callbacks),
+        }
+
+    def record(self, event: EpochEnded) -> EpochRecord:
+        """Record an epoch of a run that ends early, without validation and callbacks."""
+        return self._history.add_epoch(event, learning_rate=self._rate)
 
     def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
         """Record an epoch; see `distkeras_grid.trainers.run.Observer`."""
@@ -118,6 +151,11 @@ class EpochObserver:
         if not self.stopped:
             self._take_over(center)
         self._callbacks.on_train_end()
+
+    def take_over(self, center: Vector) -> keras.Model:
+        """Put the center of a run that ends early into the model, and return the model."""
+        self._take_over(center)
+        return self._model
 
     def _take_over(self, center: Vector, version: float = math.inf) -> None:
         """Put a center into the model; optimizer state comes with its count of steps."""

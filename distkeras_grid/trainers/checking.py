@@ -156,8 +156,6 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
         workers,
         threads=_task_cores(spark),
     )
-    # What workers keep costs nothing but time, which a simulated run does not count.
-    spec = spec.change(kept_limit=kept_limit(compiled.model))
     validation = _collect_validation(held_out, compiled.model, summary)
     warnings += _check_memory(spark, spec, columns, compiled.model, validation)
     notes = [*announcements(request, spec, window), *warnings]
@@ -248,7 +246,7 @@ def complete(
     state = shared_section(model) if rule.traits.steps_on_workers else None
     spec = draft.complete(
         rule=spec_of(rule),
-        layout=LayoutSpec.of(weight_layout(model, slots=slots), state),
+        layout=LayoutSpec.of(weight_layout(model, slots=slots), state, kept_limit(model)),
         schedule=draft.schedule(
             rows=rows,
             workers=workers,

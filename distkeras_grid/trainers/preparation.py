@@ -5,27 +5,33 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
-from distkeras_grid.errors import GridError
+from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.rules import compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
+from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal
+from distkeras_grid.spark.session import active_session
+from distkeras_grid.spark.storage import Storage
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.checking import Checked, check
+from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
 from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.recalibration import recalibrate
+from distkeras_grid.trainers.resuming import as_begun, check_same_run, compiled_again
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
@@ -36,13 +42,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.spec import RunSpec
-    from distkeras_grid.trainers.request import RunRequest
+    from distkeras_grid.trainers.request import RunRequest, SavingRequest
     from distkeras_grid.weights import Vector, WeightLayout
 
 
 # A pass over the rows for the statistics takes about as long as an epoch. So many it may take, and
 # the time to start the workers once more.
 MEASURING_EPOCHS = 5
+
+
+@dataclass(frozen=True)
+class Saving:
+    """The checkpoints of a run.
+
+    Parameters
+    ----------
+    store : CheckpointStore
+        Where they are.
+    every : Every
+        How often they are written.
+    xla : bool
+        Whether XLA compiles the workers' windows.
+    resumed : Resumed or None
+        The one from which the run goes on.
+    """
+
+    store: CheckpointStore
+    every: Every
+    xla: bool
+    resumed: Resumed | None
 
 
 @dataclass
@@ -67,6 +95,10 @@ class PreparedRun:
         When the preparation began, Unix seconds.
     centers : list of ndarray
         The centers of all workers when the run has ended, if each has its own; otherwise empty.
+    left : keras.Model or None
+        The model with the center of the moment at which the run failed.
+    saving : Saving or None
+        The run's checkpoints.
     """
 
     settings: ServerSettings
@@ -77,6 +109,8 @@ class PreparedRun:
     description: dict[str, Any]
     began: float
     centers: list[Vector] = field(default_factory=list)
+    left: keras.Model | None = None
+    saving: Saving | None = None
     _measuring: Callable[[float], None] | None = None
 
     @property
@@ -109,23 +143,27 @@ class PreparedRun:
         for note in self.checked.notes:
             progress.note(note)
         dealt = self._deal()
-        with serve(self.settings, center, key) as server:
+        resumed = None if self.saving is None else self.saving.resumed
+        saved = () if resumed is None else resumed.parts
+        before = len(self.history.records)
+        with serve(self.settings, center, key, saved) as server, self._leaving(server):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.address, workers_key(key))
             launch = Launch(dealt, partial(work, plan), SUMMARY_SCHEMA, self.settings.run)
             parts = self.history, progress, self.observer, self.network()
-            run = Run(server, launch, spec, *parts)
-            rate = self.observer.begin().learning_rate
+            since = 0 if resumed is None else resumed.manifest.version
+            run = Run(server, launch, spec, *parts, self._checkpointer(progress), since)
+            saved_observer = None if resumed is None else resumed.driver.observer
+            rate = self.observer.begin(saved_observer).learning_rate
             if rate is not None:
                 server.command(learning_rate=rate)
             center, summaries = run.execute()
-            if plan.rule.traits.own_center:
-                self.centers = [server.center(seat=number) for number in range(spec.workers)]
+            self._fetch_centers(server)
         if spec.compression:
             progress.note(compression_sentence(self.history, spec.size))
         self.observer.end(center)
-        self._describe(summaries)
+        self._describe(summaries, before)
         self._measuring = partial(recalibrate, model, dealt, plan, progress)
         return model
 
@@ -194,13 +232,49 @@ class PreparedRun:
             custom_objects=self.objects,
         )
 
+    def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
+        """Return what writes the run's checkpoints; it takes their directory over."""
+        saving = self.saving
+        if saving is None:
+            return None
+        saving.store.begin(anew=saving.resumed is None)
+        identity = Identity(self.settings.run, self.spec, saving.xla, self.checked.compiled.archive)
+        return Checkpointer(
+            saving.store,
+            identity,
+            saving.every,
+            self.history,
+            self.observer.to_saved,
+            progress.note,
+        )
+
+    def _fetch_centers(self, server: ServerProcess) -> None:
+        if rule_of(self.spec.rule).traits.own_center:
+            self.centers = [server.center(seat=number) for number in range(self.spec.workers)]
+
+    @contextmanager
+    def _leaving(self, server: ServerProcess) -> Iterator[None]:
+        """Keep the center of the moment at which the run is interrupted or fails."""
+        try:
+            yield
+        except BaseException as error:
+            if self.history.records and not isinstance(error, ServerUnreachableError):
+                try:
+                    server.reconnect()
+                    self._fetch_centers(server)
+                    self.left = self.observer.take_over(server.center())
+                except GridError as second:
+                    error.add_note(f"The center could not be fetched: {second}")
+            raise
+
     def _tell_statistics(self, value: str) -> None:
         for told in (self.description, self.history.params):
             told["statistics"] = value
 
-    def _describe(self, summaries: list[dict[str, Any]]) -> None:
-        """Add the run's figures to its description."""
-        started = min((record.started for record in self.history.records), default=self.began)
+    def _describe(self, summaries: list[dict[str, Any]], before: int) -> None:
+        """Add the run's figures to its description; `before` records are of earlier executions."""
+        records = self.history.records[before:]
+        started = min((record.started for record in records), default=self.began)
         self.description.update(
             {
                 "start_up_seconds": started - self.began,
@@ -233,8 +307,23 @@ def prepare(
         The first thing that does not fit, with what was received and what to do.
     """
     began, history = time.time(), History()
+    notes: list[str] = []
+    store, resumed = _newest_checkpoint(request.saving, notes)
+    if resumed is not None:
+        request = as_begun(request, resumed)
     checked = check(request, resources)
+    checked.notes.extend(notes)
+    if resumed is not None:
+        checked = replace(
+            checked, compiled=compiled_again(checked.compiled, resumed, request.source.objects)
+        )
+        check_same_run(checked.spec, resumed)
+        resumed.fill(history)
     spec, model = checked.spec, checked.compiled.model
+    xla = decide_jit(model, spec.algorithm.jit)
+    if resumed is not None and xla != resumed.manifest.xla:
+        xla = resumed.manifest.xla
+        spec = spec.change(jit=xla)
     observer = EpochObserver(
         model, history, callbacks, checked.validation, spec.epochs, layout_of(spec, model)
     )
@@ -249,10 +338,33 @@ def prepare(
         str(checked.data.frame.sparkSession.sparkContext.master),
         request.source.objects,
     )
+    if resumed is not None:
+        description["resumed"] = [*resumed.driver.resumed, resumed.told()]
+        checked.notes.append(
+            f"going on from checkpoint {resumed.manifest.number}: {len(history.epoch_records)} of "
+            f"{spec.epochs} epochs, {history.samples} samples"
+        )
     history.params.update(description)
-    return PreparedRun(
+    prepared = PreparedRun(
         settings, checked, request.source.objects, observer, history, description, began
     )
+    if store is not None:
+        prepared.saving = Saving(store, request.saving.every, xla, resumed)
+    return prepared
+
+
+def _newest_checkpoint(
+    saving: SavingRequest, notes: list[str]
+) -> tuple[CheckpointStore | None, Resumed | None]:
+    """Return the store of the checkpoints, and the one to go on from; `notes` gets what is torn."""
+    if saving.folder is None:
+        return None, None
+    store = CheckpointStore(Storage(active_session()), saving.folder)
+    if not saving.resume:
+        store.check_new()
+        return store, None
+    found = store.newest(notes.append)
+    return store, None if found is None else Resumed.of(found)
 
 
 def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import DraftSpec
     from distkeras_grid.trainers.arguments import ClassWeight
+    from distkeras_grid.trainers.checkpointing import Every
     from distkeras_grid.trainers.defaults import WindowChoice
 
 
@@ -80,7 +81,8 @@ class ServerRequest:
 class DataRequest:
     """What `Trainer.train` or `Trainer.simulate` was given; their docstrings have the meanings.
 
-    `features` and `labels` are the trainer's ``features_col`` and ``label_col``.
+    `features` and `labels` are the trainer's ``features_col`` and ``label_col``. `seed_given` says
+    whether the user gave the seed.
     """
 
     data: Any
@@ -88,9 +90,29 @@ class DataRequest:
     labels: Any
     shuffle: bool
     seed: int
+    seed_given: bool = True
     validation_data: Any = None
     class_weight: ClassWeight = None
     sample_weight: str | None = None
+
+
+@dataclass(frozen=True)
+class SavingRequest:
+    """Whether and where checkpoints are written, and whether the run goes on from one.
+
+    Parameters
+    ----------
+    folder : str or None
+        The directory; None for no checkpoints.
+    every : Every
+        How often.
+    resume : bool
+        Whether the run goes on from the newest checkpoint, where there is one.
+    """
+
+    folder: str | None
+    every: Every
+    resume: bool
 
 
 @dataclass(frozen=True)
@@ -109,6 +131,8 @@ class RunRequest:
         The data.
     server : ServerRequest
         Where the parameter server is to be.
+    saving : SavingRequest
+        Its checkpoints.
     """
 
     draft: DraftSpec
@@ -116,3 +140,4 @@ class RunRequest:
     method: Method
     data: DataRequest
     server: ServerRequest
+    saving: SavingRequest

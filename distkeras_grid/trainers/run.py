@@ -8,12 +8,15 @@ the end of each epoch, and ends the run.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distkeras_grid.errors import (
+    ClusterError,
     GridError,
+    ServerUnreachableError,
     WorkerFailedError,
     error_named,
 )
@@ -32,12 +35,14 @@ from distkeras_grid.parameter_server.watch import (
 from distkeras_grid.records import EpochEnded, EpochRecord, Event, WorkerRecord
 from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers.checkpointing import LAST_SECONDS
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.spark.launch import Launch
     from distkeras_grid.trainers.capacity import NetworkNeed
+    from distkeras_grid.trainers.checkpointing import Checkpointer
     from distkeras_grid.weights import Vector
 
 # How often the driver polls the server. A request costs the server well under a millisecond, and
@@ -64,8 +69,16 @@ class Steering:
     learning_rate: float | None = None
 
 
-# Called at the end of an epoch with the event and, if needed, the center. It records the epoch.
-Observer = Callable[[EpochEnded, "Vector | None"], tuple[EpochRecord, Steering]]
+class Observer(Protocol):
+    """Records the epochs of a run, and says what is to change after them."""
+
+    def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
+        """Record an epoch that has ended, with the center of that moment where it is needed."""
+        ...
+
+    def record(self, event: EpochEnded) -> EpochRecord:
+        """Record an epoch of a run that ends early, and do nothing more."""
+        ...
 
 
 class Run:
@@ -87,6 +100,10 @@ class Run:
         Called at the end of each epoch.
     network : callable
         Returns the `NetworkNeed` for the measured ``window_seconds``.
+    checkpointer : Checkpointer, optional
+        Writes the run's checkpoints.
+    since : int, default 0
+        Version of the center with which this execution of the run begins.
     """
 
     def __init__(
@@ -98,6 +115,8 @@ class Run:
         progress: RunProgress,
         observer: Observer,
         network: Callable[..., NetworkNeed],
+        checkpointer: Checkpointer | None = None,
+        since: int = 0,
     ) -> None:
         self._server = server
         self._launch = launch
@@ -107,8 +126,14 @@ class Run:
         self._observer = observer
         self._network = network
         synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
-        self._watch = RunWatch(spec, synchronous=synchronous)
+        self._watch = RunWatch(spec, synchronous=synchronous, since=since)
         self._finished = False
+        self._checkpointer = checkpointer
+        # Events that were told and are not recorded yet, and the epoch that is being recorded.
+        self._untaken: deque[Event] = deque()
+        self._ending: EpochEnded | None = None
+        # Whether the run ends early, so that nobody is asked about its epochs any more.
+        self._ends_early = False
 
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
         """Run to the end; return the center and the summary of each worker.
@@ -125,13 +150,52 @@ class Run:
                 if not self._finished:
                     self._launch.wait(POLL_SECONDS)
             center = self._server.center()
+            if not self._watch.stopped:
+                self._write_last(at_once=True)
             summaries = self._finish_job()
             localities = self._launch.localities()
             self._history.add_localities(localities.workers, localities.reading)
+        except BaseException as error:
+            self._rescue(error)
+            raise
         finally:
             # Also on an interrupt, so that no executor works for a run that has ended.
             self._launch.cancel()
         return center, summaries
+
+    def _rescue(self, error: BaseException) -> None:
+        """Write a last checkpoint of a run that ends early, while its workers are still there."""
+        self._ends_early = True
+        begun = bool(self._history.records)
+        if self._checkpointer is None or not begun or isinstance(error, ServerUnreachableError):
+            return
+        try:
+            # An interrupt may have come in the middle of a conversation, or of an epoch's end.
+            self._server.reconnect()
+            if self._ending is not None:
+                self._end_epoch(self._ending)
+            self._write_last(at_once=False)
+        except GridError as second:
+            error.add_note(f"No last checkpoint could be written: {second}")
+
+    def _write_last(self, *, at_once: bool) -> None:
+        """Write a checkpoint, with what workers keep now unless it is to be taken at once."""
+        checkpointer = self._checkpointer
+        if checkpointer is None or self._watch.stopped:
+            return
+        checkpointer.finish()
+        before, until = checkpointer.captured, time.monotonic() + LAST_SECONDS
+        self._server.gather(at_once=at_once)
+        while checkpointer.captured == before:
+            late = time.monotonic() - until
+            if late > LAST_SECONDS:
+                raise ClusterError("its state was not complete in time.")
+            if late > 0 and not at_once:
+                self._server.gather(at_once=True)
+                at_once = True
+            self._news()
+            time.sleep(POLL_SECONDS / 10)
+        checkpointer.finish()
 
     def _advance(self) -> None:
         """Process the server's new events, and do what the watch says."""
@@ -147,10 +211,15 @@ class Run:
     def _news(self) -> Update:
         """Process all events so far; return the last one, with the state of the run."""
         while True:
-            update = self._server.poll()
-            for event in update.events:
-                self._take(event)
-            if len(update.events) < EVENTS_PER_UPDATE:
+            captured = self._checkpointer.captured if self._checkpointer else 0
+            update = self._server.poll(captured=captured)
+            self._untaken.extend(update.events)
+            while self._untaken:
+                self._take(self._untaken.popleft())
+            if self._checkpointer is not None:
+                self._checkpointer.look(self._server, update, writes=not self._watch.stopped)
+            # After the events before a checkpoint, those that the server held back are due.
+            if len(update.events) < EVENTS_PER_UPDATE and not update.captured:
                 return update
 
     def _take(self, event: Event) -> None:
@@ -164,11 +233,16 @@ class Run:
         if isinstance(event, WorkerRecord):
             if event.window_seconds:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
-            if event.status == "failed" and not self._watch.stopped:
+            if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that another attempt would meet again.
                 raise failure_of(event)
 
     def _end_epoch(self, event: EpochEnded) -> None:
+        if self._ends_early:
+            if event.epoch > len(self._history.epoch_records):
+                self._observer.record(event)
+            return
+        self._ending = event
         snapshots = self._spec.snapshots_per_epoch
         center = self._server.center(event.epoch) if snapshots else None
         if center is not None:
@@ -180,6 +254,7 @@ class Run:
             self._server.command(stop=steering.stop, learning_rate=steering.learning_rate)
         if steering.stop:
             self._tell(Stopped())
+        self._ending = None
 
     def _tell(self, event: WatchEvent) -> None:
         """Pass an event to the watch, and do what it says."""

@@ -427,7 +427,7 @@ class WorkerMind:
             return self._begin(start, [])
         if self._new_accumulator is not None:
             self._accumulator = self._new_accumulator()
-        if start.has_kept and not start.stop:
+        if start.has_kept and not start.stop and self._has_windows(start.next_sequence):
             self._start_message, self.phase = start, "recalling"
             return [Recall()]
         if not self._makes_steps:
@@ -485,6 +485,9 @@ class WorkerMind:
         # trained none of them.
         done = max(sequence, version) if self._slots_travel else sequence
         return self._policy.steps_before(done)
+
+    def _has_windows(self, sequence: int) -> bool:
+        return next(self._policy.windows(sequence), None) is not None
 
     def _plan_from(self, sequence: int) -> None:
         self.sequence, self._windows = sequence, self._policy.windows(sequence)

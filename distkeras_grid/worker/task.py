@@ -148,7 +148,7 @@ def run_worker(
                 "attempt": attempt,
                 "rows": len(spool),
                 "read_seconds": time.perf_counter() - clock,
-                **_train(plan, client, source, build or build_engine),
+                **_train(plan, client, source, spool.digest, build or build_engine),
             }
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
@@ -170,7 +170,7 @@ def _reported(client: WorkerClient) -> Iterator[None]:
 
 
 def _train(
-    plan: WorkerPlan, client: WorkerClient, source: Source, build: EngineBuilder
+    plan: WorkerPlan, client: WorkerClient, source: Source, digest: str, build: EngineBuilder
 ) -> dict[str, Any]:
     import platform
 
@@ -185,7 +185,7 @@ def _train(
     policy = policy_of(spec.schedule, len(source), client.seat)
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
-    start = client.ready(len(source), spec.limits.start_timeout, window_seconds)
+    start = client.ready(len(source), spec.limits.start_timeout, window_seconds, digest)
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
         client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
     mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)

@@ -62,6 +62,9 @@ def examples():
         messages.Keep(3, 7),
         messages.FetchKept(),
         messages.Kept(3, 7),
+        messages.Gather(True),
+        messages.FetchPart(3, 1),
+        messages.Part(1, 2),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]

@@ -65,6 +65,30 @@ def test_a_lost_worker_is_not_waited_for_and_its_state_stays():
     assert (keeping.of(0), keeping.nbytes) == (None, 0)
 
 
+def test_a_seat_that_is_wanted_is_asked_before_its_time():
+    keeping = Keeping(1, active=True)
+    keeping.asks(0, now=1.0)
+    keeping.receive(0, kept(1), now=2.0)
+    assert not keeping.asks(0, now=2.5)
+    assert keeping.asks(0, now=2.5, wanted=True)
+    assert not Keeping(1, active=False).asks(0, now=2.5, wanted=True)
+
+
+def test_what_was_kept_in_an_earlier_execution_is_there():
+    keeping = Keeping(3, active=True)
+    for seat in (2, 0):
+        keeping.hold(seat, kept(seat + 5))
+    assert [(seat, each.sequence) for seat, each in keeping.all.items()] == [(0, 5), (2, 7)]
+    assert keeping.nbytes == 16
+
+
+def test_a_worker_that_has_finished_is_not_waited_for():
+    keeping = Keeping(1, active=True)
+    keeping.asks(0, now=1.0)
+    keeping.leave(0)
+    assert not keeping.awaits(0, sequence=1)
+
+
 def test_what_is_kept_goes_on_from_its_saved_state():
     keeping = Keeping(2, active=True)
     for seat in (0, 1):
@@ -150,3 +174,21 @@ def test_nobody_is_asked_at_the_end_or_where_nothing_is_kept():
     server.tell(session, Finish())
     other = Server(kept_limit=0)
     assert not other.commit(other.start()[0], 0).keep
+
+
+def test_an_attempt_with_other_rows_is_refused():
+    server = Server()
+    ready = {"vector": np.empty(SIZE, np.float32)}
+
+    def join(attempt, digest):
+        seat, *_ = server.mind.handle(Join(0, attempt), server.now)
+        return server.tell(seat.session, Ready(ROWS, 0.0, digest), **ready)
+
+    join(0, "0" * 16)
+    join(1, "0" * 16)
+    with pytest.raises(RefusedError):
+        join(2, "1" * 16)
+    # An attempt that does not know it is believed, and the digest stays known.
+    join(3, "")
+    with pytest.raises(RefusedError):
+        join(4, "1" * 16)

@@ -37,7 +37,7 @@ class Server:
     def __init__(self, *news):
         self.news, self.told, self.samples, self.commands = [*news], 0, 0, []
 
-    def poll(self):
+    def poll(self, captured=0):  # noqa: ARG002
         events = self.news.pop(0) if self.news else ()
         self.samples += sum(e.samples for e in events if isinstance(e, WindowRecord))
         self.told += len(events)

@@ -520,6 +520,7 @@ def test_a_state_of_another_model_is_refused():
         beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, held_back=held))
 
 
-def test_a_worker_that_is_to_stop_recalls_nothing():
-    told = Start(4, 0, 9, 9, False, None, True, has_kept=True)
+@pytest.mark.parametrize(("sequence", "stop"), [(4, True), (2 * PER_EPOCH, False)])
+def test_a_worker_that_has_nothing_left_to_do_recalls_nothing(sequence, stop):
+    told = Start(sequence, 0, 9, 9, False, None, stop, has_kept=True)
     assert kinds(mind().handle(minds.Started(told, CENTER))) == ["BeginAfter", "Finish"]

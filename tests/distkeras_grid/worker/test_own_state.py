@@ -12,16 +12,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import DataError
+from distkeras_grid.errors import DataError, RefusedError
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.mind import ServerMind
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.records import WorkerRecord
+from distkeras_grid.records import WindowRecord, WorkerRecord
 from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.trees import pack
+from distkeras_grid.trees import pack, unpack
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.own_state import OwnState, copy_checked
@@ -83,7 +84,7 @@ def test_arrays_of_another_model_are_refused_whole(source):
 class Seat:
     """A server of one seat and its workers; attempts share nothing but the server."""
 
-    def __init__(self, stack, name, compression=None, engine=None):
+    def __init__(self, stack, name, compression=None, engine=None, saved=()):
         self.rule, self.key, self._stack = build_rule(name, RULES[name]), new_key(), stack
         self.compression = compression
         steps = self.rule.traits.local_steps
@@ -102,7 +103,7 @@ class Seat:
             state=self.engine().step_section.variables if shared else (),
             kept_limit=1 << 16,
         )
-        self.service = Service(self.settings, center, self.key)
+        self.service = Service(self.settings, center, self.key, saved=saved)
         stack.callback(self.service.close)
         self.driver = DriverClient.connect(
             self.service.address, driver_key(self.key), "test", center.size, 5
@@ -127,8 +128,11 @@ class Seat:
         self._stack.callback(client.close)
         return client
 
-    def train(self, attempt=0, until=WINDOWS, *, keeps=True):
-        """Train; the attempt dies in window `until`, or just before it keeps its state there."""
+    def train(self, attempt=0, until=WINDOWS, *, keeps=True, act=lambda _: None):
+        """Train; the attempt dies in window `until`, or just before it keeps its state there.
+
+        `act` is called with each window before it is computed.
+        """
         rows, current = ArraySource([TARGETS], [np.zeros(ROWS)]), []
 
         class Rows:
@@ -138,6 +142,7 @@ class Seat:
             def blocks(self, window):
                 if current[-1] == until:
                     raise Death
+                act(current[-1])
                 return rows.blocks(window)
 
         def windows(left):
@@ -155,6 +160,15 @@ class Seat:
         with suppress(Death):
             train(mind, engine, client, start, Rows())
         client.close()
+
+    def parts(self):
+        """Return the parts of the checkpoint that the server has reported."""
+        update = self.driver.poll(5)
+        self.events += update.events
+        assert update.captured
+        self.events += self.driver.poll(5, captured=update.captured).events
+        count, first = self.driver.part(update.captured, 0)
+        return [first, *(self.driver.part(update.captured, n)[1] for n in range(1, count))]
 
     def continued(self):
         self.events += self.driver.poll(5).events
@@ -208,6 +222,118 @@ def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
     # What a worker does alone it does again, and where all make the same steps, others know them.
     alike = rule == "mean_gradient" or (rule == "sequential" and kept)
     assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
+
+
+RUNS = [
+    *((name, None) for name in RULES),
+    ("downpour", DeepGradientCompression(0.5, warm_up_epochs=0)),
+    ("mean_gradient", DeepGradientCompression(0.5, 0.5, warm_up_epochs=0)),
+]
+
+
+@pytest.mark.parametrize(("rule", "compression"), RUNS)
+@pytest.mark.parametrize("at", [0, 6, WINDOWS - 2])
+def test_a_run_goes_on_from_a_checkpoint_that_was_asked_for_in_a_window(
+    stack, rule, compression, at
+):
+    def ask(window):
+        if window == at:
+            first.driver.gather()
+
+    undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
+    undisturbed.train()
+    first.train(act=ask)
+    second = Seat(stack, rule, compression, saved=first.parts())
+    second.train()
+    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
+    assert second.continued() == [(at + 1, at + 1)]
+    windows = [event.window for event in second.events if isinstance(event, WindowRecord)]
+    assert len(windows) == WINDOWS - at - 1
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("rule", "compression"), RUNS)
+def test_a_run_whose_worker_is_lost_goes_on_from_a_checkpoint(stack, rule, compression):
+    undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
+    undisturbed.train()
+    first.train(until=5)
+    first.driver.gather(at_once=True)
+    second = Seat(stack, rule, compression, saved=first.parts())
+    second.train(attempt=3, until=9)
+    second.train(attempt=4)
+    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
+
+
+def test_a_checkpoint_before_the_first_window_and_after_the_last(stack):
+    undisturbed, first = Seat(stack, "downpour"), Seat(stack, "downpour")
+    undisturbed.train()
+    first.driver.gather()
+    second = Seat(stack, "downpour", saved=first.parts())
+    second.train()
+    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
+    second.driver.gather()
+    third = Seat(stack, "downpour", saved=second.parts())
+    third.train()
+    np.testing.assert_array_equal(third.driver.center(), undisturbed.driver.center())
+
+
+def test_the_driver_has_all_events_before_a_checkpoint_and_none_after_it(stack):
+    def ask(window):
+        if window == 3:
+            seat.driver.gather()
+
+    seat = Seat(stack, "downpour")
+    seat.train(act=ask)
+    before = seat.driver.poll(5)
+    folded = [event.window for event in before.events if isinstance(event, WindowRecord)]
+    assert (len(folded), before.captured) == (4, 1)
+    # As long as it has not kept its own state.
+    again = seat.driver.poll(5)
+    assert (again.events, again.captured) == ((), 1)
+    after = seat.driver.poll(5, captured=1)
+    assert after.captured == 0
+    assert sum(isinstance(event, WindowRecord) for event in after.events) == WINDOWS - 4
+
+
+def test_only_the_last_checkpoint_can_be_fetched(stack):
+    seat = Seat(stack, "downpour")
+    for number, part in [(0, 0), (1, 0)]:
+        with pytest.raises(RefusedError):
+            seat.driver.part(number, part)
+    seat.driver.gather()
+    seat.driver.gather()
+    seat.driver.part(2, 0)
+    for number, part in [(1, 0), (2, 1)]:
+        with pytest.raises(RefusedError):
+            seat.driver.part(number, part)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: tree["books"].update(version=-1),
+        lambda tree: tree["books"].update(samples_folded=3),
+        lambda tree: tree["books"]["seats"].append(tree["books"]["seats"][0]),
+        lambda tree: tree["books"].update(epochs_ended=EPOCHS + 1),
+        lambda tree: tree["books"].pop("stop"),
+        lambda tree: tree["center"].update(centers=[np.ones(SIZE + 1, np.float32)]),
+        lambda tree: tree["center"].update(shared=[np.ones(SIZE, np.float32)]),
+        lambda tree: tree.update(kept={}),
+        lambda tree: tree["kept"].update({"1": {"sequence": 0, "version": 0}}),
+        lambda tree: tree["kept"].update({"0": {"sequence": 99, "version": 0}}),
+        lambda tree: tree.update(replay={"version": 0, "state": np.ones(3, np.uint8), "steps": {}}),
+    ],
+)
+def test_a_state_that_is_not_of_the_run_is_refused(stack, change):
+    first = Seat(stack, "downpour")
+    first.train(until=5)
+    first.driver.gather(at_once=True)
+    server, *states = first.parts()
+    tree = unpack(server)
+    change(tree)
+    with pytest.raises(DataError):
+        ServerMind.resumed(first.settings.spec, [pack(tree), *states])
 
 
 @pytest.mark.tensorflow

@@ -1,0 +1,212 @@
+"""What a checkpoint consists of, and whether one is whole.
+
+A checkpoint is a folder. Its manifest, which is written last, names every piece of it with its
+length and its SHA-256. Pieces that several checkpoints share, such as the model's archive and the
+segments of the history, lie beside the folders and have their digest in their name. A checkpoint
+of which anything is missing, longer, shorter or different is torn, and is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from distkeras_grid.errors import ConfigurationError, DataError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+#: Digits of the digest in the name of a shared piece.
+DIGITS = 16
+_FOLDER = re.compile(r"checkpoint-(\d{8})")
+
+Content: TypeAlias = bytes | memoryview
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,80}\.[a-z]{1,8}$")]
+Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class TornError(DataError):
+    """A checkpoint is not whole; an earlier one may be."""
+
+
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a checkpoint.
+
+    Parameters
+    ----------
+    name : str
+        Its name, without folder.
+    bytes : int
+        Its length.
+    sha256 : str
+        Its SHA-256 in hexadecimal.
+    shared : bool, default False
+        Whether other checkpoints may consist of it, too.
+    """
+
+    name: Name
+    bytes: Count
+    sha256: Digest
+    shared: bool = False
+
+    def check(self, content: Content) -> None:
+        """Refuse another content.
+
+        Raises
+        ------
+        TornError
+            If length or digest are not those of the piece.
+        """
+        length = len(content)
+        if length != self.bytes or hashlib.sha256(content).hexdigest() != self.sha256:
+            raise TornError(
+                f"{self.name} is not as it was written: {self.bytes} bytes of another content are "
+                f"due. Received: {length} bytes."
+            )
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint consists of.
+
+    Parameters
+    ----------
+    format : int
+        `FORMAT`.
+    number : int
+        Counts the checkpoints of a directory.
+    run : str
+        Name of the run that wrote it.
+    saved_at : float
+        When [s since 1970].
+    version, samples, epochs : int
+        Folds, rows and whole epochs behind the center.
+    spec : dict
+        The run, as `RunSpec.to_json` describes it.
+    xla : bool
+        Whether XLA compiles the workers' windows.
+    pieces : tuple of Piece
+        All its files but this one.
+    """
+
+    format: int
+    number: Count
+    run: Annotated[str, msgspec.Meta(max_length=200)]
+    saved_at: float
+    version: Count
+    samples: Count
+    epochs: Count
+    spec: dict[str, Any]
+    xla: bool
+    pieces: tuple[Piece, ...]
+
+    @property
+    def folder(self) -> str:
+        """Name of the checkpoint's folder."""
+        return folder_name(self.number)
+
+    def piece(self, name: str) -> Piece:
+        """Return the piece of this name.
+
+        Raises
+        ------
+        TornError
+            If there is none.
+        """
+        found = next((piece for piece in self.pieces if piece.name == name), None)
+        if found is None:
+            raise TornError(f"The checkpoint {self.folder} has no {name}.")
+        return found
+
+    def starting_with(self, prefix: str) -> list[Piece]:
+        """Return the pieces whose names start with a prefix, in their order."""
+        return [piece for piece in self.pieces if piece.name.startswith(prefix)]
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as JSON."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Manifest:
+        """Read what `to_bytes` returned.
+
+        Raises
+        ------
+        TornError
+            If it is something else.
+        ConfigurationError
+            If it is of another release.
+        """
+        try:
+            told = msgspec.json.decode(content, type=_Head)
+            if told.format != FORMAT:
+                raise ConfigurationError(
+                    f"This release reads checkpoints of format {FORMAT}. Received: format "
+                    f"{told.format}. Go on with the release that wrote it, or train anew in "
+                    "another checkpoint_dir."
+                )
+            manifest = msgspec.json.decode(content, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise TornError(f"The manifest of a checkpoint cannot be read: {error}.") from error
+        if len({piece.name for piece in manifest.pieces}) != len(manifest.pieces):
+            raise TornError("The manifest of a checkpoint names a piece twice.")
+        return manifest
+
+
+class _Head(msgspec.Struct):
+    format: int
+
+
+def piece_of(name: str, content: Content) -> Piece:
+    """Return the description of a checkpoint's own piece.
+
+    Examples
+    --------
+    >>> piece_of("server.tree", b"").bytes
+    0
+    """
+    return Piece(name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def shared_piece(stem: str, ending: str, content: Content) -> Piece:
+    """Return the description of a shared piece, with its digest in its name.
+
+    Examples
+    --------
+    >>> shared_piece("model", "keras", b"").name
+    'model-e3b0c44298fc1c14.keras'
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    return Piece(f"{stem}-{digest[:DIGITS]}.{ending}", len(content), digest, shared=True)
+
+
+def folder_name(number: int) -> str:
+    """Return the name of a checkpoint's folder.
+
+    Examples
+    --------
+    >>> folder_name(7)
+    'checkpoint-00000007'
+    """
+    return f"checkpoint-{number:08}"
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the checkpoints among these names, the newest first.
+
+    Examples
+    --------
+    >>> numbers_of(["checkpoint-00000007", "checkpoint-00000012", "_checkpoint-00000013.a.tmp"])
+    [12, 7]
+    """
+    found = [match for match in map(_FOLDER.fullmatch, names) if match]
+    return sorted((int(match[1]) for match in found), reverse=True)
+
+
+def unused(names: Iterable[str], manifests: Sequence[Manifest]) -> list[str]:
+    """Return the names of shared pieces that no checkpoint consists of."""
+    used = {piece.name for manifest in manifests for piece in manifest.pieces if piece.shared}
+    return sorted(set(names) - used)

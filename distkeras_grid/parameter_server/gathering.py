@@ -1,0 +1,215 @@
+"""When the server's state is taken for a checkpoint, and what comes back from one.
+
+A checkpoint is asked for by the driver. The server then asks each worker at work for what it keeps,
+and takes its own state when the last answer is there. In rounds, all answers come between the same
+two rounds, so center and workers fit each other exactly. Workers that do not wait for each other
+may have folded a few windows since their answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.parameter_server.messages import Count, RowDigits
+from distkeras_grid.spec import RunSpec
+from distkeras_grid.trees import Packed, unpack
+
+Rate = Annotated[float, msgspec.Meta(gt=0)]
+Array = np.ndarray[Any, Any]
+
+
+class Gathering:
+    """The answers that a checkpoint waits for.
+
+    Attributes
+    ----------
+    number : int
+        Checkpoints whose state was taken.
+    awaited : set of int
+        Seats whose answer is due.
+    pending : bool
+        Whether a checkpoint is asked for and its state is not taken.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.awaited: set[int] = set()
+        self.pending = False
+        # Awaited seats that were asked since the checkpoint was.
+        self._asked: set[int] = set()
+
+    def begin(self, seats: Iterable[int]) -> None:
+        """Wait for the answers of these seats."""
+        self.pending, self.awaited = True, set(seats)
+        self._asked.clear()
+
+    def asks(self, seat: int) -> bool:
+        """Whether the reply to a seat must ask it, which is then recorded."""
+        if seat in self.awaited:
+            self._asked.add(seat)
+        return seat in self.awaited
+
+    def answered(self, seat: int) -> None:
+        """Record the answer of a seat; one to an earlier question does not count."""
+        if seat in self._asked:
+            self.awaited.discard(seat)
+
+    def lost(self, seat: int) -> None:
+        """Record that a seat will not answer."""
+        self.awaited.discard(seat)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the state is to be taken now."""
+        return self.pending and not self.awaited
+
+    def take(self) -> None:
+        """Record that the state is taken."""
+        self.number += 1
+        self.pending = False
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a server's state, with its types."""
+
+
+class SavedSeat(_Saved, frozen=True):
+    """What is known of a seat, whoever has it."""
+
+    rows: Count | None
+    digest: RowDigits
+    next_sequence: Count
+    samples_folded: Count
+    samples_dropped: Count
+
+
+class SavedBooks(_Saved, frozen=True):
+    """The books, without sessions and events."""
+
+    version: Count
+    samples_folded: Count
+    samples_dropped: Count
+    stop: bool
+    learning_rate: Rate | None
+    epochs_ended: Count
+    ended: bool
+    seats: list[SavedSeat]
+
+
+class SavedCenter(_Saved, frozen=True):
+    """The center, and the vectors of its rule."""
+
+    centers: list[Array]
+    shared: list[Array]
+    own: list[list[Array]]
+
+
+class SavedStep(_Saved, frozen=True):
+    """A step that workers make."""
+
+    gradient: Array
+    rate: Rate | None
+
+
+class SavedReplay(_Saved, frozen=True):
+    """The shared optimizer's state, and the steps since."""
+
+    version: Count
+    state: Array | None
+    steps: dict[str, SavedStep]
+
+
+class SavedKept(_Saved, frozen=True):
+    """When a seat's worker kept its state, which is a part of its own."""
+
+    sequence: Count
+    version: Count
+
+
+class SavedServer(_Saved, frozen=True):
+    """The state of a server between two executions of a run."""
+
+    books: SavedBooks
+    center: SavedCenter
+    replay: SavedReplay | None
+    kept: dict[str, SavedKept]
+
+    @classmethod
+    def from_bytes(cls, data: Packed, spec: RunSpec) -> SavedServer:
+        """Read the state of a run's server, and compare it with the run.
+
+        Parameters
+        ----------
+        data : ndarray
+            The packed tree, shape ``(bytes,)``, ``uint8``.
+        spec : RunSpec
+            The run.
+
+        Raises
+        ------
+        DataError
+            If it is no such state, or that of another run.
+        """
+        try:
+            saved = msgspec.convert(unpack(data), cls, dec_hook=_array)
+        except msgspec.ValidationError as error:
+            raise DataError(f"This is no state of a parameter server: {error}.") from error
+        saved._check(spec)
+        return saved
+
+    def _check(self, spec: RunSpec) -> None:
+        books = self.books
+        sums = [
+            sum(getattr(seat, name) for seat in books.seats)
+            for name in ("samples_folded", "samples_dropped")
+        ]
+        numbers = {
+            "workers": len(books.seats) == spec.workers,
+            "samples": sums == [books.samples_folded, books.samples_dropped],
+            "rows": sum(seat.rows or 0 for seat in books.seats) <= spec.rows,
+            "epochs": books.epochs_ended <= spec.epochs,
+            "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
+            "replay": self.replay is None or self._replays(self.replay, spec),
+        }
+        if wrong := [name for name, right in numbers.items() if not right]:
+            raise DataError(
+                f"The state of a parameter server is not that of this run: its {', '.join(wrong)} "
+                "differ."
+            )
+
+    def _fits(self, name: str, kept: SavedKept) -> bool:
+        if not (name.isascii() and name.isdigit() and int(name) < len(self.books.seats)):
+            return False
+        seat = self.books.seats[int(name)]
+        return kept.sequence <= seat.next_sequence and kept.version <= self.books.version
+
+    def _replays(self, replay: SavedReplay, spec: RunSpec) -> bool:
+        size = spec.layout.state_section.nbytes
+        steps = {name: step.gradient for name, step in replay.steps.items()}
+        return (
+            replay.version <= self.books.version
+            and (replay.state is None or _is(replay.state, (size,), np.uint8))
+            and all(name.isascii() and name.isdigit() for name in steps)
+            and all(_is(gradient, (spec.size,), np.float32) for gradient in steps.values())
+            and set(map(int, steps)) >= set(range(replay.version, self.books.version))
+        )
+
+
+def _is(array: Array, shape: tuple[int, ...], dtype: type) -> bool:
+    return (array.shape, array.dtype) == (shape, np.dtype(dtype))
+
+
+def _array(_: type, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"an array is due, not {value!r:.80}")
+    return value
+
+
+def kept_in_order(kept: Mapping[str, SavedKept]) -> list[int]:
+    """Return the seats whose states follow the server's own, in the order of the parts."""
+    return sorted(map(int, kept))

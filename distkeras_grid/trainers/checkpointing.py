@@ -1,0 +1,351 @@
+"""When a run's checkpoints are written, by which thread, and what of the driver is in them.
+
+The driver asks the server for a checkpoint, and keeps its own state when the server says that it
+has taken its own. A thread then fetches the server's parts and writes the files. Training goes on
+meanwhile. If a checkpoint cannot be written, the run goes on with the former ones.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.checkpoints import FORMAT, Manifest, Piece, TornError, piece_of, shared_piece
+from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.trainers.arguments import checked_positive
+from distkeras_grid.trees import Packed, pack, unpack
+
+if TYPE_CHECKING:
+    from distkeras_grid.history import History
+    from distkeras_grid.parameter_server.messages import Update
+    from distkeras_grid.parameter_server.process import ServerProcess
+    from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
+    from distkeras_grid.spec import RunSpec
+
+SERVER, DRIVER, SEAT, MODEL, HISTORY = "server.tree", "driver.tree", "seat-", "model-", "history-"
+#: Seconds between two checkpoints, unless the user says more.
+DEFAULT_SECONDS = 600.0
+# Then all segments of the history become one.
+MOST_SEGMENTS = 64
+# How long the last checkpoint of a run that ends early waits for what its workers keep [s].
+LAST_SECONDS = 5.0
+_EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often checkpoints are written: after so many seconds, or so many epochs."""
+
+    seconds: float | None = None
+    epochs: int | None = None
+
+
+def checked_every(value: Any) -> Every:
+    """Return a user's ``checkpoint_every``.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is neither a positive number of seconds nor a text such as ``"2 epochs"``.
+
+    Examples
+    --------
+    >>> checked_every(90), checked_every("epoch"), checked_every("2 epochs").epochs
+    (Every(seconds=90.0, epochs=None), Every(seconds=None, epochs=1), 2)
+    """
+    if value is None:
+        return Every(seconds=DEFAULT_SECONDS)
+    if not isinstance(value, str):
+        return Every(seconds=checked_positive("checkpoint_every", value))
+    found = _EPOCHS.fullmatch(value)
+    if found is None:
+        raise ConfigurationError(
+            "checkpoint_every is a number of seconds, or a text such as 'epoch' or '2 epochs'. "
+            f"Received: {value!r}."
+        )
+    return Every(epochs=int(found[1] or 1))
+
+
+class SavedCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a callback remembers."""
+
+    kind: str
+    attributes: dict[str, Any]
+
+
+class SavedObserver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the driver's observer of epochs remembers."""
+
+    rate: float | None
+    callbacks: list[SavedCallback]
+
+
+class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the driver remembers.
+
+    Parameters
+    ----------
+    observer : SavedObserver
+        Validation and callbacks.
+    resumed : list of dict
+        From where the run has gone on before, as ``history.params["resumed"]`` says it.
+    """
+
+    observer: SavedObserver
+    resumed: list[dict[str, float]]
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> SavedDriver:
+        """Read the packed tree of a driver's state.
+
+        Raises
+        ------
+        DataError
+            If it is something else.
+        """
+        try:
+            tree = unpack(np.frombuffer(content, np.uint8))
+            return msgspec.convert(tree, cls, dec_hook=_as_it_is)
+        except msgspec.ValidationError as error:
+            raise DataError(f"This is no state of a driver: {error}.") from error
+
+
+def _as_it_is(_: type, value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A checkpoint from which a run goes on.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Which one.
+    parts : list of ndarray
+        The server's state, and the states of workers, as `ServerProcess` takes them.
+    driver : SavedDriver
+        What the driver remembered.
+    model : bytes
+        The compiled model, as the workers load it.
+    """
+
+    manifest: Manifest
+    parts: list[Packed] = field(repr=False)
+    driver: SavedDriver = field(repr=False)
+    model: bytes = field(repr=False)
+    _segments: list[bytes] = field(repr=False)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Resumed:
+        """Read a checkpoint that is whole.
+
+        Raises
+        ------
+        DataError
+            If it has not the pieces of a run.
+        """
+        manifest, contents = checkpoint.manifest, checkpoint.contents
+        seats = sorted(piece.name for piece in manifest.starting_with(SEAT))
+        models = manifest.starting_with(MODEL)
+        if len(models) != 1:
+            raise TornError(f"The checkpoint {manifest.folder} has {len(models)} models.")
+        return cls(
+            manifest,
+            [
+                np.frombuffer(contents[manifest.piece(name).name], np.uint8)
+                for name in (SERVER, *seats)
+            ],
+            SavedDriver.from_bytes(contents[manifest.piece(DRIVER).name]),
+            contents[models[0].name],
+            [contents[piece.name] for piece in manifest.starting_with(HISTORY)],
+        )
+
+    def fill(self, history: History) -> None:
+        """Add the records of the run so far."""
+        for segment in self._segments:
+            history.add_segment(segment.decode())
+
+    def told(self) -> dict[str, float]:
+        """Return from where the run goes on, for its history."""
+        return {
+            "checkpoint": self.manifest.number,
+            "version": self.manifest.version,
+            "samples": self.manifest.samples,
+            "saved_at": self.manifest.saved_at,
+            "at": time.time(),
+        }
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What all checkpoints of a run say of it.
+
+    Parameters
+    ----------
+    run : str
+        Name of the run.
+    spec : RunSpec
+        The run.
+    xla : bool
+        Whether XLA compiles the workers' windows.
+    model : bytes
+        The compiled model, as the workers load it.
+    """
+
+    run: str
+    spec: RunSpec
+    xla: bool
+    model: bytes = field(repr=False)
+
+
+class Checkpointer:
+    """Writes the checkpoints of one run.
+
+    Parameters
+    ----------
+    store : CheckpointStore
+        Where; taken over by this driver.
+    identity : Identity
+        What the checkpoints are of.
+    every : Every
+        How often.
+    history : History
+        The run's history.
+    observer : callable
+        Returns the state of the observer of epochs, as `SavedObserver` names it.
+    note : callable
+        Told when a checkpoint could not be written.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        identity: Identity,
+        every: Every,
+        history: History,
+        observer: Callable[[], Mapping[str, Any]],
+        note: Callable[[str], object],
+    ) -> None:
+        self._store, self._identity, self._every = store, identity, every
+        self._history, self._observer, self._note = history, observer, note
+        self._model = shared_piece(MODEL.rstrip("-"), "keras", identity.model)
+        self._segments: list[Piece] = []
+        self._counts: Sequence[int] = ()
+        # Since when the next checkpoint is waited for, by the clock and by whole epochs.
+        self._since, self._epochs = time.monotonic(), len(history.epoch_records)
+        self._asked = False
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        #: Number of the last checkpoint for which the driver has kept its own state.
+        self.captured = 0
+        #: How many were written.
+        self.written = 0
+
+    def look(self, server: ServerProcess, update: Update, *, writes: bool = True) -> None:
+        """Ask for a checkpoint when one is due, and write one whose state has been taken.
+
+        Parameters
+        ----------
+        server : ServerProcess
+            The server.
+        update : Update
+            Its last answer, all of whose events have been recorded.
+        writes : bool, default True
+            Whether there are to be more checkpoints.
+        """
+        self._tell_error()
+        if update.captured > self.captured:
+            self.captured = update.captured
+            self._asked = False
+            if writes:
+                self._begin_writing(server, update)
+        elif writes and not self._writes and self._is_due():
+            # Asked again while it waits for workers, the server waits no longer.
+            server.gather(at_once=self._asked)
+            self._asked = True
+            self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
+
+    def finish(self) -> None:
+        """Wait until the checkpoint that is being written is complete."""
+        if self._thread is not None:
+            self._thread.join()
+        self._tell_error()
+
+    @property
+    def _writes(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _is_due(self) -> bool:
+        if self._every.epochs is not None:
+            return len(self._history.epoch_records) - self._epochs >= self._every.epochs
+        return time.monotonic() - self._since >= (self._every.seconds or DEFAULT_SECONDS)
+
+    def _tell_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._note(f"A checkpoint could not be written; the former ones stay: {error}")
+
+    def _begin_writing(self, server: ServerProcess, update: Update) -> None:
+        """Keep the driver's state of this moment; the rest is done by a thread."""
+        self.finish()
+        history = self._history
+        counts = self._counts if len(self._segments) < MOST_SEGMENTS else ()
+        segment = history.segment_after(counts).encode()
+        segments, shared = list(self._segments) if counts else [], dict[str, bytes]()
+        if segment:
+            stem = f"{HISTORY}{len(history.records):010}"
+            segments.append(shared_piece(stem, "jsonl", segment))
+            shared[segments[-1].name] = segment
+        tree = {"observer": self._observer(), "resumed": history.params.get("resumed", [])}
+        facts = {
+            "format": FORMAT,
+            "run": self._identity.run,
+            "saved_at": time.time(),
+            "version": update.version,
+            "samples": history.samples,
+            "epochs": len(history.epoch_records),
+            "spec": self._identity.spec.to_json(),
+            "xla": self._identity.xla,
+        }
+        self._segments, self._counts = segments, history.counts()
+        arguments = (server, update.captured, facts, pack(tree), segments, shared)
+        self._thread = threading.Thread(target=self._write, args=arguments, daemon=True)
+        self._thread.start()
+
+    def _write(
+        self,
+        server: ServerProcess,
+        captured: int,
+        facts: Mapping[str, Any],
+        driver: Packed,
+        segments: Sequence[Piece],
+        shared: Mapping[str, bytes],
+    ) -> None:
+        try:
+            first, *seats = server.parts(captured)
+            folded = unpack(first)["books"]["samples_folded"]
+            if folded != facts["samples"]:
+                # An interrupt may come while the driver records what it was told.
+                raise DataError(
+                    f"the server has folded {folded} samples, and the history has "
+                    f"{facts['samples']}."
+                )
+            contents = {SERVER: first.data, DRIVER: driver.data}
+            contents |= {f"{SEAT}{n:05}.tree": seat.data for n, seat in enumerate(seats)}
+            pieces = [piece_of(name, content) for name, content in contents.items()]
+            number = self._store.next_number()
+            manifest = Manifest(number=number, pieces=(*pieces, self._model, *segments), **facts)
+            new = {self._model.name: self._identity.model, **shared}
+            self._store.write(manifest, contents, new)
+            self.written += 1
+        except Exception as error:  # noqa: BLE001 - kept, and told by the driver's own thread
+            # The next one has to have what this one would have brought.
+            self._error, self._segments, self._counts = error, [], ()

@@ -1,0 +1,203 @@
+"""Interrupted runs that go on: driver, server process and workers in threads, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import GridError
+from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.progress import SILENT
+from distkeras_grid.rules import build_rule
+from distkeras_grid.simulation.learners import QuadraticLearner
+from distkeras_grid.spark.checkpoints import CheckpointStore
+from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
+from distkeras_grid.trainers.run import Run, Steering
+from distkeras_grid.trainers.run_status import run_progress
+from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.mind import WorkerMind
+from tests.local_files import LocalFiles
+from tests.specs import make_settings
+
+SIZE, SEAT_ROWS, EPOCHS = 4, 6, 20
+START = np.ones(SIZE, np.float32)
+
+
+class Launch:
+    """A job whose workers are threads; each window takes a moment."""
+
+    def __init__(self, settings, key, address):
+        self._settings, self._key, self._address = settings, key, address
+        self._cancelled = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, args=(seat,), daemon=True)
+            for seat in range(settings.spec.workers)
+        ]
+
+    def _work(self, seat):
+        spec = self._settings.spec
+        rows = np.random.default_rng(seat).normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
+        source, cancelled = ArraySource([rows], [np.zeros(SEAT_ROWS)]), self._cancelled
+
+        class Rows:
+            def blocks(self, window):
+                if cancelled.wait(0.002):
+                    raise GridError("cancelled")
+                return source.blocks(window)
+
+        key = seat_key(workers_key(self._key), seat)
+        run, limit = self._settings.run, spec.layout.kept_limit
+        try:
+            with WorkerClient.connect(
+                self._address, key, run, seat, 0, SIZE, 5, kept_limit=limit
+            ) as client:
+                start = client.ready(SEAT_ROWS, 5)
+                engine = QuadraticLearner(START, 1.0, 0.1, 0.9)
+                plan = Epochs(
+                    rows=SEAT_ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=4, seat=seat
+                )
+                rule = build_rule(spec.rule.name, spec.rule.parameters)
+                train(WorkerMind(seat, rule, engine.layout, plan), engine, client, start, Rows())
+        except GridError:
+            return
+
+    def start(self):
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def done(self):
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def wait(self, timeout):
+        self._threads[0].join(timeout)
+        return self.done
+
+    def result(self):
+        return []
+
+    def localities(self):
+        return SimpleNamespace(workers={}, reading={})
+
+    def cancel(self):
+        self._cancelled.set()
+        for thread in self._threads:
+            thread.join(0.2)
+
+
+class Observer:
+    """Records epochs; at the end of one it raises an error."""
+
+    def __init__(self, history, error=None, at=0):
+        self.history, self.error, self.at, self.asked = history, error, at, []
+
+    def __call__(self, event, center):  # noqa: ARG002
+        self.asked.append(event.epoch)
+        record = self.history.add_epoch(event)
+        if event.epoch == self.at:
+            raise self.error
+        return record, Steering()
+
+    def record(self, event):
+        return self.history.add_epoch(event)
+
+    def saved(self):
+        return {"rate": None, "callbacks": []}
+
+
+class Execution:
+    """One driver: it begins, or goes on from what is in the folder."""
+
+    def __init__(self, folder, workers, error=None, at=0, every=None):
+        rule = "averaging" if workers > 1 else "downpour"
+        self.settings = make_settings(
+            rule=rule,
+            trainable_size=SIZE,
+            rows=SEAT_ROWS * workers,
+            workers=workers,
+            epochs=EPOCHS,
+            kept_limit=1 << 16,
+        )
+        self.history, self.notes, spec = History(), [], self.settings.spec
+        self.observer, key = Observer(self.history, error, at), new_key()
+        store = CheckpointStore(LocalFiles(), str(folder))
+        found = store.newest(self.notes.append)
+        self.resumed = None if found is None else Resumed.of(found)
+        if self.resumed:
+            self.resumed.fill(self.history)
+        store.begin(anew=found is None)
+        identity = Identity("test", spec, False, b"model")
+        checkpointer = Checkpointer(
+            store,
+            identity,
+            every or Every(seconds=600),
+            self.history,
+            self.observer.saved,
+            self.notes.append,
+        )
+        parts = self.resumed.parts if self.resumed else ()
+        since = self.resumed.manifest.version if self.resumed else 0
+        with (
+            ServerProcess(self.settings, START.copy(), key, parts) as server,
+            run_progress(SILENT) as progress,
+        ):
+            launch = Launch(self.settings, key, server.address)
+            progress.update(total_samples=1, epochs=EPOCHS, workers=workers)
+            run = Run(
+                server,
+                launch,
+                spec,
+                self.history,
+                progress,
+                self.observer,
+                lambda **_: SimpleNamespace(sentence=str),
+                checkpointer,
+                since,
+            )
+            self.center, _ = run.execute()
+        self.written = checkpointer.written
+
+
+@pytest.mark.parametrize(
+    ("workers", "error"),
+    [
+        (2, KeyboardInterrupt),
+        pytest.param(1, GridError, marks=pytest.mark.full),
+        pytest.param(1, KeyboardInterrupt, marks=pytest.mark.full),
+    ],
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
+    whole = Execution(tmp_path / "whole", workers)
+    assert whole.resumed is None
+    with pytest.raises(error) as raised:
+        Execution(tmp_path / "other", workers, error("of a callback"), at=7)
+    assert not hasattr(raised.value, "__notes__"), raised.value.__notes__
+    second = Execution(tmp_path / "other", workers)
+    assert 7 <= second.resumed.manifest.epochs < EPOCHS
+    np.testing.assert_array_equal(second.center, whole.center)
+    assert second.history.samples == whole.history.samples
+    assert second.history.history == whole.history.history
+    # No epoch is told twice.
+    assert second.observer.asked == list(range(second.resumed.manifest.epochs + 1, EPOCHS + 1))
+    assert second.notes == []
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_checkpoints_beside_the_training_do_not_change_it(tmp_path, workers):
+    whole = Execution(tmp_path / "whole", workers)
+    often = Execution(tmp_path / "often", workers, every=Every(seconds=0.01))
+    np.testing.assert_array_equal(often.center, whole.center)
+    assert often.written > 2
+    # The last one has everything, so that nothing is left to do.
+    again = Execution(tmp_path / "often", workers)
+    np.testing.assert_array_equal(again.center, whole.center)
+    assert again.resumed.manifest.samples == whole.history.samples
+    assert again.observer.asked == []

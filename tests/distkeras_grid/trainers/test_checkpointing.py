@@ -1,0 +1,213 @@
+"""When checkpoints are asked for and what of the driver is in them; tests speak for the server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.checkpoints import Manifest
+from distkeras_grid.errors import ConfigurationError, DataError, StorageError
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.records import EpochEnded
+from distkeras_grid.spark.checkpoints import Checkpoint
+from distkeras_grid.trainers import checkpointing
+from distkeras_grid.trainers.checkpointing import (
+    Checkpointer,
+    Every,
+    Identity,
+    Resumed,
+    SavedDriver,
+    checked_every,
+)
+from distkeras_grid.trees import pack
+from tests.distkeras_grid.trainers.test_run import window
+from tests.specs import make_spec
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "2", "0 epochs", "1.5 epochs", "epochs 2", [], 1j])
+def test_other_intervals_are_refused(value):
+    with pytest.raises(ConfigurationError):
+        checked_every(value)
+
+
+def test_intervals():
+    assert checked_every("epochs") == checked_every("1 epoch") == Every(epochs=1)
+    assert checked_every(None).seconds == checkpointing.DEFAULT_SECONDS
+
+
+class Server:
+    """Captures at once; each checkpoint has the samples of the history then."""
+
+    def __init__(self, history):
+        self.history, self.asked, self.captured, self.samples = history, [], 0, None
+
+    def gather(self, *, at_once=False):
+        self.asked.append(at_once)
+
+    def capture(self):
+        self.captured += 1
+        samples = self.history.samples if self.samples is None else self.samples
+        self.parts_now = [pack({"books": {"samples_folded": samples}}), pack({"own": {}})]
+        return self.update()
+
+    def update(self):
+        return Update(9, self.history.samples, (), (), 0, self.captured)
+
+    def parts(self, number):
+        assert number == self.captured
+        return iter(self.parts_now)
+
+
+class Store:
+    """Keeps checkpoints in memory, as a directory would."""
+
+    def __init__(self):
+        self.written, self.shared, self.error = [], {}, None
+
+    def next_number(self):
+        return len(self.written) + 1
+
+    def write(self, manifest, contents, shared):
+        if self.error:
+            raise self.error
+        self.shared |= {name: bytes(content) for name, content in shared.items()}
+        own = {name: bytes(content) for name, content in contents.items()}
+        Manifest.from_bytes(manifest.to_bytes())
+        for piece in manifest.pieces:
+            piece.check((self.shared if piece.shared else own)[piece.name])
+        self.written.append((manifest, own))
+
+    def newest(self):
+        manifest, own = self.written[-1]
+        shared = {piece.name: self.shared[piece.name] for piece in manifest.pieces if piece.shared}
+        return Resumed.of(Checkpoint(manifest, {**own, **shared}))
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(checkpointing.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+class Run:
+    """A checkpointer with its history, its server and its store."""
+
+    def __init__(self, every):
+        self.history, self.store, self.notes = History(), Store(), []
+        self.server = Server(self.history)
+        identity = Identity("run", make_spec(), True, b"model")
+        saved = {"rate": 0.5, "callbacks": [{"kind": "a.B", "attributes": {"x": 1}}]}
+        self.checkpointer = Checkpointer(
+            self.store, identity, every, self.history, lambda: saved, self.notes.append
+        )
+
+    def fold(self, version):
+        self.history.add(window(version))
+
+    def look(self, update=None):
+        self.checkpointer.look(self.server, update or self.server.update())
+
+    def write(self):
+        self.look(self.server.capture())
+        self.checkpointer.finish()
+
+
+def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
+    run = Run(Every(seconds=10))
+    run.look()
+    clock.now += 9
+    run.look()
+    assert run.server.asked == []
+    clock.now += 1
+    run.look()
+    run.look()
+    assert run.server.asked == [False]
+    # The workers have not answered for as long again.
+    clock.now += 10
+    run.look()
+    assert run.server.asked == [False, True]
+    run.write()
+    clock.now += 10
+    run.look()
+    assert run.server.asked == [False, True, False]
+
+
+def test_a_checkpoint_is_asked_for_after_so_many_epochs():
+    run = Run(Every(epochs=2))
+    for epoch in (1, 2, 3, 4):
+        run.history.add_epoch(EpochEnded(epoch, epoch, 10 * epoch, float(epoch)))
+        run.look()
+        assert len(run.server.asked) == epoch // 2
+
+
+def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
+    run = Run(Every(seconds=10))
+    for version in (1, 2):
+        run.fold(version)
+    run.write()
+    for version in (3, 4, 5):
+        run.fold(version)
+    run.write()
+    run.write()
+    manifest, own = run.store.written[-1]
+    assert sorted(own) == ["driver.tree", "seat-00000.tree", "server.tree"]
+    assert len(manifest.starting_with("history-")) == 2
+    assert (manifest.samples, manifest.version, manifest.xla) == (50, 9, True)
+    found, history = run.store.newest(), History()
+    found.fill(history)
+    assert history.records == run.history.records
+    assert (found.model, len(found.parts)) == (b"model", 2)
+    np.testing.assert_array_equal(found.parts[0], run.server.parts_now[0])
+    assert found.driver.observer.callbacks[0].attributes == {"x": 1}
+
+
+def test_many_segments_become_one(monkeypatch, clock):
+    monkeypatch.setattr(checkpointing, "MOST_SEGMENTS", 3)
+    run, counts = Run(Every(seconds=10)), []
+    for version in range(1, 9):
+        run.fold(version)
+        run.write()
+        counts.append(len(run.store.written[-1][0].starting_with("history-")))
+        history = History()
+        run.store.newest().fill(history)
+        assert history.records == run.history.records
+    assert counts == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
+    run = Run(Every(seconds=10))
+    run.fold(1)
+    run.store.error = StorageError("full")
+    run.write()
+    assert len(run.notes) == 1
+    assert "full" in run.notes[0]
+    run.store.error = None
+    run.fold(2)
+    run.write()
+    history = History()
+    run.store.newest().fill(history)
+    assert [record.version for record in history.records] == [1, 2]
+
+
+def test_a_history_that_is_not_of_the_servers_moment_is_not_written(clock):
+    run = Run(Every(seconds=10))
+    run.fold(1)
+    run.server.samples = 7
+    run.write()
+    assert run.store.written == []
+    assert len(run.notes) == 1
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [{}, {"observer": {}, "resumed": []}, {"observer": None, "resumed": []}, {"more": 1}],
+)
+def test_what_is_no_driver_is_refused(tree):
+    with pytest.raises(DataError):
+        SavedDriver.from_bytes(pack(tree).tobytes())

@@ -1,0 +1,77 @@
+"""A driver of its own that trains with checkpoints, and may be killed at any moment.
+
+``python -m tests.faults.resume_job KIND FOLDER`` trains the ``counting`` model with two workers of
+`DOWNPOUR`, or a ``net`` with Adam, dropout and batch normalization with one. With ``--anew`` it
+writes no checkpoints. The weights of a run that has ended are in ``FOLDER/weights.npy``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tests.faults import counting
+
+ROWS, EPOCHS = 600, 30
+
+
+def net():
+    import keras
+
+    layers = [
+        keras.Input((4,)),
+        keras.layers.Dense(16, "tanh"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.3, seed=4),
+        keras.layers.Dense(3, "softmax"),
+    ]
+    model = keras.Sequential(layers)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def trainer_of(kind: str, folder: Path, **saving):
+    import keras
+
+    import distkeras_grid
+
+    common = {"batch_size": 4, "num_epoch": EPOCHS, "communication_window": 2, **saving}
+    if kind == "counting":
+        loss = counting.negative_sum(folder)
+        model = counting.counting_model(ROWS, loss)
+        terms = {"features_col": "x", "custom_objects": {"loss": loss}, "num_workers": 2}
+        return distkeras_grid.DOWNPOUR(model, **terms, **common)
+    # Another process draws other weights and seeds; the first one decides.
+    if not (folder / "checkpoints").exists():
+        keras.utils.set_random_seed(3)
+    return distkeras_grid.SingleTrainer(net(), **common)
+
+
+def data_of(kind: str, spark):
+    if kind == "counting":
+        return counting.counting_data(spark, ROWS)
+    columns = "array(sin(id), cos(id), sin(3 * id), id / 600) as features", "id % 3 as label"
+    return spark.range(ROWS, numPartitions=3).selectExpr(*columns)
+
+
+def main(kind: str, text: str, anew: str = "") -> None:
+    from distkeras_grid.spark.session import build_session
+
+    folder = Path(text)
+    spark = build_session("resume", master="local[2,4]")
+    saving = {
+        "checkpoint_dir": str(folder / "checkpoints"),
+        "checkpoint_every": 0.2,
+        "resume": "auto",
+    }
+    trainer = trainer_of(kind, folder, **({} if anew else saving))
+    model = trainer.train(data_of(kind, spark), seed=1)
+    assert trainer.history.samples == ROWS * EPOCHS
+    weights = np.concatenate([each.ravel() for each in model.get_weights()])
+    np.save(folder / "weights.npy", weights)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,262 @@
+"""A run that goes on from a checkpoint, on the minds alone: any rule, any moment, any order.
+
+Workers act one at a time in a random order, so each run is another interleaving. In rounds, and
+with one worker, the result does not depend on it and must be that of an uninterrupted run, bit for
+bit. In all other runs no sample may be lost or folded twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.parameter_server.messages import (
+    Exchanged,
+    FetchKept,
+    FetchPart,
+    FetchState,
+    FetchStep,
+    Finish,
+    Gather,
+    HandOver,
+    Keep,
+    Kept,
+    Poll,
+    Ready,
+    Start,
+    State,
+    Step,
+)
+from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, Send, ServerMind, received
+from distkeras_grid.records import WindowRecord
+from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
+from distkeras_grid.simulation.learners import QuadraticLearner
+from distkeras_grid.trees import pack
+from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.loop import compute
+from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.orders import obey, shared_state
+from distkeras_grid.worker.own_state import OwnState
+from tests.specs import make_spec
+
+SIZE, SEAT_ROWS, EPOCHS = 3, 6, 3
+DGC = DeepGradientCompression(0.5, warm_up_epochs=0)
+
+
+class Worker:
+    """A worker's mind and engine; what the server has sent it waits in its inbox."""
+
+    def __init__(self, run, number):
+        self.run, self.number, self.inbox, self.over = run, number, [], False
+        steps = run.rule.traits.local_steps
+        momentum = 0.0 if run.rule.traits.plain_sgd and number >= 0 else 0.9
+        start = np.ones(SIZE, np.float32)
+        self.engine = QuadraticLearner(start, 1.0, 0.1, momentum, local_steps=steps)
+        rng = np.random.default_rng(number)
+        rows = rng.normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
+        self.rows = ArraySource([rows], [np.zeros(SEAT_ROWS)])
+        plan = Epochs(rows=SEAT_ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=4, seat=number)
+        held = accumulators(run.compression, self.engine.layout, run.workers)
+        self.mind = WorkerMind(number, run.rule, self.engine.layout, plan, accumulator=held)
+        self.wanted = None
+        seat, *_ = run.mind.handle(Join(number, 0), run.now)
+        self.session, self.vector = seat.session, np.empty(SIZE, np.float32)
+
+    def tell(self, event):
+        *orders, self.wanted = self.mind.handle(event)
+        for order in orders:
+            obey(order, self.engine)
+
+    def can_act(self):
+        return not self.over and (self.inbox or self.wanted is not None)
+
+    def act(self):
+        if self.inbox:
+            self.hear(self.inbox.pop(0))
+            return
+        action, self.wanted = self.wanted, None
+        match action:
+            case minds.Compute(window):
+                self.tell(compute(action, self.engine, self.rows.blocks(window.blocks)))
+            case minds.Exchange(commit, payload, _):
+                np.copyto(self.vector, payload)
+                self.run.hear(self.session, commit, vector=self.vector)
+            case minds.FetchStep(version):
+                self.run.hear(self.session, FetchStep(version))
+            case minds.FetchState():
+                self.run.hear(self.session, FetchState())
+            case minds.HandOver(version, weights):
+                self.run.hear(self.session, HandOver(version), vector=weights)
+                self.inbox.pop()
+                state = shared_state(self.engine, version)
+                self.run.hear(self.session, HandOver(version), state=state)
+                self.inbox.pop()
+                self.tell(minds.HandedOver())
+            case minds.Keep(sequence, version, before, offset, held):
+                own = OwnState(before, offset, held, dict(self.engine.state())).to_bytes()
+                self.run.hear(self.session, Keep(sequence, version), state=own)
+                self.inbox.pop()
+                self.tell(minds.HasKept())
+            case minds.Recall():
+                self.run.hear(self.session, FetchKept())
+            case minds.Finish():
+                self.over = True
+                self.run.hear(self.session, Finish())
+
+    def hear(self, sent):
+        vector = None if sent.vector is None else sent.vector.copy()
+        match sent.message:
+            case Start() as start:
+                self.known = vector.copy()
+                self.tell(minds.Started(start, vector))
+            case Exchanged() as message:
+                if vector is not None:
+                    if self.run.compression:
+                        bits = self.known.view(np.uint32)
+                        np.bitwise_xor(bits, vector.view(np.uint32), out=bits)
+                        vector = self.known.copy()
+                    np.copyto(self.mind.before, vector)
+                self.tell(minds.Replied(message))
+            case Step() as step:
+                np.copyto(self.mind.after, vector)
+                self.tell(minds.StepFetched(step))
+            case State():
+                self.tell(minds.StateFetched(sent.state))
+            case Kept() as kept:
+                own = OwnState.from_bytes(sent.state)
+                self.tell(minds.Recalled(kept.sequence, kept.version, own))
+
+
+class Run:
+    """A server's mind and its workers."""
+
+    def __init__(self, rule, workers, seed, compression=None, parts=()):
+        self.rule, self.workers, self.compression = rule, workers, compression
+        self.now, self.random = 0.0, np.random.default_rng(seed)
+        shared = rule.traits.steps_on_workers
+        momentum = (
+            QuadraticLearner(np.ones(SIZE, np.float32), 1.0, 0.1, 0.9, rule.traits.local_steps)
+            if not rule.traits.plain_sgd
+            else None
+        )
+        self.spec = make_spec(
+            rule,
+            trainable_size=SIZE,
+            rows=SEAT_ROWS * workers,
+            workers=workers,
+            epochs=EPOCHS,
+            compression=compression,
+            state=momentum.step_section.variables if shared else (),
+            kept_limit=1 << 16,
+        )
+        if parts:
+            self.mind = ServerMind.resumed(self.spec, parts)
+        else:
+            self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
+        self.team = [Worker(self, number) for number in range(workers)]
+        for worker in self.team:
+            self.hear(worker.session, Ready(SEAT_ROWS, 0.0), vector=worker.vector)
+
+    def hear(self, session, message, **parts):
+        self.now += 1.0
+        event = received(self.spec.layout.state_section, session, message, **parts)
+        for sent in self.mind.handle(event, self.now):
+            if isinstance(sent, Send) and sent.to != DRIVER:
+                self.team[sent.to.seat].inbox.append(sent)
+
+    def ask(self, message):
+        (sent,) = self.mind.handle(Received(DRIVER, message), self.now)
+        return sent
+
+    def go(self, steps=10**6):
+        """Let workers act so often; return how often they have."""
+        for done in range(steps):
+            ready = [worker for worker in self.team if worker.can_act()]
+            if not ready:
+                return done
+            ready[self.random.integers(len(ready))].act()
+        return steps
+
+    def checkpoint(self):
+        """Ask for a checkpoint, go on until its state is taken, and return its parts."""
+        self.ask(Gather(at_once=False))
+        seen, events = 0, []
+        while not (update := self.ask(Poll(seen)).message).captured:
+            events += update.events
+            seen += len(update.events)
+            assert self.go(1)
+        events += update.events
+        first = self.ask(FetchPart(update.captured, 0))
+        parts = [pack(first.tree)]
+        parts += [
+            self.ask(FetchPart(update.captured, n)).state for n in range(1, first.message.parts)
+        ]
+        return parts, [event for event in events if isinstance(event, WindowRecord)]
+
+    def windows(self):
+        events = self.ask(Poll(0)).message.events
+        return [event for event in events if isinstance(event, WindowRecord)]
+
+
+EXACT = [
+    *((name, parameters, 1, None) for name, parameters in [("downpour", {}), ("sequential", {})]),
+    ("downpour", {}, 1, DGC),
+    ("elastic", {"alpha": 0.25}, 1, None),
+    ("averaging", {}, 3, None),
+    ("elastic_round", {"alpha": 0.25}, 3, None),
+    ("mean_gradient", {}, 3, None),
+    ("mean_gradient", {}, 3, DGC),
+    ("member", {}, 3, None),
+]
+COUNTED = [
+    ("downpour", {}, DGC),
+    ("dynamic_rate", {}, None),
+    ("elastic", {"alpha": 0.25}, None),
+    ("elastic_momentum", {"alpha": 0.25}, None),
+    ("energy_matching", {}, None),
+]
+
+
+def centers(run):
+    return np.stack([run.mind.center.of(seat) for seat in range(run.workers)])
+
+
+@pytest.mark.parametrize(("name", "parameters", "workers", "compression"), EXACT)
+def test_a_run_alone_or_in_rounds_ends_bit_for_bit_where_it_would_have(
+    name, parameters, workers, compression
+):
+    rule = build_rule(name, parameters)
+    undisturbed = Run(rule, workers, 0, compression)
+    total = undisturbed.go()
+    expected = centers(undisturbed)
+    for seed in range(12):
+        run = Run(rule, workers, seed, compression)
+        run.go(int(np.random.default_rng(seed).integers(total)))
+        parts, _ = run.checkpoint()
+        # Twice, so that what a resumed run keeps is right, too.
+        for again in range(2):
+            run = Run(rule, workers, seed + again, compression, parts)
+            if not again:
+                run.go(int(np.random.default_rng([seed, 1]).integers(total)))
+                parts, _ = run.checkpoint()
+        run.go()
+        np.testing.assert_array_equal(centers(run), expected)
+
+
+@pytest.mark.parametrize(("name", "parameters", "compression"), COUNTED)
+def test_a_run_of_several_workers_loses_and_repeats_no_window(name, parameters, compression):
+    rule, due = build_rule(name, parameters), {}
+    for seed in range(12):
+        run = Run(rule, 3, seed, compression)
+        run.go(int(np.random.default_rng(seed).integers(150)))
+        parts, before = run.checkpoint()
+        second = Run(rule, 3, seed + 1, compression, parts)
+        second.go()
+        assert all(worker.over for worker in second.team)
+        found = [(w.worker, w.epoch, w.window) for w in [*before, *second.windows()]]
+        due = {(n, e, w) for n in range(3) for e in range(1, EPOCHS + 1) for w in range(3)}
+        assert len(found) == len(set(found))
+        assert set(found) == due
+        assert np.isfinite(centers(second)).all()
