@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from distkeras_grid.cli.early import check_trainer
 from distkeras_grid.cli.train import (
     build_parser,
     call_model_function,
@@ -55,6 +56,20 @@ def test_settings_are_python_literals_or_text(text, value):
 def test_a_setting_without_a_name_is_refused(text):
     with pytest.raises(ConfigurationError, match="name=value"):
         parse_settings([text])
+
+
+@pytest.mark.parametrize(("text", "every"), [("90", 90.0), ("2 epochs", "2 epochs")])
+def test_checkpoints_have_flags(text, every):
+    flags = ["--checkpoint-dir", "here", "--checkpoint-every", text, "--resume"]
+    assert arguments_of(*flags) == {
+        "checkpoint_dir": "here",
+        "checkpoint_every": every,
+        "resume": "auto",
+    }
+    with pytest.raises(ConfigurationError):
+        check_trainer("DOWNPOUR", arguments_of("--resume"))
+    with pytest.raises(ConfigurationError):
+        check_trainer("DOWNPOUR", arguments_of(*flags[:3], "often"))
 
 
 def test_what_nobody_gave_is_left_to_the_trainer():

@@ -1,17 +1,73 @@
-"""Runs that are interrupted and go on from their checkpoints, on real Spark."""
+"""Whether a request is for the same run, and runs that go on from checkpoints, on real Spark."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from distkeras_grid import AveragingTrainer, SingleTrainer
+from distkeras_grid.checkpoints import FORMAT, Manifest
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
+from distkeras_grid.spec import CompressionSpec, DraftSpec, PaceSpec, RuleSpec
+from distkeras_grid.trainers.request import DataRequest, RunRequest
+from distkeras_grid.trainers.resuming import as_begun, check_same_run
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, weights
-
-pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+from tests.specs import make_spec
 
 EPOCHS = 20
+SPEC = make_spec(workers=3, seed=11, batch_size=8, source="hdfs:///then")
+
+
+def checkpoint(spec=SPEC):
+    manifest = Manifest(FORMAT, 4, "run", 0.0, 9, 90, 1, spec.to_json(), False, ())
+    return SimpleNamespace(manifest=manifest)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"source": "hdfs:///now", "validation": "hdfs:///other"},
+        {"start_timeout": 5.0, "round_timeout": None, "threads": 2},
+        {"snapshots_per_epoch": 1, "jit": True},
+    ],
+)
+def test_a_run_with_other_limits_at_another_place_is_the_same(changes):
+    check_same_run(SPEC.change(**changes), checkpoint())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workers": 4},
+        {"batch_size": 9},
+        {"epochs": 7},
+        {"rows": 99},
+        {"seed": 12},
+        {"trainable_size": 9},
+        {"rule": RuleSpec(name="averaging")},
+        {"quorum": 0.5},
+        {"labels": ("other",)},
+        {"compression": CompressionSpec(name="bfloat16")},
+        {"compile": {"loss": "mse"}},
+    ],
+)
+def test_another_run_is_refused_by_the_name_of_what_differs(changes):
+    (name,) = changes
+    with pytest.raises(ConfigurationError, match=name):
+        check_same_run(SPEC.change(**changes), checkpoint())
+
+
+@pytest.mark.parametrize(("asked", "workers"), [(None, 3), (5, 5)])
+@pytest.mark.parametrize(("given", "seed"), [(False, 11), (True, 7)])
+def test_what_a_run_has_chosen_itself_it_keeps(asked, workers, given, seed):
+    draft = DraftSpec(algorithm=SPEC.algorithm, pace=PaceSpec(num_workers=asked))
+    data = DataRequest(None, "features", "label", True, seed=7, seed_given=given)
+    request = RunRequest(draft, None, None, data, None, None)
+    found = as_begun(request, checkpoint())
+    assert (found.draft.pace.num_workers, found.data.seed) == (workers, seed)
 
 
 def build(seed=2):
@@ -54,6 +110,8 @@ def resumed(trainer):
     return [record for record in trainer.history.workers if record.status == "continued"]
 
 
+@pytest.mark.spark
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("kind", "workers"),
     [(SingleTrainer, 1), pytest.param(AveragingTrainer, 2, marks=pytest.mark.full)],
