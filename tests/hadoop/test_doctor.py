@@ -12,14 +12,28 @@ from distkeras_grid.spark.memory import ModelSize, executor_overhead_mb
 pytestmark = [pytest.mark.hadoop]
 
 
-def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):
+def examined(grid, project, *options):
+    """Run the doctor by plain ``spark-submit``; return the process and the lines of its checks."""
     ended = grid.submit(
         *("--conf", f"spark.executorEnv.PYTHONPATH={project}"),
+        *options,
         str(project / "jobs" / "doctor.py"),
         *("--workers", "2", "--model", "70k", "--storage", "hdfs:///doctor/runs"),
         PYTHONPATH=str(project),
     )
-    lines = [line for line in ended.stdout.splitlines() if re.match(r"ok |warn |BAD ", line)]
+    return ended, [line for line in ended.stdout.splitlines() if re.match(r"ok |warn |BAD ", line)]
+
+
+@pytest.mark.full
+def test_a_fresh_sandbox_is_good_for_plain_spark_submit(grid, project):
+    ended, lines = examined(grid, project)
+    assert ended.returncode == ExitCode.OK, ended.stdout + ended.stderr[-4000:]
+    assert [line for line in lines if line.startswith("BAD")] == []
+
+
+def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):
+    # Spark's own default.
+    ended, lines = examined(grid, project, "--conf", "spark.executor.memoryOverhead=384m")
     assert ended.returncode == ExitCode.CLUSTER, ended.stdout + ended.stderr[-4000:]
     found = {line[6:].split("  ")[0]: line for line in lines}
     assert [name for name in found if found[name].startswith("BAD")] == ["executor memory"]
