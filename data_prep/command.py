@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from data_prep.filters import MEASURED
 from data_prep.geometry import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
 from data_prep.images import MAX_PIXELS
 from data_prep.job import TILES
@@ -206,6 +207,18 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         f"read part by part, and may be larger ({MAX_PIXELS})",
     )
     add(
+        "--normalise",
+        metavar="METHOD",
+        help="spread the values of each image over the whole range: min-max, percentile:LOW:HIGH "
+        "or standard, which takes three standard deviations on each side of the mean",
+    )
+    add(
+        "--keep",
+        metavar="CONDITIONS",
+        help="store only tiles that meet all conditions, such as 'bg_fraction<0.9,focus>=0.01'; "
+        f"columns: {', '.join(MEASURED)}",
+    )
+    add(
         "--encoding",
         choices=CHOICES["encoding"],
         default="raw",
@@ -315,6 +328,8 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         **counts,
         left_out=done.left_out,
         quarantined=done.quarantined,
+        filtered=done.filtered,
+        kept_none=done.kept_none,
         report=done.report,
     )
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK

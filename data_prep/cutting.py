@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from data_prep.filters import Condition
 from data_prep.geometry import TileSpec
 from data_prep.images import MAX_PIXELS
+from data_prep.normalising import Normalising
 from data_prep.picture import Choice
 from data_prep.tiles import Tile
 from data_prep.zones import ZoneRules
@@ -43,6 +45,10 @@ class Cutting:
         Whether what tells pictures of the same place is computed, too.
     max_pixels : int
         Larger images that can only be decoded as a whole are refused.
+    normalising : Normalising, optional
+        How the values of each image are brought to one range.
+    keep : tuple of Condition
+        What tiles must meet; others are dropped.
     """
 
     spec: TileSpec
@@ -57,6 +63,8 @@ class Cutting:
     root: str = ""
     fingerprints: bool = False
     max_pixels: int = MAX_PIXELS
+    normalising: Normalising | None = None
+    keep: tuple[Condition, ...] = ()
 
     def path_of(self, uri: str) -> str:
         """Return the path of an image below the input folder."""
@@ -81,6 +89,8 @@ class Cutting:
             *(spec.tile, spec.stride, spec.mode, spec.interpolation, spec.edge),
             *(self.pixel_size, self.source_pixel_size if self.pixel_size else None),
             *(channels, self.encoding, self.quality if self.encoding == "jpeg" else None),
+            # Tiles without keep the identity that they had before this could be chosen.
+            *((self.normalising,) if self.normalising else ()),
         )
         return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]
 

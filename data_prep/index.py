@@ -54,9 +54,12 @@ OPTIONS = (
     "channel",
     "z",
     "bits",
+    "normalise",
     "zones",
     "bottom_strip",
 )
+# Of images that are normalised.
+RANGES = (("range_low", "double"), ("range_high", "double"))
 _SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
 
 
@@ -85,14 +88,16 @@ def index_tiles(
         Receives the lines that tell what goes on.
     **options
         As in `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``allow_empty``,
-        ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``, ``bits``, ``zones``,
-        ``bottom_strip``. Images of different pixel sizes cannot be brought to one here.
+        ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``, ``bits``,
+        ``normalise``, ``zones``, ``bottom_strip``. Images of different pixel sizes cannot be
+        brought to one here.
 
     Returns
     -------
     DataFrame
         One row a tile: ``uri, source, source_sha256, label, label_name, split, angle, x, y,
-        src_cx, src_cy``. Give it, or a part of it, to `cut`.
+        src_cx, src_cy``, and ``range_low, range_high`` where images are normalised. Give it, or a
+        part of it, to `cut`.
 
     Raises
     ------
@@ -119,16 +124,18 @@ def index_tiles(
     rows = [
         (
             *(each.uri, each.source, each.sha256, plan.classes.index(each.label), each.label),
-            *(each.split, each.width, each.height, partition_key(number % slots)),
+            *(each.split, each.low, each.high),
+            *(each.width, each.height, partition_key(number % slots)),
         )
         for number, each in enumerate(plan.sources)
     ]
-    sources = session.createDataFrame(rows, _ddl((*IMAGES, *_SIZES)))
+    sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *_SIZES)))
+    cutting = cutting_of(settings, storage)
     say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")
     return (
         sources.repartition(slots, "key")
         .sortWithinPartitions("source")
-        .mapInArrow(indexer(cutting_of(settings, storage)), _schema(field))
+        .mapInArrow(indexer(cutting), _schema(field, _columns(cutting)))
     )
 
 
@@ -175,6 +182,8 @@ def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
     place = [F.col("uri"), *(F.col(name).cast(kind).alias(name) for name, kind in POSITIONS)]
     if "source_sha256" in index.columns:
         place.append(F.col("source_sha256").alias("sha256"))
+    if {name for name, _ in RANGES} <= set(index.columns):
+        place += [F.col(name).alias(name.removeprefix("range_")) for name, _ in RANGES]
     image = F.to_json(F.struct(*place)).cast("binary")
     return index.withColumn(known.name, image).withMetadata(known.name, known.to_metadata())
 
@@ -196,6 +205,7 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
     """Yield the tiles of an image, one batch an angle, in the order of `iter_tiles`."""
     import pyarrow as pa
 
+    columns = _columns(cutting)
     spec, size = cutting.spec, (row["width"], row["height"])
     zones = cutting.zones.of(row["source"], *size)
     angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
@@ -205,12 +215,11 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
         positions, _ = allowed_positions(frame, spec, zones)
         count = len(positions[0])
         values = {
-            **{name: [row[name]] * count for name, _ in IMAGES},
+            **{name: [row[name]] * count for name, _ in columns if name in row},
             "angle": np.full(count, angle, np.float64),
             **dict(zip(("x", "y"), positions, strict=True)),
             **dict(zip(("src_cx", "src_cy"), frame.centres(positions, spec.tile), strict=True)),
         }
-        columns = (*IMAGES, *POSITIONS, *CENTRES)
         yield pa.record_batch(
             [pa.array(values[name], _arrow(kind)) for name, kind in columns],
             names=[name for name, _ in columns],
@@ -227,7 +236,13 @@ def _noted(index: DataFrame) -> Field:
     return Field.from_metadata("image", metadata)
 
 
-def _schema(field: Field) -> StructType:
+def _columns(cutting: Cutting) -> tuple[tuple[str, str], ...]:
+    """Return names and types of an index."""
+    ranges = RANGES if cutting.normalising else ()
+    return (*IMAGES, *ranges, *POSITIONS, *CENTRES)
+
+
+def _schema(field: Field, columns: tuple[tuple[str, str], ...]) -> StructType:
     from pyspark.sql import types
 
     kinds = {
@@ -240,7 +255,7 @@ def _schema(field: Field) -> StructType:
             types.StructField(
                 name, kinds[kind], False, field.to_metadata() if name == "uri" else None
             )
-            for name, kind in (*IMAGES, *POSITIONS, *CENTRES)
+            for name, kind in columns
         ]
     )
 

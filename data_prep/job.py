@@ -11,7 +11,9 @@ from urllib.parse import unquote
 
 from data_prep.changes import Listed
 from data_prep.cutting import Cutting
+from data_prep.filters import parse_filter
 from data_prep.likeness_store import FOLDER as LIKENESS
+from data_prep.normalising import parse_normalising
 from data_prep.plan import Plan, plan_units, rows_of_a_file
 from data_prep.publication import HIDDEN, JOURNAL
 from data_prep.report import FOLDER as REPORTS
@@ -82,7 +84,7 @@ def cut_tiles(
     settings: TilingSettings,
     folder: str,
     say: Say,
-) -> set[str]:
+) -> tuple[set[str], dict[str, int]]:
     """Cut what is planned, write it to a new folder, and count it.
 
     Parameters
@@ -98,21 +100,28 @@ def cut_tiles(
 
     Returns
     -------
-    set of str
+    missing : set of str
         Digests of the images that could not be cut any more.
+    dropped : dict of str to int
+        Tiles that do not meet the conditions of the cutting, by the digest of their image.
     """
+    from data_prep.dropped import count_dropped
+
     units = plan_units(plan, task_slots(spark))
     with executor_errors(spark, settings.output):
         cutting = cutting_of(settings, Storage(spark))
+        dropped = count_dropped(spark)
 
         def write(reader: Reader) -> None:
-            tiles = tile_frame(spark, units, reader, field, cutting)
+            tiles = tile_frame(spark, units, reader, field, cutting, dropped)
             write_tiles(spark, tiles, field, folder, rows_of_a_file=rows_of_a_file(plan))
 
         with task_progress(spark, "cutting", say):
             surviving(write, reader, say, lambda: Storage(spark).delete(folder))
-        expected = Counter({source.sha256: source.tiles for source in plan.sources})
-        return check_written(spark, folder, expected, tolerant=reader.tolerant)
+        planned = Counter({source.sha256: source.tiles for source in plan.sources})
+        expected = planned - Counter(dropped.value)
+        missing = check_written(spark, folder, expected, tolerant=reader.tolerant)
+        return missing, {each: count for each, count in dropped.value.items() if count}
 
 
 def look_at(
@@ -304,6 +313,8 @@ def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
         root=storage.resolve(settings.input),
         fingerprints=settings.near_duplicates != "off",
         max_pixels=settings.max_pixels,
+        normalising=parse_normalising(settings.normalise),
+        keep=parse_filter(settings.keep),
     )
 
 

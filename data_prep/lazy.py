@@ -113,6 +113,8 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Left and top edge in the frame of the turned image, pixels.
     sha256 : str, optional
         Of the file's bytes; a file that has others is refused.
+    low, high : float, optional
+        Values that become 0 and white.
     """
 
     uri: str
@@ -120,11 +122,18 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     x: int
     y: int
     sha256: str | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
-    def frame(self) -> tuple[str, str, float]:
+    def value_range(self) -> tuple[float, float] | None:
+        """Values that become 0 and white."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def frame(self) -> tuple[str, str, float, tuple[float, ...]]:
         """What tiles of one turned image have in common."""
-        return self.uri, self.sha256 or "", self.angle
+        return self.uri, self.sha256 or "", self.angle, self.value_range or ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.angle < 360:
@@ -250,11 +259,11 @@ class _Images:
 
     def __init__(self, kept_bytes: int) -> None:
         self._kept_bytes = kept_bytes
-        self._images: OrderedDict[tuple[str, str | None, int, Choice], _Open] = OrderedDict()
+        self._images: OrderedDict[tuple[Any, ...], _Open] = OrderedDict()
 
     def get(self, place: TilePlace, field: Field, cutting: Cutting) -> Pixels | Raster:
         """Return an image in the form that the field wants."""
-        key = (place.uri, place.sha256, field.shape[2], cutting.choice)
+        key = (place.uri, place.sha256, field.shape[2], cutting.choice, place.value_range)
         if key not in self._images:
             self._images[key] = _open(place, field, cutting)
             while len(self._images) > 1 and self._bytes() > self._kept_bytes:
@@ -301,7 +310,9 @@ def _open(place: TilePlace, field: Field, cutting: Cutting) -> _Open:
         content = resources.enter_context(open_content(place.uri))
         if place.sha256 is not None and content.sha256() != place.sha256:
             raise ImageError(_changed(place.uri))
-        ready = prepare(content.stream, place.uri, place.uri, cutting)
+        ready = prepare(
+            content.stream, place.uri, place.uri, cutting, value_range=place.value_range
+        )
         if ready.pixels.dtype.name != field.dtype:
             raise SchemaError(
                 f"Column {field.name!r} has tiles of {field.dtype}. Received: "

@@ -25,7 +25,7 @@ VERSION = 1
 # What was seen of an image and is told of it.
 COPIED = (
     *("notes", "bits", "pixel_size", "zones", "excluded"),
-    *("uncovered", "uncovered_by_angle", "empty_angles", "marks"),
+    *("uncovered", "uncovered_by_angle", "empty_angles", "marks", "low", "high"),
 )
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # Left out, and not read again until it changes.
@@ -41,6 +41,8 @@ LASTING = (
     "bits",
     "pixel_size",
     "source_pixel_size",
+    "normalise",
+    "keep",
     "split",
     "seed",
     "group",
@@ -83,6 +85,10 @@ class Entry:
         Angles without a tile.
     marks : str, optional
         What seems to be drawn into the image and lies in no zone.
+    low, high : float, optional
+        Values of the image that became 0 and white when it was normalised.
+    filtered : int, optional
+        Tiles that were dropped by the conditions of `keep`.
     length, modified : int, optional
         Bytes and milliseconds since 1970 of the file as it was read.
     pixel_sha256 : str, optional
@@ -117,6 +123,9 @@ class Entry:
     uncovered_by_angle: float | None = None
     empty_angles: int | None = None
     marks: str | None = None
+    low: float | None = None
+    high: float | None = None
+    filtered: int | None = None
     length: int | None = None
     modified: int | None = None
     pixel_sha256: str | None = None
@@ -282,7 +291,7 @@ def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` are its label, split and group."""
     names = (
         *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
-        *("tiles", "tile_bytes", "raw_bytes", "jpeg_bytes", "tile_seconds", *COPIED),
+        *("tiles", "tile_bytes", "raw_bytes", "jpeg_bytes", "tile_seconds", "kept", *COPIED),
     )
     seen = {name: getattr(found, name) for name in names}
     return PlannedSource(source=path, **seen, **said)

@@ -43,6 +43,10 @@ class PlannedSource:
         Significant bits of its values.
     pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles, marks
         See `data_prep.manifest.Entry`.
+    low, high, filtered
+        See `data_prep.manifest.Entry`.
+    kept : float
+        Part of the tiles that will be kept, as far as that is known before they are cut.
     raw_bytes, jpeg_bytes, tile_seconds : float
         What a tile would take in either encoding, and to be cut; see `data_prep.stages.Inspected`.
     """
@@ -71,6 +75,10 @@ class PlannedSource:
     raw_bytes: float = 0.0
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    kept: float = 1.0
+    filtered: int = 0
 
     @property
     def content(self) -> str:
@@ -157,6 +165,12 @@ class Plan:
         lines = [f"  on no tile: {never:.1%} of the pixels; {by_angle:.1%} by angle"]
         if excluded := sum(each.excluded for each in self.sources):
             lines.append(f"  zones keep off {counted(excluded, 'tile')}")
+        kept = round(sum(each.tiles * each.kept for each in self.sources))
+        if kept < self.tiles:
+            lines.append(
+                f"  about {kept:,} of {counted(self.tiles, 'tile')} will be kept (--keep), by "
+                "those at the first angle"
+            )
         lines += [
             f"  {each.source}, {each.width}x{each.height}: no tile at {each.empty_angles} of "
             f"{self.angles} angles; --edge shift finds more"

@@ -82,6 +82,12 @@ class Figures:
         Number of angles at which an image has no tile, by path.
     excluded : int
         Tiles that zones keep off.
+    filter : str, optional
+        The conditions of `keep`.
+    filtered : int
+        Tiles that do not meet them.
+    kept_none : dict of str to int
+        Number of tiles that were dropped of images that keep none, by path.
     read_bytes, written_bytes : int
         Of image files, each counted once; of tiles as stored, by samples.
     total_tiles : int
@@ -107,6 +113,9 @@ class Figures:
     read_bytes: int
     written_bytes: int
     total_tiles: int
+    filter: str | None = None
+    filtered: int = 0
+    kept_none: dict[str, int] = field(default_factory=dict)
 
     @property
     def read_rate(self) -> float:
@@ -169,6 +178,8 @@ def render(
         parts.append(_section("In quarantine, not read", _reasons(figures.quarantined, "")))
     if figures.copies:
         parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
+    if figures.filter:
+        parts.append(_section("Filter", _filter(figures)))
     parts += [
         _section("Tiles by angle", _angles(figures)),
         _section("Some tiles of each class", _sheets(shown)),
@@ -238,6 +249,17 @@ def _reasons(reasons: Mapping[str, str], none: str) -> str:
     more = len(reasons) - len(listed)
     note = f"<p>And {more:,} more: see the JSON file.</p>" if more else ""
     return _table([("image", "why"), *listed]) + note
+
+
+def _filter(figures: Figures) -> str:
+    """Return what the conditions dropped, and which images keep no tile."""
+    kept = sum(sum(by_class.values()) for by_class in figures.tiles.values())
+    text = (
+        f"<p>{escape(str(figures.filter))} drops {figures.filtered:,} of "
+        f"{figures.filtered + kept:,} tiles.</p>"
+    )
+    bare = [(path, f"{n:,}") for path, n in sorted(figures.kept_none.items())[:SHOWN_REASONS]]
+    return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
 
 
 def _angles(figures: Figures) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import BinaryIO
 
 import cv2
@@ -10,6 +11,7 @@ import numpy as np
 
 from data_prep.cutting import Cutting
 from data_prep.images import MAX_PIXELS, REGION_BYTES, open_image
+from data_prep.normalising import normalise
 from data_prep.picture import Picture, Pixels, as_channels
 from data_prep.raster import Raster
 from data_prep.zones import Zones
@@ -40,6 +42,14 @@ class Prepared:
     scale: tuple[float, float]
     pixel_size: float | None
 
+    def normalised(self, value_range: tuple[float, float]) -> Prepared:
+        """Return the image with its values spread over all that their type has."""
+        spread = partial(normalise, value_range=value_range)
+        if isinstance(self.pixels, Raster):
+            regions, channels = self.pixels.regions, self.pixels.shape[2]
+            return replace(self, pixels=Raster(regions, channels, spread))
+        return replace(self, pixels=spread(self.pixels))
+
     def close(self) -> None:
         """Free what a raster has put onto the disk."""
         if isinstance(self.pixels, Raster):
@@ -47,7 +57,12 @@ class Prepared:
 
 
 def prepare(
-    stream: BinaryIO, uri: str, path: str, cutting: Cutting, channels: int | None = None
+    stream: BinaryIO,
+    uri: str,
+    path: str,
+    cutting: Cutting,
+    channels: int | None = None,
+    value_range: tuple[float, float] | None = None,
 ) -> Prepared:
     """Return an image as it is cut.
 
@@ -62,6 +77,8 @@ def prepare(
     cutting : Cutting
     channels : int, optional
         Convert to so many; default: as the cutting says.
+    value_range : (float, float), optional
+        What becomes 0 and white.
 
     Raises
     ------
@@ -88,7 +105,8 @@ def prepare(
     scale = (pixels.shape[1] / width, pixels.shape[0] / height)
     zones = cutting.zones.of(path, width, height).scaled(*scale)
     pixel_size = None if stated is None else stated[0] / scale[0]
-    return Prepared(picture, pixels, zones, scale, pixel_size)
+    ready = Prepared(picture, pixels, zones, scale, pixel_size)
+    return ready if value_range is None else ready.normalised(value_range)
 
 
 def converted(pixels: Pixels | Raster, channels: int) -> Pixels | Raster:

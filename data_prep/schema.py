@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from data_prep.cutting import Cutting
+from data_prep.filters import MEASURED
 from data_prep.geometry import TileSpec
-from data_prep.quality import quality_of
+from data_prep.quality import Quality, quality_of
 from data_prep.tiles import Tile
 from distkeras_grid.feeding.schema import Field
 
@@ -49,9 +50,8 @@ COLUMNS = (
     ("focus", "double", "mean difference of neighbouring pixels, as a part of the full range"),
     ("saturated", "double", "part of the values that are white"),
 )
-TILE_ATTRIBUTES = ("x", "y", "angle", "outside")
+TILE_ATTRIBUTES = ("x", "y", "angle")
 NULLABLE = ("pixel_size",)
-MEASURES = ("mean", "std", "focus", "saturated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def record_batch(
 
     height, width, channels = field.shape
     white = white_of(field)
-    measures = [tile.quality or quality_of(tile.pixels, white) for tile in tiles]
+    measures = [measures_of(tile, tile.quality or quality_of(tile.pixels, white)) for tile in tiles]
     identities = [cutting.tile_id(source.sha256, channels, tile) for tile in tiles]
     constants = {
         "encoding": field.encoding,
@@ -176,8 +176,7 @@ def record_batch(
         "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
         "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
         "tile_id": identities,
-        "bg_fraction": [each.flat for each in measures],
-        **{name: [getattr(each, name) for each in measures] for name in MEASURES},
+        **{name: [each[name] for each in measures] for name in MEASURED},
     }
     arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
     arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
@@ -188,6 +187,18 @@ def record_batch(
         images = pa.StructArray.from_arrays([images, paths], names=["bytes", "path"])
     names = [IMAGE_COLUMN, *(name for name, _, _ in COLUMNS)]
     return pa.RecordBatch.from_arrays([images, *arrays], names=names)
+
+
+def measures_of(tile: Tile, quality: Quality) -> dict[str, float]:
+    """Return what is measured of a tile, by the names of the columns."""
+    return {
+        "bg_fraction": quality.flat,
+        "focus": quality.focus,
+        "saturated": quality.saturated,
+        "mean": quality.mean,
+        "std": quality.std,
+        "outside": tile.outside,
+    }
 
 
 def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:

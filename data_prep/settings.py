@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from data_prep.filters import parse_filter
 from data_prep.geometry import TileSpec
 from data_prep.images import MAX_PIXELS, SUFFIXES
 from data_prep.labels import compile_pattern, parse_rule
+from data_prep.normalising import parse_normalising
 from data_prep.picture import Choice
 from data_prep.split import parse_fractions
 from data_prep.tiff_metadata import parse_length
@@ -81,6 +83,12 @@ class TilingSettings:
         Rows at the bottom of each image that tiles keep off.
     max_pixels : int, default 178,956,970
         Larger images that can only be decoded as a whole are refused.
+    normalise : str, optional
+        ``min-max``, ``percentile:LOW:HIGH`` or ``standard``: bring the values of each image to one
+        range; see `data_prep.normalising.Normalising`.
+    keep : str, optional
+        Conditions such as ``bg_fraction<0.9,focus>=0.01``, which tiles must meet; others are not
+        stored. See `data_prep.filters.parse_filter`.
     glob : str, optional
         File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
@@ -130,6 +138,8 @@ class TilingSettings:
     zones: str | None = None
     bottom_strip: int = 0
     max_pixels: int = MAX_PIXELS
+    normalise: str | None = None
+    keep: str | None = None
     glob: str | None = None
     overwrite: bool = False
     update: bool = False
@@ -170,6 +180,12 @@ class TilingSettings:
             raise ConfigurationError(
                 f"bottom_strip must be 0 rows or more. Received: {self.bottom_strip!r}."
             )
+        if parse_normalising(self.normalise) is not None and self.bits is not None:
+            raise ConfigurationError(
+                "normalise spreads the values over all bits that their type has. Received: bits "
+                f"{self.bits}, too. Give one."
+            )
+        parse_filter(self.keep)
         if self.max_pixels < 1:
             raise ConfigurationError(
                 f"max_pixels must be 1 or more. Received: {self.max_pixels!r}."

@@ -38,6 +38,7 @@ from data_prep.settings import TilingSettings
 from data_prep.stages import CHANGED, Reader, write_tiles
 from data_prep.stages import settings as spark_settings
 from data_prep.versions import parse_keep, remember, retained, version_hash
+from distkeras_grid.errors import EmptyDataError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import Folds
@@ -181,18 +182,41 @@ class Shards:
         plan = Plan(in_order, night.image.classes, angles, night.image.nbytes)
         number = state.last = state.last + 1
         folder = self._folder(number)
-        missing = cut_tiles(
+        missing, dropped = cut_tiles(
             self._spark, plan, self._reader, night.image, self._settings, folder, self._say
         )
         self._lose([each for each in shard if each.sha256 in missing], night, state)
-        done = [each for each in shard if each.sha256 not in missing]
+        done = [
+            _filtered(each, dropped.get(each.sha256, 0))
+            for each in shard
+            if each.sha256 not in missing
+        ]
+        night.planned = [
+            next((new for new in done if new.source == each.source), each) for each in night.planned
+        ]
         if not done:
             self._storage.delete(folder)
             return {}
-        state.change.come.append(number)
+        self._tell_filtered(done)
         tiles = sum(each.tiles for each in done)
+        if tiles:
+            state.change.come.append(number)
+        else:
+            self._storage.delete(folder)
         self._say(f"  shard {number}: {counted(tiles, 'tile')} of {counted(len(done), 'image')}")
         return {each.source: _entry(each, state, night) for each in done}
+
+    def _tell_filtered(self, done: Sequence[PlannedSource]) -> None:
+        """Tell what the conditions dropped, and which images keep no tile."""
+        dropped = sum(each.filtered for each in done)
+        if not dropped:
+            return
+        planned = dropped + sum(each.tiles for each in done)
+        keep = f"--keep {self._settings.keep}"
+        self._say(f"  {keep} drops {dropped:,} of {counted(planned, 'tile')}")
+        for each in done:
+            if not each.tiles:
+                self._say(f"  warning: {each.source} keeps no tile: {keep} drops all")
 
     def _lose(self, lost: Sequence[PlannedSource], night: Night, state: _State) -> None:
         """List images that could not be cut any more; tiles that they had stay."""
@@ -221,7 +245,8 @@ class Shards:
             # Only what is published can be copied.
             self._commit(night, state)
         going = [state.going.pop(path) for path in sorted(paths)]
-        for number in sorted({entry.shard or 0 for entry in going}):
+        # Images that keep no tile are in no shard.
+        for number in sorted({entry.shard for entry in going if entry.shard is not None}):
             stay = [
                 entry
                 for entry in state.entries.values()
@@ -255,6 +280,11 @@ class Shards:
     def _commit(self, night: Night, state: _State) -> None:
         """Publish what is written, if anything differs from what is there, and what is not kept."""
         manifest = self._manifest(night, state)
+        if night.before is None and not manifest["tiles"]:
+            raise EmptyDataError(
+                f"No tile of {counted(len(night.planned), 'image')} meets keep "
+                f"{self._settings.keep!r}. Nothing was written. Ask for less."
+            )
         former = state.content.get("sources")
         is_new = bool(state.change) or state.basis is None or manifest["sources"] != former
         history = self._history(state, manifest["shards"], is_new=is_new)
@@ -304,7 +334,13 @@ class Shards:
 def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
     file = night.listed[planned.source]
     stamp = {"length": file.length, "modified": file.modified}
-    return tiled_entry(planned, shard=state.last, update=state.update, **stamp)
+    stamp |= {"filtered": planned.filtered} if planned.filtered else {}
+    shard = state.last if planned.tiles else None
+    return tiled_entry(planned, shard=shard, update=state.update, **stamp)
+
+
+def _filtered(planned: PlannedSource, dropped: int) -> PlannedSource:
+    return replace(planned, tiles=planned.tiles - dropped, filtered=dropped)
 
 
 def _bytes(planned: Iterable[PlannedSource]) -> float:

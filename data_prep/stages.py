@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.cutting import Cutting, significant_bits
+from data_prep.filters import is_kept
 from data_prep.geometry import TileSpec
 from data_prep.isolation import Trials
 from data_prep.layout import Layout, lay_out
@@ -27,7 +28,7 @@ from data_prep.raster import Raster
 from data_prep.reading import FILE, SPARK, Content, Opening
 from data_prep.samples_shown import thumbnail
 from data_prep.sampling import Prepared, converted, prepare
-from data_prep.schema import SourceRow, encode, record_batch, spark_schema, white_of
+from data_prep.schema import SourceRow, encode, measures_of, record_batch, spark_schema, white_of
 from data_prep.split import SPLITS
 from data_prep.survey import Survey, survey
 from data_prep.tiles import Tile, group_by_base, iter_tiles
@@ -39,6 +40,7 @@ from distkeras_grid.spark.session import task_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
 CHANGED = "has changed since the job began"
@@ -57,7 +59,7 @@ INSPECTED = (
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
-    "jpeg_bytes double, tile_seconds double, thumbnail binary"
+    "jpeg_bytes double, tile_seconds double, thumbnail binary, low double, high double, kept double"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -69,6 +71,8 @@ class Inspected:
 
     A tile takes `tile_bytes` as it will be stored, `raw_bytes` and `jpeg_bytes` in either encoding
     (0 where JPEG cannot hold it), and `tile_seconds` to be cut and encoded. Few have a `thumbnail`.
+    Of the tiles at the first angle the part `kept` meets the conditions of the cutting. `low` and
+    `high` become 0 and white when the image is normalised.
     """
 
     uri: str
@@ -95,6 +99,9 @@ class Inspected:
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
     thumbnail: bytes | None = field(default=None, repr=False)
+    low: float | None = None
+    high: float | None = None
+    kept: float = 1.0
 
     @property
     def content(self) -> str:
@@ -259,12 +266,21 @@ def _look_at(
 ) -> Inspected:
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
-    seen = survey(picture.pixels, cutting.channels)
+    seen = survey(picture.pixels, cutting.channels, cutting.normalising)
     if seen.is_gray and cutting.channels is None:
         ready = replace(ready, pixels=converted(ready.pixels, 1))
-    bits = _bits(picture, seen.highest, cutting, uri)
+    if seen.value_range is not None:
+        ready = ready.normalised(seen.value_range)
+    own_bits = _bits(picture, seen.highest, cutting, uri)
+    # Normalised values use all bits of their type.
+    bits = own_bits if seen.value_range is None else 8 * picture.pixels.dtype.itemsize
+    low, high = seen.value_range or (None, None)
     with closing(ready):
-        raw, jpeg, seconds = _measured(ready, seen, cutting)
+        if isinstance(ready.pixels, Raster):
+            # All its blocks would be decoded for the largest value, which is known.
+            ready.pixels.set_max(seen.highest_as_cut(picture.pixels.dtype))
+        raw, jpeg, seconds = _measured(ready, cutting)
+        kept = _kept_part(ready, bits, cutting)
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
     return Inspected(
         *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
@@ -275,12 +291,15 @@ def _look_at(
         bits=bits,
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
-        marks=_marks(seen, bits, cutting.zones.of(path, width, height)),
+        marks=_marks(seen, own_bits, cutting.zones.of(path, width, height)),
         fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
         raw_bytes=raw,
         jpeg_bytes=jpeg,
         tile_seconds=seconds,
         thumbnail=thumbnail(seen.small) if is_shown else None,
+        low=low,
+        high=high,
+        kept=kept,
         **vars(layout),
     )
 
@@ -312,10 +331,27 @@ def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:
     return layout
 
 
-def _sample(ready: Prepared, seen: Survey, spec: TileSpec) -> list[Tile]:
-    if isinstance(ready.pixels, Raster):
-        # All its blocks would be decoded for the largest value, which is known.
-        ready.pixels.set_max(seen.highest)
+def _kept_part(ready: Prepared, bits: int, cutting: Cutting) -> float:
+    """Return which part of the tiles meets the conditions, by those at the first angle."""
+    if not cutting.keep:
+        return 1.0
+    for angle in cutting.spec.angles:
+        tiles = iter_tiles(
+            ready.pixels, cutting.spec, [angle], zones=ready.zones, white=(1 << bits) - 1
+        )
+        if kept := [_is_kept(tile, cutting) for tile in tiles]:
+            return sum(kept) / len(kept)
+    return 1.0
+
+
+def _is_kept(tile: Tile, cutting: Cutting) -> bool:
+    quality = tile.quality
+    if quality is None or not cutting.keep:
+        return True
+    return is_kept(cutting.keep, measures_of(tile, quality))
+
+
+def _sample(ready: Prepared, spec: TileSpec) -> list[Tile]:
     # Oblique angles compress a little better than straight ones, and are most of them.
     angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
     for angles in ([angle], None):
@@ -338,10 +374,10 @@ def _bits(picture: Picture, highest: int, cutting: Cutting, uri: str) -> int:
     return cutting.bits or bits
 
 
-def _measured(ready: Prepared, seen: Survey, cutting: Cutting) -> tuple[float, float, float]:
+def _measured(ready: Prepared, cutting: Cutting) -> tuple[float, float, float]:
     """Return bytes of a tile, raw and as JPEG, and seconds, from a sample of neighbours."""
     began = time.process_time()
-    sample = _sample(ready, seen, cutting.spec)
+    sample = _sample(ready, cutting.spec)
     cut = time.process_time()
     raw = stored_bytes(sample, "raw", cutting.quality)
     encoded = time.process_time()
@@ -362,7 +398,12 @@ def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:
 
 
 def tile_frame(
-    spark: SparkSession, units: list[Unit], reader: Reader, field: Field, cutting: Cutting
+    spark: SparkSession,
+    units: list[Unit],
+    reader: Reader,
+    field: Field,
+    cutting: Cutting,
+    dropped: Accumulator[dict[str, int]] | None = None,
 ) -> DataFrame:
     """Return the tiles as a DataFrame, sorted by source, base angle, angle, y and x.
 
@@ -375,6 +416,8 @@ def tile_frame(
     field : Field
         The image column.
     cutting : Cutting
+    dropped : Accumulator, optional
+        From `data_prep.dropped.count_dropped`.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -389,6 +432,8 @@ def tile_frame(
         "label": [field.classes.index(source.label) for source in sources],
         "label_name": [source.label for source in sources],
         "split": [source.split for source in sources],
+        "low": [source.low for source in sources],
+        "high": [source.high for source in sources],
     }
     work = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
     if reader.opening.kind == SPARK:
@@ -396,7 +441,9 @@ def tile_frame(
         work = contents.join(F.broadcast(work), "path")
     partitions = units[-1].partition + 1
     cut = cutter(
-        *(field, cutting, reader.opening), tolerant=reader.tolerant, careful=reader.careful
+        *(field, cutting, reader.opening, dropped),
+        tolerant=reader.tolerant,
+        careful=reader.careful,
     )
     return (
         work.repartition(partitions, F.col("key"))
@@ -408,12 +455,19 @@ def tile_frame(
 def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:
     import pyarrow as pa
 
-    numbers = ("ordinal", "key", "label")
-    return pa.schema([(name, pa.int32() if name in numbers else pa.string()) for name in rows])
+    kinds = dict.fromkeys(("ordinal", "key", "label"), pa.int32())
+    kinds |= dict.fromkeys(("low", "high"), pa.float64())
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in rows])
 
 
 def cutter(
-    field: Field, cutting: Cutting, opening: Opening, *, tolerant: bool, careful: bool = False
+    field: Field,
+    cutting: Cutting,
+    opening: Opening,
+    dropped: Accumulator[dict[str, int]] | None = None,
+    *,
+    tolerant: bool,
+    careful: bool = False,
 ) -> Callable[[Batches], Batches]:
     """Return the second pass, as it runs in a task.
 
@@ -436,7 +490,7 @@ def cutter(
                             raise
                         continue
                     resources.enter_context(closing(ready))
-                    yield from cut_image(row, ready, field, cutting)
+                    yield from cut_image(row, ready, field, cutting, dropped)
                     if content.is_changed:
                         # Ends this attempt of the task, for its tiles may be of two images. The
                         # next one sees another digest.
@@ -457,21 +511,34 @@ def _try_to_cut(
 def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutting) -> Prepared:
     if content.sha256() != row["sha256"]:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
-    return prepare(content.stream, row["path"], row["source"], cutting, field.shape[2])
+    low, high = row.get("low"), row.get("high")
+    value_range = None if low is None or high is None else (low, high)
+    return prepare(content.stream, row["path"], row["source"], cutting, field.shape[2], value_range)
 
 
-def cut_image(row: dict[str, Any], ready: Prepared, field: Field, cutting: Cutting) -> Batches:
-    """Yield the tiles of one image, 64 a batch."""
+def cut_image(
+    row: dict[str, Any],
+    ready: Prepared,
+    field: Field,
+    cutting: Cutting,
+    dropped: Accumulator[dict[str, int]] | None = None,
+) -> Batches:
+    """Yield the tiles of one image that are kept, 64 a batch; tell how many are not."""
     source = SourceRow(
         *(row["source"], row["sha256"], row["label"], row["label_name"], row["split"]),
         scale=ready.scale,
         pixel_size=ready.pixel_size,
     )
-    white = white_of(field)
+    white, lost = white_of(field), 0
     for _, angles in group_by_base(cutting.spec.angles):
         tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
         while some := list(itertools.islice(tiles, BATCH_TILES)):
-            yield record_batch(some, source, cutting, field)
+            kept = [tile for tile in some if _is_kept(tile, cutting)]
+            lost += len(some) - len(kept)
+            if kept:
+                yield record_batch(kept, source, cutting, field)
+    if dropped is not None and cutting.keep:
+        dropped.add({row["sha256"]: lost})
 
 
 def _cut_for_nothing(row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting) -> None:

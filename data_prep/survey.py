@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import cv2
 import numpy as np
 
 from data_prep.digests import PixelDigest, pixel_digest
+from data_prep.normalising import Normalising, count_values, table_of
 from data_prep.picture import Pixels, as_channels
 from data_prep.raster import Raster
 
@@ -31,6 +33,8 @@ class Survey:
     small : array [height, width, channels]
         The image, or a copy of it in which a pixel is the mean of `shrink` x `shrink`.
     shrink : int
+    value_range : (float, float), optional
+        What becomes 0 and white when the image is normalised.
     """
 
     highest: int
@@ -38,9 +42,20 @@ class Survey:
     is_gray: bool
     small: Pixels = field(repr=False)
     shrink: int = 1
+    value_range: tuple[float, float] | None = None
+
+    def highest_as_cut(self, dtype: np.dtype[Any]) -> int:
+        """Return the largest value, or what it becomes when the image is normalised."""
+        if self.value_range is None:
+            return self.highest
+        return int(table_of(self.value_range, dtype)[self.highest])
 
 
-def survey(pixels: Pixels | Raster, channels: int | None = None) -> Survey:
+def survey(
+    pixels: Pixels | Raster,
+    channels: int | None = None,
+    normalising: Normalising | None = None,
+) -> Survey:
     """Look at all pixels of an image.
 
     Parameters
@@ -48,32 +63,42 @@ def survey(pixels: Pixels | Raster, channels: int | None = None) -> Survey:
     pixels : array [height, width, 1 or 3] or Raster
         uint8 or uint16.
     channels : int, optional
-        Channels of the pixels that are identified; default: those of the image.
+        Channels of the pixels that are identified and normalised; default: those of the image.
+    normalising : Normalising, optional
+        How to find the range of the values.
     """
     wanted = channels or pixels.shape[2]
     if not isinstance(pixels, Raster):
-        digest = pixel_digest(as_channels(pixels, wanted))
-        # An array in which they are has one.
-        return Survey(int(pixels.max()), digest, False, pixels)
-    return _survey_bands(pixels, wanted)
+        as_cut = as_channels(pixels, wanted)
+        value_range = normalising.range_of(count_values(as_cut)) if normalising else None
+        # An array of three equal channels has one.
+        return Survey(
+            int(pixels.max()), pixel_digest(as_cut), False, pixels, value_range=value_range
+        )
+    return _survey_bands(pixels, wanted, normalising)
 
 
-def _survey_bands(raster: Raster, channels: int) -> Survey:
+def _survey_bands(raster: Raster, channels: int, normalising: Normalising | None) -> Survey:
     height, width, own = raster.shape
     shrink = max(1, math.ceil(math.sqrt(height * width / SMALL_PIXELS)))
     digest = PixelDigest((height, width, channels), raster.dtype)
     highest = 0
+    counts = np.zeros(int(np.iinfo(raster.dtype).max) + 1, np.int64)
     small: list[Pixels] = []
     rest = np.zeros((0, width, own), raster.dtype)
     for band in raster.bands():
         highest = max(highest, int(band.max()))
-        digest.add(as_channels(band, channels))
+        as_cut = as_channels(band, channels)
+        digest.add(as_cut)
+        if normalising is not None:
+            counts += count_values(as_cut)
         rows = np.concatenate([rest, band]) if len(rest) else band
         whole = len(rows) // shrink * shrink
         small.append(_shrunk(rows[:whole], shrink))
         rest = rows[whole:]
     together = np.concatenate(small)
-    return Survey(highest, digest.hexdigest(), digest.is_gray, together, shrink)
+    value_range = normalising.range_of(counts) if normalising else None
+    return Survey(highest, digest.hexdigest(), digest.is_gray, together, shrink, value_range)
 
 
 def _shrunk(rows: Pixels, factor: int) -> Pixels:

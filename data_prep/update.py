@@ -98,6 +98,10 @@ class Update:
         Path of the page; the same as JSON lies beside it.
     relabelled : int, default 0
         Images that have another label now; their tiles are as they were.
+    filtered : int, default 0
+        Tiles that were cut and do not meet the conditions of `keep`.
+    kept_none : tuple of str, default ()
+        Images that keep no tile for that.
     """
 
     manifest: dict[str, Any] = field(repr=False)
@@ -110,6 +114,8 @@ class Update:
     quarantined: dict[str, str] = field(default_factory=dict)
     report: str | None = None
     relabelled: int = 0
+    filtered: int = 0
+    kept_none: tuple[str, ...] = ()
 
 
 def tile_images(
@@ -275,7 +281,7 @@ class _Night:
         uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
         tiled = [each for each in night.planned if each.source in set(night.changes.work)]
         entries = {entry["source"]: entry for entry in done.manifest["sources"]}
-        new = sorted({entries[each.source]["shard"] for each in tiled})
+        new = sorted({entries[each.source]["shard"] for each in tiled if each.tiles})
         folders = [f"{self._root}/{shard_name(number)}" for number in new]
         angles = grid_angles(self._settings.spec)
         try:
@@ -312,6 +318,9 @@ class _Night:
             copies=_copies(night.changes),
             without_tiles={e.source: e.empty_angles for e in tiled if e.empty_angles},
             excluded=sum(each.excluded for each in tiled),
+            filter=self._settings.keep,
+            filtered=sum(each.filtered for each in tiled),
+            kept_none={each.source: each.filtered for each in tiled if not each.tiles},
             read_bytes=sum(night.listed[each.source].length for each in tiled),
             written_bytes=round(sum(each.tiles * each.tile_bytes for each in tiled)),
             total_tiles=done.manifest["tiles"],
@@ -554,6 +563,7 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
     quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
     relabelled = len(changes.relabelled)
     left = len(changes.problems) + len(quarantined)
+    tiled = [each for each in night.planned if each.source in set(changes.work)]
     return Update(
         manifest=manifest,
         new=len(changes.work) - replaced,
@@ -561,7 +571,9 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
         unchanged=len(night.listed) - len(changes.work) - relabelled - left,
         removed=len(comparison.removed) - len(changes.moved),
         relabelled=relabelled,
-        tiles=sum(each.tiles for each in night.planned if each.source in set(changes.work)),
+        tiles=sum(each.tiles for each in tiled),
+        filtered=sum(each.filtered for each in tiled),
+        kept_none=tuple(sorted(each.source for each in tiled if not each.tiles)),
         left_out=changes.problems,
         quarantined=quarantined,
     )

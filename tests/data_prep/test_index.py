@@ -14,7 +14,10 @@ from distkeras_grid.feeding.schema import Field
 pytestmark = pytest.mark.spark
 
 SPEC = TileSpec(32, angles=[0, 40, 90, 130], include_original=True)
-OPTIONS = {"split": "0.5:0.25:0.25", "seed": 3, "bottom_strip": 12}
+OPTIONS = {
+    **{"split": "0.5:0.25:0.25", "seed": 3, "bottom_strip": 12},
+    "normalise": "percentile:5:95",
+}
 POSITION = ("source", "angle", "x", "y")
 
 

@@ -18,8 +18,10 @@ from PIL import Image
 from data_prep import TileSpec, iter_tiles, reading, sampling
 from data_prep.cutting import Cutting
 from data_prep.digests import pixel_digest
+from data_prep.filters import parse_filter
 from data_prep.images import decode_image
 from data_prep.job import executor_errors, load_contents
+from data_prep.normalising import count_values, normalise, parse_normalising
 from data_prep.picture import Choice
 from data_prep.plan import Plan, PlannedSource, Unit, plan_units
 from data_prep.reading import Content, Opening
@@ -199,13 +201,20 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
     rng = np.random.default_rng(0)
     path = tmp_path / "a.tif"
     spec = TileSpec(32, angles=[0, 20, 110])
-    for pixels, channels in (
-        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), None),
-        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), 1),
-        (rng.integers(0, 4096, (150, 190, 1), dtype=np.uint16).repeat(3, axis=2), None),
+    deep = rng.integers(0, 4096, (150, 190, 1), dtype=np.uint16).repeat(3, axis=2)
+    for pixels, channels, more in (
+        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), None, {}),
+        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), 1, {"keep": "mean>127"}),
+        (deep, None, {}),
+        (deep, None, {"normalising": "percentile:1.3:98", "keep": "std>19000,mean<33000"}),
+        (deep // 16, 3, {"normalising": "standard"}),
     ):
+        chosen = {
+            "keep": parse_filter(more.get("keep")),
+            "normalising": parse_normalising(more.get("normalising")),
+        }
         tifffile.imwrite(path, pixels, tile=(64, 64), compression="zlib", photometric="rgb")
-        cutting = Cutting(spec, "raw", 90, channels, Choice(), root=f"file:{tmp_path}")
+        cutting = Cutting(spec, "raw", 90, channels, Choice(), root=f"file:{tmp_path}", **chosen)
         found = []
         for region_bytes in (1 << 30, 0):
             monkeypatch.setattr(sampling, "REGION_BYTES", region_bytes)
@@ -214,11 +223,51 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
             field = image_field(spec, seen["channels"], seen["dtype"], "raw", ("a",), seen["bits"])
             row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
             row |= {"path": f"file:{path}", "sha256": seen["sha256"]}
+            row |= {"low": seen["low"], "high": seen["high"]}
             cut = cutter(field, cutting, Opening("file"), tolerant=False)
             rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
             found.append(({**seen, "tile_seconds": 0, "fingerprint": 0}, rows))
         assert found[0] == found[1]
-        assert len(found[0][1]) == found[0][0]["tiles"] > 50
+        kept = len(found[0][1])
+        assert kept == found[0][0]["tiles"] > 50 or (chosen["keep"] and kept > 10)
+
+
+@pytest.mark.parametrize("method", ["min-max", "percentile:2:98", "standard"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_images_are_normalised_by_what_was_found_out_of_them(method, dtype):
+    pixels = np.random.default_rng(0).integers(40, 180, (48, 64), dtype=dtype)
+    cutting = Cutting(
+        TileSpec(16, angles=[0, 20]),
+        "raw",
+        90,
+        None,
+        Choice(),
+        normalising=parse_normalising(method),
+    )
+    found = look_at("a.png", png(pixels), cutting)
+    assert (found.error, found.bits) == (None, pixels.dtype.itemsize * 8)
+    expected = cutting.normalising.range_of(count_values(pixels))
+    assert (found.low, found.high) == expected
+    field = image_field(cutting.spec, 1, pixels.dtype.name, "raw", ("a",), found.bits)
+    row = {"path": "a.png", "content": png(pixels), "sha256": found.sha256, "label": 0}
+    row |= {"label_name": "a", "split": "train", "source": "a.png", "low": found.low}
+    cut = cutter(field, cutting, Opening("file"), tolerant=False)
+    rows = [each for batch in cut(table(**row, high=found.high)) for each in batch.to_pylist()]
+    tiles = list(iter_tiles(normalise(pixels, expected)[:, :, None], cutting.spec))
+    assert [each["image"] for each in rows] == [tile.pixels.tobytes() for tile in tiles]
+    # The range of the raw values does not tell the data set's bits any more.
+    plain = look_at("a.png", png(pixels), replace(cutting, normalising=None))
+    assert (plain.low, plain.high) == (None, None)
+    assert plain.pixel_sha256 == found.pixel_sha256
+
+
+def test_a_look_tells_which_part_of_the_tiles_is_kept():
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 128), dtype=np.uint8)
+    pixels[:, :64] = 9
+    cutting = Cutting(TileSpec(16, 0.0, angles=[0]), "raw", 90, None, Choice())
+    assert look_at("a.png", png(pixels), cutting).kept == 1
+    some = replace(cutting, keep=parse_filter("bg_fraction<0.5"))
+    assert look_at("a.png", png(pixels), some).kept == 0.5
 
 
 def table(**row):

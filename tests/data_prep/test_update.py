@@ -106,6 +106,55 @@ def hidden(settings):
     return sorted(names - {"_reports", "_likeness", "_versions"})
 
 
+def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
+    spark, settings, folder, cut
+):
+    Image.fromarray(np.full((64, 48), 90, np.uint8)).save(folder / "a" / "flat.png")
+    half = np.random.default_rng(40).integers(0, 256, (64, 128), dtype=np.uint8)
+    half[:, :64] = 7
+    Image.fromarray(half).save(folder / "b" / "half.png")
+    night = replace(settings, keep="bg_fraction<0.5", normalise="min-max")
+    told = []
+    done = update_tiles(night, spark=spark, say=told.append)
+    rows = spark.read.parquet(night.output).select("source", "bg_fraction").collect()
+    entries = {entry["source"]: entry for entry in done.manifest["sources"]}
+    assert max(row.bg_fraction for row in rows) < 0.5
+    counts = Counter(row.source for row in rows)
+    assert {path: entry["tiles"] for path, entry in entries.items() if entry["tiles"]} == counts
+    assert done.tiles == done.manifest["tiles"] == len(rows)
+    plain = update_tiles(replace(night, keep=None, output=night.output + "2"), spark=spark)
+    assert done.filtered == plain.tiles - done.tiles > 0
+    assert (entries["a/flat.png"]["tiles"], done.kept_none) == (0, ("a/flat.png",))
+    assert "shard" not in entries["a/flat.png"]
+    assert entries["b/half.png"]["filtered"] > 0
+    assert counts["b/half.png"] > 0
+    assert any("a/flat.png" in line and "warning" in line for line in told)
+    report = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert (report["filtered"], list(report["kept_none"])) == (done.filtered, ["a/flat.png"])
+    assert (entries["b/half.png"]["low"], entries["b/half.png"]["high"]) == (0, 255)
+    # The next night does not read them again, nor cut in another way.
+    cut.clear()
+    again = update_tiles(night, spark=spark)
+    assert (again.unchanged, cut, again.manifest["tiles"]) == (10, [], len(rows))
+    for other in ({"keep": "bg_fraction<0.6"}, {"normalise": None}):
+        with pytest.raises(ConfigurationError):
+            update_tiles(replace(night, **other), spark=spark)
+    # An image without a tile can get some, and one with some can lose all.
+    draw(folder / "a" / "flat.png", 41)
+    Image.fromarray(np.full((64, 128), 50, np.uint8)).save(folder / "b" / "half.png")
+    changed = update_tiles(night, spark=spark)
+    assert (changed.changed, changed.kept_none) == (2, ("b/half.png",))
+    rows = spark.read.parquet(night.output).select("source").collect()
+    assert len(rows) == changed.manifest["tiles"]
+    assert {row.source for row in rows} == set(entries) - {"b/half.png"}
+
+
+def test_where_no_tile_meets_the_conditions_nothing_is_written(spark, settings):
+    with pytest.raises(EmptyDataError, match="keep"):
+        update_tiles(replace(settings, keep="bg_fraction>0.999"), spark=spark)
+    assert not (Path(settings.output) / "_dataset.json").exists()
+
+
 def test_two_nights(spark, settings, folder, tmp_path, cut):
     first = update_tiles(settings, spark=spark)
     assert (first.new, first.changed, first.left_out) == (8, 0, {})

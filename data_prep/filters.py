@@ -1,0 +1,89 @@
+"""Which tiles are kept, by what their pixels are like: pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from distkeras_grid.errors import ConfigurationError
+
+#: Columns of a tile that a filter can name.
+MEASURED = ("bg_fraction", "focus", "saturated", "mean", "std", "outside")
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+CONDITION = re.compile(
+    r"\s*(?P<column>\w+)\s*(?P<operator><=|>=|<|>)\s*"
+    r"(?P<threshold>\d+\.?\d*([eE][-+]?\d+)?|\.\d+)\s*\Z"
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a measured value of a tile must be.
+
+    Parameters
+    ----------
+    column : str
+        One of `MEASURED`.
+    operator : {"<", "<=", ">", ">="}
+    threshold : float
+    """
+
+    column: str
+    operator: str
+    threshold: float
+
+    def holds(self, measured: Mapping[str, float]) -> bool:
+        """Tell whether a tile meets it."""
+        return OPERATORS[self.operator](measured[self.column], self.threshold)
+
+
+def parse_filter(text: str | None) -> tuple[Condition, ...]:
+    """Read the conditions that tiles must meet, all of them.
+
+    Parameters
+    ----------
+    text : str or None
+        Conditions with commas between them, such as ``bg_fraction<0.9,focus>=0.01``.
+
+    Raises
+    ------
+    ConfigurationError
+        If a condition is none, or names a column that is not measured.
+
+    Examples
+    --------
+    >>> parse_filter("bg_fraction < 0.9")
+    (Condition(column='bg_fraction', operator='<', threshold=0.9),)
+    >>> parse_filter(None)
+    ()
+    """
+    if text is None:
+        return ()
+    conditions = []
+    for part in text.split(","):
+        found = CONDITION.match(part)
+        if found is None or found["column"] not in MEASURED:
+            raise ConfigurationError(
+                f"keep takes conditions such as bg_fraction<0.9,focus>=0.01, of the columns "
+                f"{', '.join(MEASURED)}. Received: {part.strip()!r}."
+            )
+        conditions.append(Condition(found["column"], found["operator"], float(found["threshold"])))
+    return tuple(conditions)
+
+
+def is_kept(conditions: tuple[Condition, ...], measured: Mapping[str, float]) -> bool:
+    """Tell whether a tile meets all conditions.
+
+    Examples
+    --------
+    >>> is_kept(parse_filter("focus>0.1,std>=3"), {"focus": 0.2, "std": 3.0})
+    True
+    """
+    return all(condition.holds(measured) for condition in conditions)

@@ -1,0 +1,160 @@
+"""Bringing the values of each image to one range: pure.
+
+Each method finds a pair of values. They become 0 and white, what lies between is spread evenly, and
+what lies beyond is cut off. So the pair is all that must be kept to do the same again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.picture import Pixels
+from distkeras_grid.errors import ConfigurationError
+
+MIN_MAX, PERCENTILE, STANDARD = "min-max", "percentile", "standard"
+# Of a normal distribution 0.3 % of the values lie beyond three deviations, and are cut off.
+DEVIATIONS = 3.0
+# OpenCV counts in float32, which is exact up to 2**24.
+COUNTED_VALUES = 1 << 24
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Normalising:
+    """How the range of an image is found.
+
+    Parameters
+    ----------
+    method : {"min-max", "percentile", "standard"}
+        ``min-max``: the smallest and the largest value. ``percentile``: so many percent of the
+        values are not above them. ``standard``: three standard deviations below and above the mean,
+        which becomes the middle of the range.
+    low, high : float
+        Percent; only of ``percentile``.
+    """
+
+    method: str
+    low: float = 0.0
+    high: float = 100.0
+
+    def range_of(self, counts: Counts) -> tuple[float, float]:
+        """Return the values that become 0 and white.
+
+        Parameters
+        ----------
+        counts : array [levels]
+            How often each value occurs, over all channels: colors keep their hue.
+
+        Examples
+        --------
+        >>> counts = np.bincount([10, 20, 20, 30])
+        >>> Normalising("percentile", 25, 75).range_of(counts)
+        (10.0, 20.0)
+        """
+        levels = np.arange(len(counts), dtype=np.float64)
+        total = int(counts.sum())
+        if self.method == STANDARD:
+            mean = float(levels @ counts) / total
+            deviation = float(np.sqrt(((levels - mean) ** 2) @ counts / total))
+            return mean - DEVIATIONS * deviation, mean + DEVIATIONS * deviation
+        running = np.cumsum(counts)
+        # The smallest value that at least so many are not above.
+        # A little less, or a rounding error would count one more.
+        ranks = (max(1.0, total * percent / 100 - 1e-6) for percent in (self.low, self.high))
+        low, high = (float(np.searchsorted(running, rank)) for rank in ranks)
+        return low, high
+
+
+def parse_normalising(text: str | None) -> Normalising | None:
+    """Read how images are normalised.
+
+    Parameters
+    ----------
+    text : str or None
+        ``min-max``, ``percentile:LOW:HIGH`` or ``standard``.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> parse_normalising("percentile:1:99")
+    Normalising(method='percentile', low=1.0, high=99.0)
+    """
+    if text is None:
+        return None
+    method, *numbers = text.split(":")
+    if (method in (MIN_MAX, STANDARD) and not numbers) or (
+        method == PERCENTILE and len(numbers) == 2
+    ):
+        try:
+            found = Normalising(method, *map(float, numbers))
+        except ValueError:
+            found = None
+        if found is not None and 0 <= found.low < found.high <= 100:
+            return found
+    raise ConfigurationError(
+        "normalise is min-max, percentile:LOW:HIGH with 0 <= LOW < HIGH <= 100, or standard. "
+        f"Received: {text!r}."
+    )
+
+
+def count_values(pixels: Pixels) -> Counts:
+    """Return how often each value occurs, over all channels.
+
+    Parameters
+    ----------
+    pixels : array of uint8 or uint16
+
+    Returns
+    -------
+    int64 array [256 or 65536]
+    """
+    levels = int(np.iinfo(pixels.dtype).max) + 1
+    counts = np.zeros(levels, np.int64)
+    rows = max(1, COUNTED_VALUES // max(1, pixels[0].size)) if len(pixels) else 1
+    for top in range(0, len(pixels), rows):
+        part = np.ascontiguousarray(pixels[top : top + rows]).reshape(1, -1)
+        counts += cv2.calcHist([part], [0], None, [levels], [0, levels]).ravel().astype(np.int64)
+    return counts
+
+
+def normalise(pixels: Pixels, value_range: tuple[float, float]) -> Pixels:
+    """Spread a range of values over all that the type has.
+
+    Parameters
+    ----------
+    pixels : array of uint8 or uint16
+    value_range : (float, float)
+        What becomes 0, and what becomes white.
+
+    Returns
+    -------
+    array
+        Of the same shape and type.
+
+    Examples
+    --------
+    >>> normalise(np.array([5, 10, 15, 20, 99], np.uint8), (10.0, 20.0)).tolist()
+    [0, 0, 128, 255, 255]
+    """
+    return np.asarray(table_of(value_range, pixels.dtype)[pixels])
+
+
+def table_of(value_range: tuple[float, float], dtype: np.dtype[Any]) -> Pixels:
+    """Return what each value becomes."""
+    low, high = value_range
+    white = int(np.iinfo(dtype).max)
+    levels = np.arange(white + 1, dtype=np.float64)
+    # An image of one value has no range: what is above it is white.
+    spread = (levels - low) * (white / max(high - low, 1e-9))
+    table: Pixels = np.floor(np.clip(spread, 0, white) + 0.5).astype(dtype)
+    return table
