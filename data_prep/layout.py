@@ -66,7 +66,7 @@ def allowed_positions(
     kept = np.ones(x.shape, dtype=bool)
     base_x, base_y = frame.to_base((x, y), spec.tile)
     # Pixels are only computed from their neighbours at oblique angles.
-    margin = REACH[spec.interpolation] if frame.base else 0
+    margin = zones.reach + (REACH[spec.interpolation] if frame.base else 0)
     for polygon in zones.turned(frame.source_to_base).excluded:
         kept &= ~touch(base_x, base_y, spec.tile, polygon, margin)
     if zones.included:

@@ -128,10 +128,15 @@ def _crossed(x: Numbers, y: Numbers, side: float, polygon: Polygon) -> Mask:
     crossed = np.zeros(np.shape(x), dtype=bool)
     for first in range(0, len(starts), EDGES_AT_ONCE):
         start, stop = starts[first : first + EDGES_AT_ONCE], stops[first : first + EDGES_AT_ONCE]
-        enter_x, leave_x = _passage(x, side, start[:, :1], stop[:, :1])
-        enter_y, leave_y = _passage(y, side, start[:, 1:], stop[:, 1:])
+        # Edges that follow each other are close together, and far from most squares.
+        low = np.minimum(start, stop).min(axis=0)
+        high = np.maximum(start, stop).max(axis=0)
+        near = (x < high[0]) & (x + side > low[0]) & (y < high[1]) & (y + side > low[1])
+        near = np.flatnonzero(near & ~crossed)
+        enter_x, leave_x = _passage(x[near], side, start[:, :1], stop[:, :1])
+        enter_y, leave_y = _passage(y[near], side, start[:, 1:], stop[:, 1:])
         enter, leave = np.maximum(enter_x, enter_y), np.minimum(leave_x, leave_y)
-        crossed |= ((enter < leave) & (enter < 1) & (leave > 0)).any(axis=0)
+        crossed[near] = ((enter < leave) & (enter < 1) & (leave > 0)).any(axis=0)
     return crossed
 
 
@@ -149,12 +154,19 @@ def _passage(low: Numbers, side: float, start: Numbers, stop: Numbers) -> tuple[
 
 def _contains(x: Numbers, y: Numbers, polygon: Polygon) -> Mask:
     """Tell which points lie in an odd number of rings."""
-    inside = np.zeros(np.shape(x), dtype=bool)
-    for (ax, ay), (bx, by) in zip(*_edges(polygon), strict=True):
-        spans = (ay > y) != (by > y)
-        # Only edges that span the point's height count, and these are not level.
-        crossing = (bx - ax) * (y - ay) / ((by - ay) or 1.0) + ax
-        inside ^= spans & (x < crossing)
+    order = np.argsort(y, kind="stable")
+    x, y = x[order], y[order]
+    found = np.zeros(x.shape, dtype=bool)
+    starts, stops = _edges(polygon)
+    # Only edges that span a point's height count, and these are not level.
+    first = np.searchsorted(y, np.minimum(starts[:, 1], stops[:, 1]))
+    last = np.searchsorted(y, np.maximum(starts[:, 1], stops[:, 1]))
+    for number in np.flatnonzero(first < last).tolist():
+        (ax, ay), (bx, by) = starts[number], stops[number]
+        at = slice(first[number], last[number])
+        found[at] ^= x[at] < (bx - ax) * (y[at] - ay) / (by - ay) + ax
+    inside = np.zeros(x.shape, dtype=bool)
+    inside[order] = found
     return inside
 
 

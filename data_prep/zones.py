@@ -10,9 +10,10 @@ import csv
 import hashlib
 import io
 import json
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,13 @@ class Zones:
         No tile touches one.
     included : tuple of polygons
         If there are any, each tile lies in one of them.
+    reach : int
+        Pixels by which the values of a zone have spread beyond it, because the image was enlarged.
     """
 
     excluded: tuple[Polygon, ...] = ()
     included: tuple[Polygon, ...] = ()
+    reach: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.excluded or self.included)
@@ -57,11 +61,14 @@ class Zones:
                 for polygon in polygons
             )
 
-        return Zones(moved(self.excluded), moved(self.included))
+        return Zones(moved(self.excluded), moved(self.included), self.reach)
 
     def scaled(self, factor_x: float, factor_y: float) -> Zones:
         """Return the zones of the image after it was resampled."""
-        return self.turned(lambda x, y: (x * factor_x, y * factor_y))
+        scaled = self.turned(lambda x, y: (x * factor_x, y * factor_y))
+        largest = max(factor_x, factor_y)
+        # Cubic interpolation reads two pixels on each side; means of areas end where these do.
+        return replace(scaled, reach=math.ceil(2 * largest) if largest > 1 else 0)
 
 
 NO_ZONES = Zones()
@@ -183,6 +190,8 @@ def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:
         )
     for row in reader:
         place = f"{name}, line {reader.line_num}"
+        if not row["file"]:
+            raise SchemaError(f"{place}: the column file is empty. Name an image.")
         try:
             left, top, right, bottom = (float(row[column]) for column in COLUMNS[1:])
         except (TypeError, ValueError) as error:

@@ -12,7 +12,8 @@ from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
 from data_prep.picture import Choice
 from data_prep.sampling import prepare, resample
-from data_prep.zones import ZoneRules
+from data_prep.tiles import iter_tiles
+from data_prep.zones import Zone, ZoneRules
 from distkeras_grid.errors import ImageError
 
 CUTTING = Cutting(TileSpec(16, angles=[0, 30]), "raw", 90, None, Choice())
@@ -83,3 +84,23 @@ def test_zones_are_of_the_image_as_it_came():
     ready = prepare(tiff(0.25, 0.25), "x", "x", cutting, None)
     (polygon,) = ready.zones.excluded
     np.testing.assert_allclose(polygon[0], [[0, 20], [45, 20], [45, 30], [0, 30]])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sides"), [(0.25, (1.0, 1.0)), (0.5, (0.3, 2.0)), (2.0, (1.0, 1.0))]
+)
+def test_no_pixel_of_a_zone_bleeds_into_a_tile_of_a_resampled_image(wanted, sides):
+    pixels = np.zeros((80, 100), np.uint8)
+    pixels[50:] = 255
+    pixels[:20, 30:] = 255
+    stream = BytesIO()
+    metadata = {"axes": "YX", "PhysicalSizeX": sides[0], "PhysicalSizeY": sides[1]}
+    tifffile.imwrite(stream, pixels, ome=True, metadata=metadata)
+    corner = Zone("exclude", (((30.0, 0.0), (100.0, 0.0), (100.0, 20.0), (30.0, 20.0)),))
+    rules = ZoneRules({"x": (corner,)}, bottom_strip=30)
+    spec = TileSpec(8, angles=[0, 30, 45, 90])
+    cutting = replace(CUTTING, spec=spec, pixel_size=wanted, zones=rules)
+    ready = prepare(stream, "x", "x", cutting)
+    tiles = list(iter_tiles(ready.pixels, spec, zones=ready.zones))
+    assert len(tiles) > 10
+    assert max(tile.pixels.max() for tile in tiles) == 0

@@ -70,6 +70,8 @@ def test_geojson():
         ("file,left,top,right,bottom\na,0,0,inf,9", "z.csv"),
         ("file,left,top,right,bottom\na,-1e300,0,1,9", "z.csv"),
         ("file,left,top,right,bottom\na,0,nan,9,9", "z.csv"),
+        ("left,top,right,bottom,file\n0,0,9,9", "z.csv"),
+        ("left,top,right,bottom,file\n0,0,9,9,", "z.csv"),
         (json.dumps([feature("a", [[[0, 0], [1e300, 0], [1, 1]]])]), "z.json"),
     ],
 )  # fmt: skip
