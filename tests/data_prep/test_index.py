@@ -7,17 +7,15 @@ import pytest
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, cut, index_tiles, tile_images
-from data_prep.lazy import tile_field
+from data_prep.lazy import cut_tiles_of, tile_field
+from data_prep.normalising import normalise
 from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import Field
 
 pytestmark = pytest.mark.spark
 
 SPEC = TileSpec(32, angles=[0, 40, 90, 130], include_original=True)
-OPTIONS = {
-    **{"split": "0.5:0.25:0.25", "seed": 3, "bottom_strip": 12},
-    "normalise": "percentile:5:95",
-}
+OPTIONS = {"split": "0.5:0.25:0.25", "seed": 3, "bottom_strip": 12}
 POSITION = ("source", "angle", "x", "y")
 
 
@@ -71,6 +69,22 @@ def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(inde
     assert apart.max() <= 1
     assert np.count_nonzero(apart) < apart.size / 1000
     assert [field.scaling for field in held.fields] == [field.scaling for field in stored.fields]
+
+
+def test_ranges_travel_with_the_index(spark, folder):
+    spec = TileSpec(32, angles=[0])
+    index = index_tiles(str(folder), spec, spark=spark, normalise="percentile:5:95", **OPTIONS)
+    rows = cut(index.where("source = 'b/3.png' and x = 34")).select("image", "y").toArrow()
+    pixels = np.asarray(Image.open(folder / "b" / "3.png"))
+    low, high = np.percentile(pixels, [5, 95], method="inverted_cdf")
+    expected = normalise(pixels, (float(low), float(high)))
+    found = cut_tiles_of(
+        [memoryview(each.as_py()) for each in rows["image"]],
+        Field.from_metadata("image", index.schema["uri"].metadata),
+    )
+    assert len(found) >= 1
+    for tile, y in zip(found, rows["y"].to_pylist(), strict=True):
+        np.testing.assert_array_equal(tile[:, :, 0], expected[y : y + 32, 34:66])
 
 
 def test_a_row_is_small_and_holds_no_pixel(index):
