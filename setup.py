@@ -9,6 +9,8 @@ TENSORFLOW = [
     "tensorflow-cpu>=2.21,<2.22; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "tensorflow>=2.21,<2.22; sys_platform != 'linux' or platform_machine != 'x86_64'",
 ]
+# Formats of microscopes: Zeiss CZI, by Zeiss' own library, and OME-Zarr.
+FORMATS = ["pylibCZIrw>=5.0", "zarr>=3.0"]
 NOTEBOOK = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 DEVELOPMENT = [
     "hypothesis>=6.100",
@@ -68,9 +70,10 @@ setup(
         "tensorflow": TENSORFLOW,
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "notebook": NOTEBOOK,
+        "formats": FORMATS,
         # Built from source: needs a C compiler and Kerberos' headers.
         "kerberos": ["requests-gssapi>=1.3"],
-        "dev": TENSORFLOW + NOTEBOOK + DEVELOPMENT,
+        "dev": TENSORFLOW + NOTEBOOK + FORMATS + DEVELOPMENT,
     },
     entry_points={"console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"]},
 )

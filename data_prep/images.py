@@ -1,9 +1,10 @@
 """From an image file to an array, without surprises.
 
-PNG, JPEG, TIFF and BMP, 8 or 16 bits. An EXIF orientation is applied, an alpha channel that is
-fully opaque is dropped, colour images whose channels are equal become gray. TIFF files are read by
-`data_prep.tiff`, the others here. A large TIFF image becomes a `Raster`, which decodes it part by
-part.
+PNG, JPEG, TIFF and BMP, 8 or 16 bits; with the extra ``formats`` CZI and OME-Zarr, too. An EXIF
+orientation is applied, an alpha channel that is fully opaque is dropped, colour images whose
+channels are equal become gray. TIFF files are read by `data_prep.tiff`, those of microscopes by
+`data_prep.vendor`, the others here. A large image becomes a `Raster`, which decodes it part by
+part, if its format allows that.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import os
 import struct
 import warnings
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from io import BytesIO
 from typing import Any, BinaryIO, cast
@@ -22,10 +24,15 @@ import numpy as np
 import tifffile
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from data_prep.czi import START as CZI_START
+from data_prep.czi import CziFile
+from data_prep.ome_zarr import START as ZARR_START
+from data_prep.ome_zarr import ZarrFile
 from data_prep.picture import Choice, Picture, Pixels, without_alpha
 from data_prep.raster import Raster
 from data_prep.tiff import TiffPlane, channel_number, find_plane
 from data_prep.tiff_planes import Window
+from data_prep.vendor import VendorPlane, take
 from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
@@ -39,6 +46,9 @@ MOST_WHOLE_BYTES = 4 << 30
 # Rows are compared so many values at a time.
 COMPARED_VALUES = 1 << 22
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+START_BYTES = len(CZI_START)
+# One plane of a file that can hold several.
+Plane = TiffPlane | VendorPlane
 # Readers raise these on damaged files, each format its own; RuntimeError is imagecodecs'.
 DAMAGE = (
     OSError,
@@ -54,6 +64,7 @@ DAMAGE = (
     MemoryError,
     AssertionError,  # tifffile's
     struct.error,
+    zipfile.BadZipFile,
     tifffile.TiffFileError,
     Image.DecompressionBombError,
 )
@@ -140,10 +151,10 @@ def open_image(
         raise ImageError(f"{name} is empty (0 bytes). Copy it again, or remove it.")
     chosen = choice or Choice()
     with _damage_told(name, length):
-        start = stream.read(len(TIFF_STARTS[0]))
+        start = stream.read(START_BYTES)
         stream.seek(0)
-        if start in TIFF_STARTS:
-            picture = _open_tiff(find_plane(stream, name, chosen), name, max_pixels, region_bytes)
+        if (plane := _plane(start, stream, name, chosen)) is not None:
+            picture = _open_plane(plane, name, max_pixels, region_bytes)
         elif length > MOST_WHOLE_BYTES:
             raise ImageError(
                 f"{name} has {length:,} bytes, and such files can only be decoded as a whole, up "
@@ -177,26 +188,46 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
         ) from error
 
 
-def _open_tiff(plane: TiffPlane, name: str, max_pixels: int, region_bytes: int | None) -> Picture:
-    if region_bytes is not None and plane.nbytes > region_bytes and plane.grain is not None:
-        return plane.picture(Raster(_TiffRegions(plane, plane.grain, name)))
-    plane.check_size(max_pixels)
-    return plane.picture(plane.read())
+def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane | None:
+    """Return one plane of a file that can hold several, None if it is of another kind."""
+    if start.startswith(TIFF_STARTS):
+        return find_plane(stream, name, choice)
+    kinds = ((CZI_START, CziFile), (ZARR_START, ZarrFile))
+    for known, kind in kinds:
+        if start.startswith(known):
+            container = kind(stream, name)
+            with ExitStack() as opening:
+                opening.callback(container.close)
+                plane = take(container, name, choice)
+                opening.pop_all()
+            return plane
+    return None
 
 
-class _TiffRegions:
-    """Parts of a plane of a TIFF file, in the form that all images have.
+def _open_plane(plane: Plane, name: str, max_pixels: int, region_bytes: int | None) -> Picture:
+    with ExitStack() as opening:
+        opening.callback(plane.close)
+        if region_bytes is not None and plane.nbytes > region_bytes and plane.grain is not None:
+            raster = Raster(_PlaneRegions(plane, plane.grain, name))
+            opening.pop_all()
+            return plane.picture(raster)
+        plane.check_size(max_pixels)
+        return plane.picture(plane.read())
+
+
+class _PlaneRegions:
+    """Parts of a plane, in the form that all images have.
 
     Parameters
     ----------
-    plane : TiffPlane
+    plane : Plane
     grain : (int, int)
         Height and width of the parts that the file is decoded by.
     name : str
         Named in errors.
     """
 
-    def __init__(self, plane: TiffPlane, grain: tuple[int, int], name: str) -> None:
+    def __init__(self, plane: Plane, grain: tuple[int, int], name: str) -> None:
         self._plane = plane
         self._name = name
         self.grain = grain
@@ -212,6 +243,10 @@ class _TiffRegions:
                 self._plane.read(Window(left, top, right, bottom)), self._name
             )
         return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
+
+    def close(self) -> None:
+        """Close what reads the file."""
+        self._plane.close()
 
 
 def _common_form(pixels: Pixels, name: str) -> Pixels:

@@ -63,6 +63,10 @@ class Regions(Protocol):
         """Decode a rectangle of the image, array [height, width, channels]."""
         ...
 
+    def close(self) -> None:
+        """Close what reads the file."""
+        ...
+
 
 class Raster:
     """An image of which any rectangle can be read; `close` it at the end.
@@ -84,6 +88,8 @@ class Raster:
     ...     shape, dtype, grain = (300, 400, 1), np.dtype(np.uint16), (1, 400)
     ...     def read(self, left, top, right, bottom):
     ...         return np.zeros((bottom - top, 1, 1), np.uint16) + np.arange(left, right)[:, None]
+    ...     def close(self):
+    ...         pass
     >>> Raster(Ramp()).read(255, 0, 258, 1).ravel().tolist()
     [255, 256, 257]
     """
@@ -177,8 +183,9 @@ class Raster:
         self._highest = highest
 
     def close(self) -> None:
-        """Delete what was put onto the disk."""
+        """Close what reads the file, and delete what was put onto the disk."""
         self._kept.clear()
+        self._regions.close()
         if self._scratch is not None:
             self._scratch.close()
 

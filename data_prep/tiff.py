@@ -105,6 +105,9 @@ class TiffPlane:
             pixels = _chosen_planes(planes, self.described, self.planes.name, self.choice)
         return np.ascontiguousarray(pixels)
 
+    def close(self) -> None:
+        """Do nothing: the file belongs to whoever opened it."""
+
     def picture(self, pixels: Pixels | Raster) -> Picture:
         """Return pixels of the plane with what the file says about them."""
         page, described = self._page, self.described
@@ -211,7 +214,9 @@ def _stacks(tiff: tifffile.TiffFile) -> Iterator[Stack]:
     """Yield every image of the file at its full size."""
     for number, series in enumerate(tiff.series):
         page = series.keyframe
-        if page.is_reduced and number > 0:
+        # Aperio's files have a thumbnail whose page does not say that it is one.
+        is_thumbnail = series.kind == "svs" and series.name == "Thumbnail"
+        if number > 0 and (page.is_reduced or is_thumbnail):
             continue
         count = len(series.axes) - len(page.axes)
         # Two axes without a name have the same letter.

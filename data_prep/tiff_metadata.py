@@ -37,6 +37,8 @@ PRINT_RESOLUTIONS = (
     *(0, 1, 72, 75, 90, 96, 100, 120, 144, 150, 180, 200, 240),
     *(300, 350, 360, 400, 600, 720, 1200, 2400, 4800),
 )
+# Of the description of Aperio's slides: micrometres per pixel.
+APERIO_SIZE = re.compile(r"\|\s*MPP\s*=\s*(?P<size>[0-9.]+)")
 LENGTH = re.compile(r"\s*(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\D+?)\s*\Z")
 
 Size = tuple[float, float]
@@ -137,8 +139,8 @@ def planes_stated(tiff: tifffile.TiffFile) -> int:
 def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) -> Size | None:
     """Return width and height of a pixel in micrometres, None if the file does not state them.
 
-    OME-XML, the tags of FEI and Zeiss electron microscopes and ImageJ's unit come before the
-    resolution tags, which often tell a printer's resolution; those are ignored.
+    OME-XML, the tags of FEI and Zeiss electron microscopes, Aperio's description and ImageJ's unit
+    come before the resolution tags, which often tell a printer's resolution; those are ignored.
     """
     if ome.pixel_size is not None:
         return ome.pixel_size
@@ -147,6 +149,9 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
         sides = [_micrometres(scan.get(f"Pixel{name}"), "m") for name in ("Width", "Height")]
         if (size := _size(sides)) is not None:
             return size
+    if page.is_svs and (found := APERIO_SIZE.search(page.description)):
+        side = _micrometres(found["size"], "um")
+        return _size([side, side])
     if page.is_sem:
         return _zeiss(tiff.sem_metadata or {})
     if tiff.is_imagej:

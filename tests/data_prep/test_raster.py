@@ -48,6 +48,9 @@ class Counting:
         self.shape, self.dtype, self.grain = pixels.shape, pixels.dtype, grain
         self.decoded = Counter()
 
+    def close(self):
+        pass
+
     def read(self, left, top, right, bottom):
         for row in range(top // self.grain[0], -(-bottom // self.grain[0])):
             for column in range(left // self.grain[1], -(-right // self.grain[1])):
@@ -180,6 +183,9 @@ def test_memory_does_not_grow_with_the_image(monkeypatch):
 
         def __init__(self, height):
             self.shape = (height, 1000, 3)
+
+        def close(self):
+            pass
 
         def read(self, left, top, right, bottom):
             return np.full((bottom - top, right - left, 3), top % 251, np.uint8)

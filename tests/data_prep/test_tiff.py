@@ -14,7 +14,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from data_prep.images import decode_image, read_image
+from data_prep.images import decode_image, open_image, read_image
 from data_prep.picture import Choice
 from distkeras_grid.errors import AmbiguousImageError, ConfigurationError, ImageError
 
@@ -438,3 +438,25 @@ def test_a_stack_of_no_known_type():
     content[place] = 77
     with pytest.raises(ImageError):
         read_image(bytes(content), "x", Choice(page=0))
+
+
+def test_a_slide_of_aperio_is_its_baseline():
+    """Levels, thumbnail, label and overview of a file do not count."""
+    slide = RNG.integers(0, 256, (512, 768, 3), dtype=np.uint8)
+    head = "Aperio Image Library v11.2.1 \r\n768x512"
+    stream = BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        options = {"photometric": "rgb", "compression": "zlib", "metadata": None, "software": False}
+        told = f"{head} (256x256) JPEG/RGB Q=70|AppMag = 20|MPP = 0.4990|Left = 3"
+        file.write(slide, tile=(256, 256), description=told, **options)
+        strips = options | {"rowsperstrip": 16}
+        file.write(slide[::4, ::4].copy(), description=f"{head} -> 192x128 - ", **strips)
+        file.write(slide[::2, ::2].copy(), tile=(256, 256), description=told, **options)
+        for kind, name in ((1, "label"), (9, "macro")):
+            small = slide[:64, :96].copy()
+            file.write(small, subfiletype=kind, description=f"{head} {name} 96x64", **strips)
+    picture = read_image(stream.getvalue(), "x.svs")
+    np.testing.assert_array_equal(picture.pixels, slide)
+    assert picture.pixel_size == (0.499, 0.499)
+    by_part = open_image(stream, "x.svs", region_bytes=0).pixels
+    np.testing.assert_array_equal(by_part.read(250, 250, 768, 512), slide[250:, 250:])

@@ -1,0 +1,120 @@
+"""Zeiss CZI files, by Zeiss' own library (pylibCZIrw)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any, BinaryIO
+
+from data_prep.picture import Pixels
+from data_prep.tiff_planes import Window
+from data_prep.vendor import library, local_path
+from distkeras_grid.errors import ImageError
+
+START = b"ZISRAWFILE"
+# Bytes of a value, by pixel type; others are complex numbers or floating point.
+ITEMSIZES = {"Gray8": 1, "Gray16": 2, "Bgr24": 1, "Bgr48": 2}
+# A file consists of fields of view of any size. Reading puts those together that a rectangle meets.
+GRAIN = (1024, 1024)
+
+
+class CziFile:
+    """A CZI file as a `data_prep.vendor.Container`; pages are scenes, then times.
+
+    Parameters
+    ----------
+    stream : file
+    name : str
+        Named in errors.
+    """
+
+    is_colour: bool
+    grain = GRAIN
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        czi = library(lambda: import_module("pylibCZIrw.czi"), name)
+        self._resources = ExitStack()
+        with ExitStack() as opening:
+            opening.push(self._resources.__exit__)
+            path = local_path(stream, self._resources)
+            self._file: Any = self._resources.enter_context(czi.open_czi(path))
+            self._describe(name)
+            opening.pop_all()
+
+    def _describe(self, name: str) -> None:
+        kinds = set(self._file.pixel_types.values())
+        if len(kinds) != 1 or not kinds <= set(ITEMSIZES):
+            raise ImageError(
+                f"{name} has pixels of the types {', '.join(sorted(kinds))}. Convert it to 8 or 16 "
+                "bits, all channels alike."
+            )
+        (kind,) = kinds
+        self.is_colour = kind.startswith("Bgr")
+        self.itemsize = ITEMSIZES[kind]
+        lengths = {
+            axis: stop - start for axis, (start, stop) in self._file.total_bounding_box.items()
+        }
+        self._firsts = {axis: start for axis, (start, _) in self._file.total_bounding_box.items()}
+        self._scenes = dict(self._file.scenes_bounding_rectangle) or {
+            None: self._file.total_bounding_rectangle
+        }
+        self._times = lengths.get("T", 1)
+        self.pages = len(self._scenes) * self._times
+        self.channels, self.planes = lengths.get("C", 1), lengths.get("Z", 1)
+        metadata = _below(self._file.metadata, "ImageDocument", "Metadata")
+        image = _below(metadata, "Information", "Image")
+        names = [
+            str(_below(each).get("@Name", ""))
+            for each in _listed(_below(image, "Dimensions", "Channels").get("Channel"))
+        ]
+        self.channel_names = names if len(names) == self.channels and all(names) else []
+        bits = str(image.get("ComponentBitCount", ""))
+        self.bits = int(bits) if bits.isdecimal() else None
+        self.pixel_size = _pixel_size(metadata)
+
+    def size(self, page: int) -> tuple[int, int]:
+        """Return height and width of a page."""
+        rectangle = list(self._scenes.values())[page // self._times]
+        return rectangle.h, rectangle.w
+
+    def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
+        """Decode a rectangle, array [height, width] or [height, width, 3]."""
+        scene, rectangle = list(self._scenes.items())[page // self._times]
+        region = (
+            *(rectangle.x + window.left, rectangle.y + window.top),
+            *(window.right - window.left, window.bottom - window.top),
+        )
+        wanted = {"C": channel, "Z": plane, "T": page % self._times}
+        place = {axis: at + self._firsts.get(axis, 0) for axis, at in wanted.items()}
+        pixels: Pixels = self._file.read(roi=region, plane=place, scene=scene)
+        # The library gives blue first.
+        return pixels[:, :, ::-1] if self.is_colour else pixels[:, :, 0]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._resources.close()
+
+
+def _below(tree: Any, *path: str) -> Mapping[str, Any]:
+    """Return a branch of the metadata, an empty one where there is none."""
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree if isinstance(tree, Mapping) else {}
+
+
+def _listed(entry: Any) -> list[Any]:
+    """Return what stands there once or several times."""
+    return entry if isinstance(entry, list) else [] if entry is None else [entry]
+
+
+def _pixel_size(metadata: Mapping[str, Any]) -> tuple[float, float] | None:
+    metres: dict[str, float] = {}
+    for each in _listed(_below(metadata, "Scaling", "Items").get("Distance")):
+        entry = _below(each)
+        try:
+            metres[str(entry.get("@Id"))] = float(str(entry.get("Value")))
+        except ValueError:
+            continue
+    sides = [metres.get(axis, 0.0) * 1e6 for axis in "XY"]
+    return (sides[0], sides[1]) if all(0 < side < float("inf") for side in sides) else None

@@ -1,0 +1,187 @@
+"""OME-Zarr images in one file (a zip archive, ``.ozx``), by zarr."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from data_prep.picture import Pixels
+from data_prep.tiff_metadata import MICROMETRES
+from data_prep.tiff_planes import Window
+from data_prep.vendor import library, local_path
+from distkeras_grid.errors import ImageError
+
+START = b"PK\x03\x04"
+UNITS = {
+    "angstrom": "angstrom",
+    "nanometer": "nm",
+    "micrometer": "um",
+    "millimeter": "mm",
+    "meter": "m",
+}
+
+
+class _Axis(msgspec.Struct):
+    name: str
+    unit: str | None = None
+
+
+class _Transformation(msgspec.Struct):
+    type: str
+    scale: list[float] | None = None
+
+
+class _Level(msgspec.Struct):
+    path: str
+    coordinateTransformations: list[_Transformation] = []
+
+
+class _Multiscale(msgspec.Struct):
+    axes: list[_Axis]
+    datasets: Annotated[list[_Level], msgspec.Meta(min_length=1)]
+    coordinateTransformations: list[_Transformation] = []
+
+
+class _Channel(msgspec.Struct):
+    label: str | None = None
+
+
+class _Omero(msgspec.Struct):
+    channels: list[_Channel] = []
+
+
+class _Attributes(msgspec.Struct):
+    multiscales: Annotated[list[_Multiscale], msgspec.Meta(min_length=1)]
+    omero: _Omero | None = None
+
+
+class ZarrFile:
+    """An OME-Zarr archive as a `data_prep.vendor.Container`; pages are images, then times.
+
+    Only the images at full size count, not the reduced levels.
+
+    Parameters
+    ----------
+    stream : file
+    name : str
+        Named in errors.
+    """
+
+    is_colour = False
+    bits = None
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        zarr = library(lambda: import_module("zarr"), name)
+        self._resources = ExitStack()
+        with ExitStack() as opening:
+            opening.push(self._resources.__exit__)
+            path = local_path(stream, self._resources)
+            store = self._resources.enter_context(zarr.storage.ZipStore(path, mode="r"))
+            group = zarr.open_group(store, mode="r")
+            content = dict(group.attrs)
+            try:
+                # Version 0.5 has them below "ome".
+                described = msgspec.convert(content.get("ome", content), _Attributes)
+            except msgspec.ValidationError as error:
+                raise ImageError(
+                    f"{name} is no OME-Zarr image: {error}. Convert it, or leave it out by --glob."
+                ) from error
+            self._images = [
+                _Image(group[each.datasets[0].path], each, name) for each in described.multiscales
+            ]
+            opening.pop_all()
+        first = self._images[0]
+        if any(each.form != first.form for each in self._images):
+            raise ImageError(f"{name} holds images of several kinds. Save them as separate files.")
+        self.channels, self.planes = first.length("c"), first.length("z")
+        self._times = first.length("t")
+        self.pages = len(self._images) * self._times
+        labels = [each.label or "" for each in described.omero.channels] if described.omero else []
+        self.channel_names = labels if len(labels) == self.channels and all(labels) else []
+        self.pixel_size = first.pixel_size
+        self.grain = first.grain
+        self.itemsize = first.array.dtype.itemsize
+
+    def size(self, page: int) -> tuple[int, int]:
+        """Return height and width of a page."""
+        image = self._images[page // self._times]
+        return image.length("y"), image.length("x")
+
+    def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
+        """Decode a rectangle, array [height, width]."""
+        places = {"t": page % self._times, "c": channel, "z": plane}
+        return self._images[page // self._times].read(places, window)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._resources.close()
+
+
+class _Image:
+    """One image of the archive at its full size."""
+
+    def __init__(self, array: Any, described: _Multiscale, name: str) -> None:
+        self.array = array
+        self._axes = [axis.name for axis in described.axes]
+        if (
+            len(self._axes) != len(array.shape)
+            or not {"y", "x"} <= set(self._axes) <= set("tczyx")
+            or len(set(self._axes)) != len(self._axes)
+            or 0 in array.shape
+        ):
+            raise ImageError(
+                f"{name} has the axes {', '.join(self._axes)} for an array of shape {array.shape}. "
+                "Save it with the axes t, c, z, y and x, or some of them."
+            )
+        if array.dtype.kind not in "ui":
+            raise ImageError(
+                f"{name} holds values of the type {array.dtype}. Convert it to 8 or 16 bits."
+            )
+        self.pixel_size = self._pixel_size(described)
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What all images of one archive must share."""
+        return self._axes, [self.length(axis) for axis in "tcz"], self.array.dtype
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Height and width of the parts that are decoded at once."""
+        # A shard holds chunks that can be read alone.
+        high, wide = (self.array.chunks[self._axes.index(axis)] for axis in "yx")
+        return int(high), int(wide)
+
+    def length(self, axis: str) -> int:
+        """Return the length of an axis, 1 where there is none."""
+        return int(self.array.shape[self._axes.index(axis)]) if axis in self._axes else 1
+
+    def read(self, places: dict[str, int], window: Window) -> Pixels:
+        """Return a rectangle of a plane."""
+        parts: dict[str, int | slice] = {
+            **places,
+            "y": slice(window.top, window.bottom),
+            "x": slice(window.left, window.right),
+        }
+        pixels = np.asarray(self.array[tuple(parts[axis] for axis in self._axes)])
+        return pixels if self._axes.index("y") < self._axes.index("x") else pixels.T
+
+    def _pixel_size(self, described: _Multiscale) -> tuple[float, float] | None:
+        transformations = (
+            *described.datasets[0].coordinateTransformations,
+            *described.coordinateTransformations,
+        )
+        scales = [each.scale for each in transformations if each.scale]
+        sides = []
+        for name in "xy":
+            at = self._axes.index(name)
+            unit = MICROMETRES.get(UNITS.get(described.axes[at].unit or "", ""))
+            if unit is None or not scales or any(len(each) <= at for each in scales):
+                return None
+            sides.append(math.prod(each[at] for each in scales) * unit)
+        is_known = all(0 < side < float("inf") for side in sides)
+        return (sides[0], sides[1]) if is_known else None

@@ -1,0 +1,263 @@
+"""Formats of microscopes, each read by its own library: what they have in common.
+
+A `Container` is a file with pages, channels and focal planes, of which a library decodes any
+rectangle. `take` makes one plane of it as a `Choice` says, by the rules of TIFF files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import ModuleType
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project
+from data_prep.raster import MOST_PART_BYTES, Raster
+from data_prep.tiff import COLOUR_NAMES, MAX_REGION_PIXELS, channel_number
+from data_prep.tiff_planes import Window
+from distkeras_grid.errors import AmbiguousImageError, ImageError
+from distkeras_grid.feeding.local_file import local_folder
+
+Size = tuple[float, float]
+
+
+class Container(Protocol):
+    """An image file as its library shows it."""
+
+    @property
+    def pages(self) -> int:
+        """How many scenes, or images, times how many times."""
+        ...
+
+    @property
+    def channels(self) -> int:
+        """How many channels."""
+        ...
+
+    @property
+    def planes(self) -> int:
+        """How many focal planes."""
+        ...
+
+    @property
+    def channel_names(self) -> Sequence[str]:
+        """Names of all channels; empty if one has none."""
+        ...
+
+    @property
+    def is_colour(self) -> bool:
+        """Whether each plane has red, green and blue; it has one channel then."""
+        ...
+
+    @property
+    def bits(self) -> int | None:
+        """Significant bits, where they are stated."""
+        ...
+
+    @property
+    def pixel_size(self) -> Size | None:
+        """Width and height of a pixel, micrometres."""
+        ...
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Height and width of the parts that are decoded at once."""
+        ...
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a value."""
+        ...
+
+    def size(self, page: int) -> tuple[int, int]:
+        """Return height and width of a page."""
+        ...
+
+    def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
+        """Decode a rectangle, array [height, width] or [height, width, 3]."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+@dataclass(frozen=True)
+class VendorPlane:
+    """One plane of a container: what a `Choice` takes of it.
+
+    Parameters
+    ----------
+    container : Container
+    name : str
+        Named in errors.
+    page : int
+    channels : tuple of int
+        One, or three for red, green and blue.
+    planes : tuple of int
+        Focal planes.
+    projection : {"max", "mean"}, optional
+        How several focal planes become one.
+    samples : tuple of int, optional
+        Of a colour image, which of red, green and blue; None: all.
+    """
+
+    container: Container
+    name: str
+    page: int
+    channels: tuple[int, ...]
+    planes: tuple[int, ...]
+    projection: str | None = None
+    samples: tuple[int, ...] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width, pixels."""
+        return self.container.size(self.page)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the whole plane takes."""
+        samples = 3 if self.container.is_colour else len(self.channels)
+        return math.prod(self.size) * samples * self.container.itemsize
+
+    @property
+    def grain(self) -> tuple[int, int] | None:
+        """Height and width of the parts that can be decoded alone; None: only the whole can be."""
+        part_bytes = math.prod(self.container.grain) * 3 * self.container.itemsize
+        is_known = math.prod(self.size) <= MAX_REGION_PIXELS and part_bytes <= MOST_PART_BYTES
+        return self.container.grain if is_known else None
+
+    def read(self, window: Window | None = None) -> Pixels:
+        """Decode the plane, or a rectangle of it, array [height, width] or [height, width, 3]."""
+        height, width = self.size
+        part = window or Window(0, 0, width, height)
+        found = [self._channel(channel, part) for channel in self.channels]
+        pixels = found[0] if len(found) == 1 else np.stack(found, axis=2)
+        if self.samples is not None and pixels.ndim == 3:
+            chosen = pixels[:, :, list(self.samples)]
+            pixels = chosen[:, :, 0] if len(self.samples) == 1 else chosen
+        return np.ascontiguousarray(pixels)
+
+    def _channel(self, channel: int, window: Window) -> Pixels:
+        each = (self.container.read(self.page, channel, plane, window) for plane in self.planes)
+        return next(each) if self.projection is None else project(each, self.projection)
+
+    def picture(self, pixels: Pixels | Raster) -> Picture:
+        """Return pixels of the plane with what the file says about them."""
+        bits = self.container.bits
+        return Picture(pixels, bits if bits and 8 < bits < 16 else None, self.container.pixel_size)
+
+    def check_size(self, max_pixels: int) -> None:
+        """Refuse a plane that is too large to be decoded as a whole.
+
+        Raises
+        ------
+        ImageError
+            If it has more pixels.
+        """
+        height, width = self.size
+        if height * width > max_pixels:
+            raise ImageError(
+                f"{self.name} has {width}x{height} pixels, and can only be decoded as a whole, up "
+                f"to {max_pixels:,} pixels. Allow more by --max-pixels."
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self.container.close()
+
+
+def take(container: Container, name: str, choice: Choice) -> VendorPlane:
+    """Choose one plane.
+
+    Raises
+    ------
+    AmbiguousImageError
+        If the file holds several planes and `choice` does not say which.
+    ImageError
+        If there is no such plane.
+    """
+    page = _number(container.pages, choice.page, name, "pages", "--page")
+    planes, projection = _planes(container, name, choice)
+    if container.is_colour:
+        samples = None
+        if choice.channel is not None:
+            samples = tuple(channel_number(c, 3, COLOUR_NAMES, name) for c in choice.channels)
+        return VendorPlane(container, name, page, (0,), planes, projection, samples)
+    if choice.channel is None:
+        if container.channels > 1:
+            names = ", ".join(container.channel_names)
+            raise AmbiguousImageError(
+                f"{name} holds {container.channels} channels ({names}). Received: none to take. "
+                f"Choose one by --channel 0 to {container.channels - 1}, or three such as "
+                "--channel 0,1,2 for red, green and blue."
+            )
+        return VendorPlane(container, name, page, (0,), planes, projection)
+    channels = tuple(
+        channel_number(text, container.channels, container.channel_names, name)
+        for text in choice.channels
+    )
+    return VendorPlane(container, name, page, channels, planes, projection)
+
+
+def _planes(container: Container, name: str, choice: Choice) -> tuple[tuple[int, ...], str | None]:
+    if choice.z in PROJECTIONS:
+        return tuple(range(container.planes)), choice.z
+    z = None if choice.z is None else int(choice.z)
+    return (_number(container.planes, z, name, "focal planes", "--z"),), None
+
+
+def _number(count: int, chosen: int | None, name: str, things: str, option: str) -> int:
+    if chosen is None and count > 1:
+        raise AmbiguousImageError(
+            f"{name} holds {count} {things}. Received: none to take. Choose one by {option} 0 to "
+            f"{count - 1}."
+        )
+    if (chosen or 0) >= count:
+        raise ImageError(f"{name} has {count} {things}. Received: {chosen}, counted from 0.")
+    return chosen or 0
+
+
+def library(load: Callable[[], ModuleType], name: str) -> ModuleType:
+    """Return the library of a format.
+
+    Raises
+    ------
+    ImageError
+        If it is not installed; it names the extra.
+    """
+    try:
+        return load()
+    except ImportError as error:
+        raise ImageError(
+            f"{name} needs a package that is not installed ({error.name}). Install it on all "
+            "hosts: pip install 'distkeras_grid[formats]'."
+        ) from error
+
+
+def local_path(stream: BinaryIO, resources: ExitStack) -> str:
+    """Return the path of a file that a library can open; a copy, if it is on no local disk.
+
+    Parameters
+    ----------
+    stream : file
+    resources : ExitStack
+        Deletes the copy.
+    """
+    name = getattr(stream, "name", None)
+    if isinstance(name, str) and os.path.isfile(name):
+        return name
+    copy = tempfile.NamedTemporaryFile(dir=local_folder())  # noqa: SIM115  closed by the stack
+    resources.enter_context(copy)
+    stream.seek(0)
+    shutil.copyfileobj(stream, copy, 1 << 20)
+    copy.flush()
+    return copy.name

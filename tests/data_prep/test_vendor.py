@@ -1,0 +1,194 @@
+"""CZI files written by Zeiss' own library, and OME-Zarr archives written by zarr."""
+
+from __future__ import annotations
+
+import sys
+from io import BytesIO
+
+import numpy as np
+import pytest
+import zarr
+from pylibCZIrw import czi as pyczi
+from zarr.storage import ZipStore
+
+from data_prep.cutting import Cutting
+from data_prep.digests import pixel_digest
+from data_prep.geometry import TileSpec
+from data_prep.images import open_image, read_image
+from data_prep.picture import Choice
+from data_prep.raster import Raster
+from data_prep.reading import FILE, Opening
+from data_prep.stages import inspect_image
+from distkeras_grid.errors import AmbiguousImageError, ImageError
+
+RNG = np.random.default_rng(4)
+COLOUR = RNG.integers(0, 256, (300, 420, 3), dtype=np.uint8)
+STACK = RNG.integers(0, 4096, (2, 2, 3, 300, 420), dtype=np.uint16)  # time, channel, z, y, x
+LABELS = ("DAPI", "GFP")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("vendor")
+
+
+@pytest.fixture(scope="module")
+def colour_czi(folder):
+    path = folder / "colour.czi"
+    with pyczi.create_czi(str(path)) as file:
+        file.write(np.ascontiguousarray(COLOUR[:, :, ::-1]), plane={"C": 0, "T": 0, "Z": 0})
+        file.write_metadata("x", channel_names={0: "RGB"}, scale_x=0.5e-6, scale_y=0.25e-6)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stack_czi(folder):
+    path = folder / "stack.czi"
+    with pyczi.create_czi(str(path)) as file:
+        for t, c, z in np.ndindex(STACK.shape[:3]):
+            place = {"C": c, "T": t, "Z": z}
+            # Fields of view of a mosaic; coordinates may be negative.
+            file.write(STACK[t, c, z, :, :200].copy(), plane=place, location=(-70, 30))
+            file.write(STACK[t, c, z, :, 200:].copy(), plane=place, location=(130, 30))
+        file.write_metadata("x", channel_names=dict(enumerate(LABELS)), scale_x=1e-6, scale_y=1e-6)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stack_zarr(folder):
+    return write_zarr(folder / "stack.ozx", "0.5")
+
+
+@pytest.fixture(scope="module")
+def former_zarr(folder):
+    return write_zarr(folder / "former.zarr.zip", "0.4")
+
+
+def write_zarr(path, version):
+    axes = [{"name": "t", "type": "time"}, {"name": "c", "type": "channel"}]
+    axes += [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
+    levels = [
+        {
+            "path": str(level),
+            "coordinateTransformations": [
+                {"type": "scale", "scale": [1, 1, 1000, 500 << level, 250 << level]}
+            ],
+        }
+        for level in range(2)
+    ]
+    attributes = {
+        "version": version,
+        "multiscales": [{"name": "x", "axes": axes, "datasets": levels}],
+        "omero": {"channels": [{"label": label} for label in LABELS]},
+    }
+    with ZipStore(path, mode="w") as store:
+        if version == "0.5":
+            group = zarr.create_group(store, attributes={"ome": attributes})
+        else:
+            group = zarr.create_group(store, attributes=attributes, zarr_format=2)
+        for level, pixels in enumerate((STACK, STACK[..., ::2, ::2])):
+            chunks = (1, 1, 1, 128, 96)
+            array = group.create_array(
+                str(level), shape=pixels.shape, chunks=chunks, dtype=pixels.dtype
+            )
+            array[:] = pixels
+    return path
+
+
+@pytest.fixture(params=["stack_czi", "stack_zarr", "former_zarr"])
+def stack(request):
+    return request.getfixturevalue(request.param)
+
+
+CHOICES = {
+    "one plane": (Choice(1, "GFP", "2"), STACK[1, 1, 2]),
+    "by number": (Choice(0, "0", "0"), STACK[0, 0, 0]),
+    "max": (Choice(0, "DAPI", "max"), STACK[0, 0].max(axis=0)),
+    "three": (Choice(1, "1,0,1", "1"), np.moveaxis(STACK[1, [1, 0, 1], 1], 0, 2)),
+}
+
+
+@pytest.mark.parametrize(("choice", "expected"), CHOICES.values(), ids=CHOICES)
+def test_planes_whole_and_by_region(stack, choice, expected):
+    expected = expected if expected.ndim == 3 else expected[:, :, None]
+    with stack.open("rb") as stream:
+        whole = open_image(stream, "x", choice, region_bytes=None)
+        np.testing.assert_array_equal(whole.pixels, expected)
+        raster = open_image(stream, "x", choice, region_bytes=0).pixels
+        assert isinstance(raster, Raster)
+        np.testing.assert_array_equal(raster.read(190, 100, 320, 260), expected[100:260, 190:320])
+        np.testing.assert_array_equal(raster.read(0, 0, 420, 300), expected)
+        raster.close()
+
+
+def test_files_that_are_on_no_local_disk_are_copied(stack):
+    picture = read_image(stack.read_bytes(), "x", Choice(0, "GFP", "1"))
+    np.testing.assert_array_equal(picture.pixels[:, :, 0], STACK[0, 1, 1])
+
+
+def test_colour_and_pixel_sizes(colour_czi, stack_zarr):
+    content = colour_czi.read_bytes()
+    picture = read_image(content, "x")
+    np.testing.assert_array_equal(picture.pixels, COLOUR)
+    assert picture.pixel_size == pytest.approx((0.5, 0.25))
+    green = read_image(content, "x", Choice(channel="green"))
+    np.testing.assert_array_equal(green.pixels[:, :, 0], COLOUR[:, :, 1])
+    scaled = read_image(stack_zarr.read_bytes(), "x", Choice(0, "0", "0"))
+    assert scaled.pixel_size == pytest.approx((0.25, 0.5))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [Choice(), Choice(0), Choice(0, "DAPI"), Choice(None, "DAPI", "0"), Choice(0, None, "0")],
+)
+def test_what_is_not_chosen_is_asked_for(stack, choice):
+    with pytest.raises(AmbiguousImageError, match="x"):
+        read_image(stack.read_bytes(), "x", choice)
+
+
+@pytest.mark.parametrize("choice", [Choice(2, "0", "0"), Choice(0, "2", "0"), Choice(0, "0", "3")])
+def test_what_is_not_there_is_an_error(stack, choice):
+    with pytest.raises(ImageError, match="x"):
+        read_image(stack.read_bytes(), "x", choice)
+
+
+def test_a_look_at_a_file_of_a_microscope(colour_czi):
+    cutting = Cutting(TileSpec(64, angles=[0, 20]), "raw", 90, None, Choice())
+    with Opening(FILE).open(f"file:{colour_czi}") as content:
+        found = inspect_image(f"file:{colour_czi}", content, cutting)
+    assert (found.error, found.channels, found.width) == (None, 3, 420)
+    assert found.pixel_sha256 == pixel_digest(COLOUR)
+
+
+@pytest.mark.parametrize("kind", ["cut", "damaged"])
+def test_damage_is_an_error_with_the_name_of_the_file(stack, kind):
+    content = stack.read_bytes()
+    half = len(content) // 2
+    broken = content[:half] if kind == "cut" else content[:10] + bytes(half) + content[half + 10 :]
+    with pytest.raises(ImageError, match="broken"):
+        read_image(broken, "broken", Choice(0, "0", "max"))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"ome": {"multiscales": []}},
+        {"multiscales": [{"axes": [{"name": "y"}], "datasets": [{"path": "0"}]}]},
+        {"multiscales": [{"axes": [{"name": "y"}, {"name": "x"}], "datasets": [{"path": "9"}]}]},
+        {"multiscales": [{"axes": [{"name": "y"}, {"name": "q"}], "datasets": [{"path": "0"}]}]},
+    ],
+)
+def test_other_archives_are_refused(tmp_path, attributes):
+    with ZipStore(tmp_path / "a.zip", mode="w") as store:
+        group = zarr.create_group(store, attributes=attributes)
+        group.create_array("0", shape=(4, 4), dtype="uint8")
+    with pytest.raises(ImageError, match="x"):
+        read_image((tmp_path / "a.zip").read_bytes(), "x")
+
+
+def test_without_the_package_the_extra_is_named(stack, monkeypatch):
+    for name in ("zarr", "pylibCZIrw", "pylibCZIrw.czi"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImageError, match=r"distkeras_grid\[formats\]"):
+        open_image(BytesIO(stack.read_bytes()), "x", Choice(0, "0", "0"))
