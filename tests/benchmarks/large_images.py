@@ -1,9 +1,9 @@
 """Peak memory of tiling one large tiled TIFF, and one of twice its height: all processes together.
 
 Each image is RGB, 512x512 tiles, JPEG; it is cut at three angles (0, 20 and 110 degrees) into tiles
-of 256 without overlap by ``distkeras-grid tile``, in a process of its own. The resident memory of
-the command, of Spark's JVM and of its Python workers is added up five times a second: pages that
-two of them share count twice.
+of 256 without overlap by ``distkeras-grid tile``, in a process of its own. The memory of the
+command, of Spark's JVM and of its Python workers is added up twice a second. Pages that several
+processes share count once (Linux' PSS): the JVM forks to run commands, and would count twice.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def measure(images: Path, output: Path) -> tuple[float, dict[str, float]]:
         for process in (psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)):
             try:
                 name = f"{process.name()} {process.pid}"
-                now[name] = process.memory_info().rss / 1e9
+                now[name] = process.memory_full_info().pss / 1e9
             except psutil.Error:
                 continue  # it has ended meanwhile
         peak = max(peak, now, key=lambda each: sum(each.values()))
-        time.sleep(0.2)
+        time.sleep(0.5)
     if job.returncode:
         raise SystemExit(job.returncode)
     return time.monotonic() - began, peak
