@@ -484,17 +484,18 @@ def cutter(
                         if trials is not None:
                             _try_to_cut(trials, row, opening, field, cutting)
                         content = resources.enter_context(_content(row, opening))
-                        ready = _prepared(row, content, field, cutting)
+                        ready = resources.enter_context(
+                            closing(_prepared(row, content, field, cutting))
+                        )
                     except ImageError:
                         if not tolerant:
                             raise
                         continue
-                    resources.enter_context(closing(ready))
                     yield from cut_image(row, ready, field, cutting, dropped)
-                    if content.is_changed:
+                    if isinstance(ready.pixels, Raster):
                         # Ends this attempt of the task, for its tiles may be of two images. The
                         # next one sees another digest.
-                        raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
+                        _check_unchanged(row, content)
 
     return cut
 
@@ -508,12 +509,23 @@ def _try_to_cut(
         raise ImageError(f"{row['path']} cannot be tiled. {error}") from error
 
 
+def _check_unchanged(row: Mapping[str, Any], content: Content) -> None:
+    if content.is_changed:
+        raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
+
+
 def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutting) -> Prepared:
     if content.sha256() != row["sha256"]:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
     low, high = row.get("low"), row.get("high")
     value_range = None if low is None or high is None else (low, high)
-    return prepare(content.stream, row["path"], row["source"], cutting, field.shape[2], value_range)
+    stream, path, source = content.stream, row["path"], row["source"]
+    ready = prepare(stream, path, source, cutting, field.shape[2], value_range)
+    if not isinstance(ready.pixels, Raster):
+        # All is decoded. The bytes need not stay in memory beside the pixels.
+        _check_unchanged(row, content)
+        stream.close()
+    return ready
 
 
 def cut_image(

@@ -279,14 +279,15 @@ def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
     tmp_path, monkeypatch, tolerant
 ):
     monkeypatch.setattr(reading, "HELD_BYTES", 0)
-    path = tmp_path / "a.png"
-    Image.fromarray(np.zeros((24, 24), np.uint8)).save(path)
-    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.png"}
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.zeros((24, 24), np.uint8))
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
     row |= {"path": f"file:{path}", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     batches = cutter(FIELD, CUTTING, Opening("file"), tolerant=tolerant)(table(**row))
     next(batches)
-    Image.fromarray(np.ones((24, 24), np.uint8)).save(path)
-    with pytest.raises(ImageError, match=r"a\.png"):
+    tifffile.imwrite(path, np.ones((24, 24), np.uint8))
+    with pytest.raises(ImageError, match=r"a\.tif"):
         list(batches)
 
 
