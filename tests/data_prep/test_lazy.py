@@ -11,8 +11,11 @@ import pytest
 from PIL import Image
 
 from data_prep import lazy
+from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
+from data_prep.index import index_image
 from data_prep.lazy import KEPT_BYTES, Recipe, cut_tiles_of, json_of, open_content, tile_field
+from data_prep.normalising import normalise, parse_normalising
 from data_prep.picture import Choice
 from data_prep.tiles import cut_at, iter_tiles
 from distkeras_grid.errors import (
@@ -164,6 +167,26 @@ def test_tiles_are_cut_from_their_images_in_the_order_of_the_rows(images):
         image = image if image.ndim == 3 else np.repeat(image[:, :, np.newaxis], 3, axis=2)
         expected = cut_tile(image, SPEC, place["angle"], place["x"], place["y"])
         np.testing.assert_array_equal(tile, expected)
+
+
+def test_places_tell_the_range_of_values_that_an_index_found(images):
+    (uri, pixels), *_ = images.items()
+    row = {"uri": uri, "source": "a.png", "source_sha256": None, "label": 0, "label_name": "a"}
+    row |= {"split": "train", "range_low": 40.0, "range_high": 200.5, "width": 120, "height": 90}
+    spec = TileSpec(32, angles=[0, 90])
+    cutting = Cutting(spec, "raw", 90, 1, Choice(), normalising=parse_normalising("min-max"))
+    found = [each for batch in index_image(row, cutting) for each in batch.to_pylist()]
+    assert {(each["range_low"], each["range_high"]) for each in found} == {(40.0, 200.5)}
+    places = [{name: each[name] for name in ("uri", "angle", "x", "y")} for each in found]
+    normal = [{**place, "low": 40.0, "high": 200.5} for place in places]
+    tiles = cut_tiles_of(contents_of([*normal, *places]), tile_field(SPEC))
+    spread = normalise(pixels, (40.0, 200.5))
+    for image, some in ((spread, tiles[: len(places)]), (pixels, tiles[len(places) :])):
+        for place, tile in zip(places, some, strict=True):
+            expected = cut_tile(image, SPEC, place["angle"], place["x"], place["y"])
+            np.testing.assert_array_equal(tile[:, :, 0], expected)
+    plain = next(index_image(row, replace(cutting, normalising=None)))
+    assert "range_low" not in plain.schema.names
 
 
 def test_an_image_is_read_once_for_all_its_tiles(images, monkeypatch):
