@@ -614,8 +614,14 @@ class DriverClient:
         return center
 
     def reconnect(self) -> None:
-        """Open the connection anew; no event is lost."""
-        Allowance(ANSWER_SECONDS).connect(self._reopen, self._lives)
+        """Open the connection anew; no event is lost.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If the server does not answer in `RECONNECT_SECONDS`.
+        """
+        Allowance(RECONNECT_SECONDS).connect(self._reopen, self._lives)
 
     def close(self) -> None:
         """Close the connection."""
