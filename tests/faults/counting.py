@@ -72,7 +72,7 @@ def executor_pid(folder: Path, seat: int) -> int:
 
 def server_pid() -> int:
     """The parameter server that this process has started."""
-    table = subprocess.check_output(["ps", "-eo", "pid=,ppid=,args="], text=True)
+    table = subprocess.check_output(["ps", "-ww", "-eo", "pid=,ppid=,args="], text=True)
     for line in table.splitlines():
         pid, parent, command = line.split(None, 2)
         if int(parent) == os.getpid() and "distkeras_grid.parameter_server" in command:
