@@ -6,11 +6,12 @@ import argparse
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from data_prep.digests import pixel_digest
-from data_prep.images import decode_image
+from data_prep.images import open_image
 from data_prep.job import executor_errors, relative_to
 from data_prep.labels import compile_pattern
 from data_prep.leaks import Leak, Picture, find_leaks
@@ -18,8 +19,10 @@ from data_prep.likeness import fingerprint
 from data_prep.likeness_store import load_fingerprints
 from data_prep.manifest import TILED, DataSet, Entry
 from data_prep.near_duplicates import find_near_duplicates
+from data_prep.raster import Raster
 from data_prep.settings import suffix_glob
 from data_prep.stages import one_image_a_batch
+from data_prep.survey import survey
 from data_prep.task_status import task_progress
 from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import doing
@@ -335,11 +338,13 @@ def _looker(near_duplicates: bool) -> Callable[[Batches], Batches]:
 
 def _look(uri: str, content: bytes, near_duplicates: bool) -> dict[str, Any]:
     try:
-        pixels = decode_image(content, uri)
+        pixels = open_image(BytesIO(content), uri).pixels
+        with closing(pixels) if isinstance(pixels, Raster) else nullcontext():
+            seen = survey(pixels)
     except ImageError as error:
         return {"uri": uri, "error": str(error)}
-    likeness = fingerprint(pixels) if near_duplicates else b""
-    return {"uri": uri, "pixel_sha256": pixel_digest(pixels), "fingerprint": likeness}
+    likeness = fingerprint(seen.small, seen.shrink) if near_duplicates else b""
+    return {"uri": uri, "pixel_sha256": seen.pixel_sha256, "fingerprint": likeness}
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,9 +1,15 @@
 """What a manifest, or a folder, says about splits is told to the check of leaks as it is."""
 
 import re
+from functools import partial
+from io import BytesIO
 
+import numpy as np
 import pytest
+import tifffile
 
+from data_prep import leak_check
+from data_prep.digests import pixel_digest
 from data_prep.leak_check import FIRST_FOLDER, divided, pictures_of
 from data_prep.leaks import find_leaks
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
@@ -64,3 +70,17 @@ def test_one_split_alone_is_refused_unless_the_others_could_not_be_read():
         folder(whole=False)
     with pytest.raises(LabelError):
         folder("a.png", "train/b.png")
+
+
+@pytest.mark.parametrize("near_duplicates", [True, False])
+def test_a_large_image_is_looked_at_part_by_part(monkeypatch, near_duplicates):
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
+    stream = BytesIO()
+    tifffile.imwrite(stream, pixels, tile=(64, 64), photometric="rgb")
+    whole = leak_check._look("a.tif", stream.getvalue(), near_duplicates)
+    by_part = partial(leak_check.open_image, region_bytes=0)
+    monkeypatch.setattr(leak_check, "open_image", by_part)
+    assert leak_check._look("a.tif", stream.getvalue(), near_duplicates) == whole
+    assert whole["pixel_sha256"] == pixel_digest(pixels)
+    assert bool(whole["fingerprint"]) is near_duplicates
+    assert "a.tif" in leak_check._look("a.tif", stream.getvalue()[:9000], False)["error"]
