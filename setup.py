@@ -19,6 +19,8 @@ DEVELOPMENT = [
     "numpydoc>=1.8",
     "pandas-stubs<3",
     "pre-commit>=4",
+    # An FTP server on loopback, for tests.
+    "pyftpdlib>=2",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
     "ruff>=0.9",
@@ -44,6 +46,8 @@ setup(
         "crc32c>=2.7",
         # The seals of frames between hosts.
         "cryptography>=43",
+        # Mirrors of local sets by HTTP and FTP.
+        "fsspec[http]>=2025.3",
         "hdfs>=2.7,<3",
         # Codecs of TIFF: LZW, JPEG, JPEG 2000, JPEG XR, zstd.
         "imagecodecs>=2025.3",

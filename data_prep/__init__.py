@@ -3,6 +3,7 @@
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.index import cut, index_tiles
 from data_prep.lazy import tile_field
+from data_prep.local_images import catalogue_images
 from data_prep.settings import TilingSettings
 from data_prep.tiles import Tile, iter_tiles
 from data_prep.update import Update, plan_tiles, tile_images, update_tiles
@@ -12,6 +13,7 @@ __all__ = [
     "TileSpec",
     "TilingSettings",
     "Update",
+    "catalogue_images",
     "count_tiles",
     "cut",
     "index_tiles",

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data_prep.cutting import Cutting
-from data_prep.geometry import Frame, TileSpec
+from data_prep.geometry import Frame, Positions, TileSpec
 from data_prep.job import Say, cutting_of
 from data_prep.layout import allowed_positions
 from data_prep.lazy import Recipe
 from data_prep.settings import TilingSettings
 from data_prep.tiles import group_by_base
 from data_prep.update import make_plan
+from data_prep.zones import Zones
 from distkeras_grid.errors import PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from data_prep.plan import Plan
 
 #: Columns of an index beside those of its image, with their Spark types.
 POSITIONS = (("angle", "double"), ("x", "int"), ("y", "int"))
@@ -108,16 +111,9 @@ def index_tiles(
     EmptyDataError, ImageError, LabelError, SplitLeakError
         If the images are not fit for it.
     """
-    if unknown := set(options) - set(OPTIONS):
-        raise UnknownArgumentError.among("index_tiles", unknown, OPTIONS)
-    # Nothing is written, so there is no output; the settings want one.
-    settings = TilingSettings(images, images, spec or TileSpec(), **options)
-    session = spark or build_session("distkeras_grid tiling")
-    check_executors(session, TILING_PACKAGES)
-    storage = Storage(session)
-    if not storage.exists(images):
-        raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
-    plan, image = make_plan(session, settings, say)
+    looked = look_at_images("index_tiles", images, spec, spark, say, options)
+    settings, plan, image = looked.settings, looked.plan, looked.image
+    session = looked.session
     recipe = Recipe(settings.spec.interpolation, settings.spec.edge, settings.choice)
     field = replace(image, encoding="tile", recipe=recipe.to_text())
     slots = task_slots(session)
@@ -130,13 +126,64 @@ def index_tiles(
         for number, each in enumerate(plan.sources)
     ]
     sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *_SIZES)))
-    cutting = cutting_of(settings, storage)
     say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")
     return (
         sources.repartition(slots, "key")
         .sortWithinPartitions("source")
-        .mapInArrow(indexer(cutting), _schema(field, _columns(cutting)))
+        .mapInArrow(indexer(looked.cutting), _schema(field, _columns(looked.cutting)))
     )
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """The images of a folder, inspected, labelled and split.
+
+    Parameters
+    ----------
+    session : SparkSession
+    settings : TilingSettings
+    plan : Plan
+        Its sources are sorted by path.
+    image : Field
+        What a tile is.
+    cutting : Cutting
+    """
+
+    session: SparkSession
+    settings: TilingSettings
+    plan: Plan
+    image: Field
+    cutting: Cutting
+
+
+def look_at_images(
+    caller: str,
+    images: str,
+    spec: TileSpec | None,
+    spark: SparkSession | None,
+    say: Say,
+    options: Mapping[str, Any],
+) -> LookedAt:
+    """Look at the images of a folder as `index_tiles` does.
+
+    Raises
+    ------
+    UnknownArgumentError
+        If an option is none of `OPTIONS`.
+    PathNotFoundError
+        If there is no such folder.
+    """
+    if unknown := set(options) - set(OPTIONS):
+        raise UnknownArgumentError.among(caller, unknown, OPTIONS)
+    # Nothing is written, so there is no output; the settings want one.
+    settings = TilingSettings(images, images, spec or TileSpec(), **options)
+    session = spark or build_session("distkeras_grid tiling")
+    check_executors(session, TILING_PACKAGES)
+    storage = Storage(session)
+    if not storage.exists(images):
+        raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
+    plan, image = make_plan(session, settings, say)
+    return LookedAt(session, settings, plan, image, cutting_of(settings, storage))
 
 
 def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
@@ -206,17 +253,13 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
     import pyarrow as pa
 
     columns = _columns(cutting)
-    spec, size = cutting.spec, (row["width"], row["height"])
-    zones = cutting.zones.of(row["source"], *size)
-    angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
-    again = [0.0] if spec.include_original else []
-    for angle in (*again, *angles):
-        frame = Frame(*size, angle)
-        positions, _ = allowed_positions(frame, spec, zones)
+    zones = cutting.zones.of(row["source"], row["width"], row["height"])
+    spec = cutting.spec
+    for frame, positions in frames_of(spec, row["width"], row["height"], zones):
         count = len(positions[0])
         values = {
             **{name: [row[name]] * count for name, _ in columns if name in row},
-            "angle": np.full(count, angle, np.float64),
+            "angle": np.full(count, frame.angle, np.float64),
             **dict(zip(("x", "y"), positions, strict=True)),
             **dict(zip(("src_cx", "src_cy"), frame.centres(positions, spec.tile), strict=True)),
         }
@@ -224,6 +267,18 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
             [pa.array(values[name], _arrow(kind)) for name, kind in columns],
             names=[name for name, _ in columns],
         )
+
+
+def frames_of(
+    spec: TileSpec, width: int, height: int, zones: Zones
+) -> Iterator[tuple[Frame, Positions]]:
+    """Yield the turned frames of an image and where its tiles lie, in the order of `iter_tiles`."""
+    angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
+    again = [0.0] if spec.include_original else []
+    for angle in (*again, *angles):
+        frame = Frame(width, height, angle)
+        positions, _ = allowed_positions(frame, spec, zones)
+        yield frame, positions
 
 
 def _noted(index: DataFrame) -> Field:

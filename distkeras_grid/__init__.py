@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
     from distkeras_grid.rules.gradient_compression import DeepGradientCompression
     from distkeras_grid.sandbox.cluster import Sandbox
     from distkeras_grid.simulation.cluster import Cluster, Outage
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
+    from distkeras_grid.stores.catalogue import catalogue_tiles
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
     from distkeras_grid.trainers.elastic import AEASGD, EAMSGD, EASGD
     from distkeras_grid.trainers.ensemble import EnsembleTrainer
@@ -49,6 +51,7 @@ _HOMES = {
     "Field": "feeding.schema",
     "GEM": "trainers.staleness",
     "History": "history",
+    "LocalSets": "local_sets.sets",
     "ModelPredictor": "inference.predictor",
     "Outage": "simulation.cluster",
     "Sandbox": "sandbox.cluster",
@@ -57,6 +60,7 @@ _HOMES = {
     "StalenessADAG": "trainers.staleness",
     "SynchronousSGD": "trainers.synchronous",
     "build_session": "spark.session",
+    "catalogue_tiles": "stores.catalogue",
     "download": "webhdfs.download",
     "list_directory": "webhdfs.listing",
     "load": "trainers.saved_run",
@@ -80,6 +84,7 @@ __all__ = [
     "EnsembleTrainer",
     "Field",
     "History",
+    "LocalSets",
     "ModelPredictor",
     "Outage",
     "Sandbox",
@@ -88,6 +93,7 @@ __all__ = [
     "StalenessADAG",
     "SynchronousSGD",
     "build_session",
+    "catalogue_tiles",
     "download",
     "list_directory",
     "load",

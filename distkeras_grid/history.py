@@ -24,6 +24,7 @@ from distkeras_grid.records import (
     EpochRecord,
     HistoryRecord,
     LateRecord,
+    LocalRecord,
     Record,
     WindowRecord,
     WorkerRecord,
@@ -55,6 +56,8 @@ class History:
         Accepted windows in the order of their folds; slice it as any list.
     late : list of LateRecord
         Windows that came after their synchronous round, and were dropped.
+    local_sets : list of LocalRecord
+        The local sets that workers drew, of a run on `LocalSets`.
     epoch_records : list of EpochRecord
         Ended epochs.
     workers : list of WorkerRecord
@@ -79,6 +82,7 @@ class History:
         self.params: dict[str, Any] = dict(params or {})
         self.records: list[WindowRecord] = []
         self.late: list[LateRecord] = []
+        self.local_sets: list[LocalRecord] = []
         self.epoch_records: list[EpochRecord] = []
         self.workers: list[WorkerRecord] = []
 
@@ -95,7 +99,7 @@ class History:
 
         Parameters
         ----------
-        record : WindowRecord, LateRecord, EpochRecord or WorkerRecord
+        record : WindowRecord, LateRecord, LocalRecord, EpochRecord or WorkerRecord
             As the server told it. The end of an epoch goes to `add_epoch`.
         """
         self._lists[type(record)].append(record)
@@ -106,6 +110,7 @@ class History:
             WorkerRecord: self.workers,
             WindowRecord: self.records,
             LateRecord: self.late,
+            LocalRecord: self.local_sets,
             EpochRecord: self.epoch_records,
         }
 
@@ -288,6 +293,32 @@ class History:
         """
         flat = [{**r.metrics, **r.validation} for r in self.epoch_records]
         return _frame(EpochRecord, self.epoch_records, flat)
+
+    def local_tests(self) -> pd.DataFrame:
+        """Return one row per local set: worker, iteration, sizes, seconds, bytes and test results.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The fields of `LocalRecord` and `LocalSet`; the metrics of the local test as columns of
+            their own, and the bytes of all locations together as ``bytes_read``.
+        """
+        import pandas as pd
+
+        told = ("train", "test", "read_seconds", "test_seconds", "digest")
+        rows = [
+            {
+                "worker": record.worker,
+                "iteration": record.iteration,
+                "folded": record.folded,
+                **{name: getattr(record.local, name) for name in told},
+                "bytes_read": sum(record.local.bytes_read.values()),
+                "failures": sum(record.local.failures.values()),
+                **record.local.metrics,
+            }
+            for record in self.local_sets
+        ]
+        return pd.DataFrame(rows)
 
     # -- storage ----------------------------------------------------------------------------
 

@@ -20,6 +20,38 @@ class Record(msgspec.Struct, frozen=True, tag_field="kind"):
     """Something that happened in a run; ``kind`` names it in JSON."""
 
 
+class LocalSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a worker tells of the local sets of an iteration.
+
+    Parameters
+    ----------
+    train, test : int
+        Tiles of the training set and of the test set.
+    digest : str
+        Identifies the training set; see `distkeras_grid.local_sets.drawing.digest_of`.
+    read_seconds : float
+        How long the worker took to read or cut the tiles of both sets [s].
+    bytes_read : dict of str to int
+        Bytes that it read for them, by location; none come from the server or the driver.
+    failures : dict of str to int
+        Reads that failed, or brought wrong bytes, by location.
+    test_seconds : float
+        How long the test took [s].
+    metrics : dict of str to float
+        Loss and metrics of the worker's own model on the test set, after the iteration's training
+        and before its commit; empty without a test set.
+    """
+
+    train: int
+    test: int
+    digest: str
+    read_seconds: float
+    bytes_read: dict[str, int] = {}
+    failures: dict[str, int] = {}
+    test_seconds: float = 0.0
+    metrics: dict[str, float] = {}
+
+
 class WindowRecord(Record, frozen=True, tag="window"):
     """One communication window that the server accepted.
 
@@ -93,6 +125,28 @@ class LateRecord(Record, frozen=True, tag="late"):
     staleness: int
     version: int
     at: float
+
+
+class LocalRecord(Record, frozen=True, tag="local"):
+    """The local sets of one worker and iteration; it comes with the iteration's last window.
+
+    Parameters
+    ----------
+    worker, attempt : int
+        The worker, from 0, and the attempt of its Spark task.
+    iteration : int
+        The iteration, from 1: the epoch of its windows.
+    folded : bool
+        Whether the window was folded; if not, it came after its round.
+    local : LocalSet
+        What the worker tells.
+    """
+
+    worker: int
+    attempt: int
+    iteration: int
+    folded: bool
+    local: LocalSet
 
 
 class EpochEnded(Record, frozen=True, tag="ended"):
@@ -194,9 +248,9 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
 
 
 #: What the server tells the driver.
-Event: TypeAlias = WindowRecord | LateRecord | EpochEnded | WorkerRecord
+Event: TypeAlias = WindowRecord | LateRecord | LocalRecord | EpochEnded | WorkerRecord
 #: What a history holds.
-HistoryRecord: TypeAlias = WindowRecord | LateRecord | EpochRecord | WorkerRecord
+HistoryRecord: TypeAlias = WindowRecord | LateRecord | LocalRecord | EpochRecord | WorkerRecord
 
 
 def event_of(content: Mapping[str, Any]) -> Event:

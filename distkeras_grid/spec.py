@@ -37,6 +37,10 @@ StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 #: Which rows a worker trains on: its share, all of them, or as many, drawn with replacement.
 Share: TypeAlias = Literal["partition", "full", "bootstrap"]
+#: Whether local sets are drawn independently of each other, or divide all tiles among them.
+LocalMode: TypeAlias = Literal["independent", "partition"]
+#: From which images local tests come: never trained on, or not trained on in the same local set.
+TestImages: TypeAlias = Literal["held_out", "others"]
 #: The largest whole number that every reader of a run's JSON takes as one.
 LARGEST = 2**63 - 1
 
@@ -293,6 +297,44 @@ class ExchangeSpec(Value, frozen=True):
     compression: CompressionSpec | None = None
 
 
+class LocalSpec(Value, frozen=True):
+    """What a worker draws for itself in each iteration, in place of a share of the rows.
+
+    Parameters
+    ----------
+    local_train, local_test : int
+        Tiles of a local training set and of a local test set; 0 for no tests.
+    mode : {"independent", "partition"}, default "independent"
+        Whether each set is drawn from all tiles, or the sets divide all tiles among them.
+    test_images : {"held_out", "others"}, default "held_out"
+        Whether test tiles come from images that no set trains on, or from those that the local
+        training set does not use.
+    images_per_class : int, optional
+        Images of each class that a set is drawn from; None for all.
+    """
+
+    local_train: int
+    local_test: int = 0
+    mode: LocalMode = "independent"
+    test_images: TestImages = "held_out"
+    images_per_class: int | None = None
+
+    def __post_init__(self) -> None:
+        _within("local_train", self.local_train, 1)
+        _within("local_test", self.local_test, 0)
+        if self.images_per_class is not None:
+            _within("images_per_class", self.images_per_class, 1)
+        if self.mode == "partition" and (self.test_images, self.images_per_class) != (
+            "held_out",
+            None,
+        ):
+            raise ConfigurationError(
+                "mode 'partition' divides the tiles of all images among the local sets, so it "
+                "takes test_images 'held_out' and no images_per_class. Received: test_images "
+                f"{self.test_images!r}, images_per_class {self.images_per_class!r}."
+            )
+
+
 class DataSpec(Value, frozen=True):
     """What is read of the data.
 
@@ -313,6 +355,8 @@ class DataSpec(Value, frozen=True):
         Which rows a worker trains on.
     validation : str, optional
         Where the validation data come from, as `source`.
+    local : LocalSpec, optional
+        What workers draw for themselves; None where they have shares of the rows.
     """
 
     source: str = ""
@@ -322,6 +366,7 @@ class DataSpec(Value, frozen=True):
     class_weight: dict[int, float] | None = None
     share: Share = "partition"
     validation: str | None = None
+    local: LocalSpec | None = None
 
     def __post_init__(self) -> None:
         for number, weight in (self.class_weight or {}).items():

@@ -61,6 +61,10 @@ SUITES = {
     "parameter_server/allowance.py": ("parameter_server/test_allowance.py",),
     "worker/mind.py": ("worker/test_mind.py",),
     "parameter_server/watch.py": ("parameter_server/test_watch.py",),
+    "local_sets/pool.py": ("local_sets/test_pool.py", "../invariants/test_local_sets.py"),
+    "local_sets/drawing.py": ("../invariants/test_local_sets.py",),
+    "local_sets/coverage.py": ("../invariants/test_local_sets.py",),
+    "stores/rendezvous.py": ("stores/test_rendezvous.py",),
 }
 
 LEFT_OUT = (ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Expr)

@@ -183,6 +183,23 @@ class ModelEngine(Engine, Protocol):
         """
         ...
 
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return loss and metrics of weights on rows, without a step.
+
+        Parameters
+        ----------
+        weights : ndarray
+            Shape ``(layout.size,)``, ``float32``.
+        blocks : iterable of Block
+            The rows, in batches, at least one.
+
+        Returns
+        -------
+        dict of str to float
+            ``loss`` and the compiled metrics, over all rows.
+        """
+        ...
+
     def adopt(self, model: Any) -> None:
         """Copy weights and state of another model with the same architecture and ``compile``.
 

@@ -121,6 +121,7 @@ class TensorFlowEngine:
         follow_schedules_from(self._steps.rated, self.schedule_offset)
         self._apply: Callable[..., Any] | None = None
         self._swap: Callable[..., Any] | None = None
+        self._test: Callable[..., Any] | None = None
 
     def weights(self) -> Vector:
         """Return a copy of the model's weights as a flat vector."""
@@ -297,6 +298,28 @@ class TensorFlowEngine:
                 layer.momentum = momentum
         return rows, sums
 
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return loss and metrics of weights on rows, by Keras' own ``test_step``."""
+        import tensorflow as tf
+
+        for variable, value in zip(self._variables, self.layout.unflatten(weights), strict=True):
+            variable.assign(value)
+        test: Callable[..., Any] = self._tested
+        if not self.model.run_eagerly:
+            if self._test is None:
+                # Batches of other sizes take the same graph.
+                self._test = tf.function(self._tested, autograph=False, reduce_retracing=True)
+            test = self._test
+        logs: Mapping[str, Any] = {}
+        for number, block in enumerate(blocks):
+            if number == 0:
+                # Creates the metrics' variables, where no window was trained before.
+                self._function(block)
+                self.model.reset_metrics()
+            for step in range(block.steps):
+                logs = test(*(tf.constant(array[step]) for array in block.arrays))
+        return _numbers(logs)
+
     def begin_after(self, steps: int) -> None:
         """Begin after `steps` batches of earlier attempts.
 
@@ -471,6 +494,11 @@ class TensorFlowEngine:
         trainable = self._steps.travelling(self._variables[:cut])
         held = [*trainable, *(variable.value for variable in self._variables[cut:])]
         return tf.concat([tf.reshape(value, [-1]) for value in held], 0), logs
+
+    def _tested(self, *arrays: Any) -> dict[str, Any]:
+        """Test a batch; body of a compiled function."""
+        logs: dict[str, Any] = self.model.test_step(self._data(arrays))
+        return logs
 
     def _step(self, flat: Any, gradient: Any) -> Any:
         """Take a step with a flat gradient, and adopt statistics; body of a compiled function."""

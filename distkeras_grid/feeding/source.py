@@ -12,10 +12,8 @@ There are places for extensions:
 - Rows at another place, as a table of indices over files that a worker reads by itself: a class
   with the methods of `Source`. `blocks` is given the places of a whole window at once, so that such
   a source can reach for a window's rows file by file.
-- Another order, as a random set of rows for each iteration and worker that is balanced over the
-  classes: a class with the methods of `Policy`. It may know what it wants of the rows, such as
-  their labels; minds and loop see windows only. `tests.contracts.test_policies` has one of 20
-  lines.
+- Another order: a class with the methods of `Policy`. It may know what it wants of the rows, such
+  as their labels; minds and loop see windows only. `distkeras_grid.local_sets.policy` is one.
 
 `tests.contracts.test_sources` tests every source.
 """
@@ -289,13 +287,17 @@ class ClassWeighted:
 
     def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
         """Yield the rows of a window; see `Source`."""
-        for block in self.source.blocks(window):
-            (label,) = block.y
-            yield Block(block.x, block.y, self._weights(label, block.weight))
+        # The source may fetch the rows now, and not with the first block.
+        return self._weighted(self.source.blocks(window))
 
     def close(self) -> None:
         """Close the source."""
         self.source.close()
+
+    def _weighted(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            (label,) = block.y
+            yield Block(block.x, block.y, self._weights(label, block.weight))
 
     def _weights(
         self, label: NDArray[Any], weight: NDArray[np.float32] | None

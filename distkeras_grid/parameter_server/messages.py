@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
 
-from distkeras_grid.records import Event
+from distkeras_grid.records import Event, LocalSet
 
 #: Longest part before a vector, bytes, before and after a peer has proved that it has the key.
 PRE_AUTHENTICATION_LIMIT = 1024 - 20
@@ -218,6 +218,8 @@ class WindowCommit(Message, frozen=True):
         Metrics of the window alone.
     started, seconds : float
         Unix time at which the window began, and how long it took.
+    local : LocalSet, optional
+        With the last window of an iteration on a local set: what the worker tells of it.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
@@ -232,6 +234,7 @@ class WindowCommit(Message, frozen=True):
     metrics: Metrics
     started: Seconds
     seconds: Seconds
+    local: LocalSet | None = None
 
 
 class Exchanged(Message, frozen=True):

@@ -27,6 +27,7 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
+    LocalRecord,
     WindowRecord,
     WorkerRecord,
     event_of,
@@ -452,6 +453,7 @@ class ServerState:
             self.samples_folded += info.samples
             reply = self._reply(arrival, info.staleness)
             self._log_window(arrival, reply, size, now)
+            self._log_local(arrival, folded=True)
             replies.append(reply)
         return replies, self._pass(before, now)
 
@@ -495,6 +497,7 @@ class ServerState:
                 at=now,
             )
         )
+        self._log_local(arrival, folded=False)
         return self._reply(arrival, info.staleness), self._pass(before, now)
 
     def repeat(self, arrival: Arrival) -> Exchanged:
@@ -605,6 +608,13 @@ class ServerState:
                 version=self.version,
             )
         )
+
+    def _log_local(self, arrival: Arrival, *, folded: bool) -> None:
+        session, commit = arrival.session, arrival.commit
+        if commit.local is not None:
+            self.events.add(
+                LocalRecord(session.seat, session.attempt, commit.epoch, folded, commit.local)
+            )
 
     def _current(self, session: Session) -> _Seat:
         """Return the seat of a session; every connection but the newest is fenced."""

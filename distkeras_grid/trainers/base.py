@@ -14,6 +14,7 @@ from distkeras_grid.engine.names import check_names
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
+from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import compression_spec, spec_of
@@ -33,6 +34,7 @@ from distkeras_grid.trainers.arguments import (
 )
 from distkeras_grid.trainers.checkpointing import checked_every
 from distkeras_grid.trainers.defaults import WindowChoice, choose_window
+from distkeras_grid.trainers.local_data import local_draft
 from distkeras_grid.trainers.preparation import PreparedRun, prepare
 from distkeras_grid.trainers.request import (
     DataRequest,
@@ -286,7 +288,7 @@ class Trainer(ABC):
 
     def train(
         self,
-        data: DataFrame | str,
+        data: DataFrame | str | LocalSets,
         *positional: Any,
         shuffle: bool = True,
         validation_data: DataFrame | str | None = None,
@@ -300,9 +302,10 @@ class Trainer(ABC):
 
         Parameters
         ----------
-        data : DataFrame or str
+        data : DataFrame, str or LocalSets
             Training rows, or the path of a Parquet data set. The labels are one of its columns; a
-            second positional argument is refused.
+            second positional argument is refused. With `LocalSets` each worker draws and reads
+            rows by itself.
         shuffle : bool, default True
             Whether to shuffle all rows, in another way in each epoch. False keeps the data's order.
         validation_data : DataFrame or str, optional
@@ -421,6 +424,11 @@ class Trainer(ABC):
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
                 f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
             )
+        if isinstance(data, LocalSets):
+            raise ConfigurationError(
+                "Local sets are formed on executors. Received: LocalSets for simulate(). Use "
+                "train(), or simulate((features, labels), cluster)."
+            )
         request = self.request(
             data,
             shuffle=shuffle,
@@ -496,9 +504,12 @@ class Trainer(ABC):
             class_weight=checked_class_weight(class_weight),
             sample_weight=sample_weight_col,
         )
-        method = Method(self.build_rule, self.choose_window, self.synchronous, self.introduction)
+        draft, choose = self.draft(), self.choose_window
+        if isinstance(data, LocalSets):
+            draft, choose = local_draft(draft, data), self.choose_local_window
+        method = Method(self.build_rule, choose, self.synchronous, self.introduction)
         return RunRequest(
-            self.draft(),
+            draft,
             self._source(),
             method,
             asked,
@@ -594,6 +605,10 @@ class Trainer(ABC):
         """Return the communication window, for the rows of the largest of `workers` seats."""
         pace, default = self.draft().pace, self.window_by_default(workers)
         return choose_window(pace.communication_window, default, seat_rows, pace.batch_size)
+
+    def choose_local_window(self, seat_rows: int, workers: int) -> WindowChoice:
+        """Return the communication window of a run on local sets."""
+        return self.choose_window(seat_rows, workers)
 
     def window_by_default(self, workers: int) -> int:  # noqa: ARG002
         """Return the window for this many workers, where the user gives none."""

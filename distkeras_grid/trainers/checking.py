@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ from distkeras_grid.engine.local_steps import (
 )
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
+from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.rules import Rule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
@@ -54,6 +56,8 @@ from distkeras_grid.trainers.compressing import (
 from distkeras_grid.trainers.defaults import optimizer_kind
 from distkeras_grid.trainers.description import announce_run
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
+from distkeras_grid.trainers.labels import check_labels
+from distkeras_grid.trainers.local_data import LocalData, local_notes, own_fields, resolve_local
 from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.specification import data_spec
 from distkeras_grid.trainers.validation import collect
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from distkeras_grid.feeding.source import ArraySource
+    from distkeras_grid.local_sets.store import LocalPlan
     from distkeras_grid.spec import DataSpec, DraftSpec
     from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.request import DataRequest, Method, RunRequest, ServerRequest
@@ -80,11 +85,14 @@ class CheckedData:
         Columns that are read.
     summary : DataSummary
         Counts from one pass over the rows.
+    local : LocalPlan, optional
+        What workers draw their sets from; `frame` then has one row for each worker.
     """
 
     frame: DataFrame
     columns: Columns
     summary: DataSummary
+    local: LocalPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -135,31 +143,36 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
     spark = active_session()
     _check_local_slots(spark, draft.pace.num_workers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
-    frame, columns, held_out = _resolve(spark, request)
+    frame, local, columns, held_out = _resolve(spark, request)
     weights = number_classes(request.data.class_weight, columns)
     compiled = compiled_copy(request.source)
     check_method(draft, method, compiled.model)
     check_fit(compiled.model, columns.features)
     place = _check_executors(spark, request.server)
-    frame = resources.enter_context(pinned(frame, columns))
-    summary = inspect_training(frame, columns, compiled.model)
-    settled = settle_class_weight(
-        *(weights, columns, summary, compiled.model),
-        lambda: count_classes(frame, columns.labels[0]),
-    )
     workers, warnings = _settle_workers(spark, draft, method)
+    if local is None:
+        frame = resources.enter_context(pinned(frame, columns))
+        summary = inspect_training(frame, columns, compiled.model)
+        data = CheckedData(frame, columns, summary)
+    else:
+        data = _check_local(spark, local, columns, request, compiled.model, workers)
+    settled = settle_class_weight(
+        *(weights, columns, data.summary, compiled.model), partial(_count_classes, data)
+    )
     spec, window = complete(
         request,
         compiled,
         data_spec(request.data, columns, settled),
-        summary.rows,
+        data.summary.rows,
         workers,
         threads=_task_cores(spark),
     )
-    validation = _collect_validation(held_out, compiled.model, summary)
+    validation = _collect_validation(held_out, compiled.model, data.summary)
     warnings += _check_memory(spark, spec, columns, compiled.model, validation)
     notes = [*announcements(request, spec, window), *warnings]
-    return Checked(spec, compiled, CheckedData(frame, columns, summary), validation, place, notes)
+    if data.local is not None:
+        notes += local_notes(data.local, spec.epochs)
+    return Checked(spec, compiled, data, validation, place, notes)
 
 
 def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
@@ -274,12 +287,39 @@ def announcements(request: RunRequest, spec: RunSpec, window: WindowChoice) -> l
 
 def _resolve(
     spark: SparkSession, request: RunRequest
-) -> tuple[DataFrame, Columns, tuple[DataFrame, Columns] | None]:
-    """Return the rows and their columns, and those of the validation data."""
+) -> tuple[DataFrame, LocalData | None, Columns, tuple[DataFrame, Columns] | None]:
+    """Return rows or local sets, their columns, and those of the validation data."""
     asked, model = request.data, request.source.model
+    if isinstance(asked.data, LocalSets):
+        local, columns = resolve_local(spark, asked, model)
+        held_out = _validation_columns(spark, columns, asked, model)
+        return spark.range(0), local, columns, held_out
     frame = as_dataframe(spark, asked.data)
     columns = resolve_columns(frame, asked.features, asked.labels, asked.sample_weight, model=model)
-    return frame, columns, _validation_columns(spark, columns, asked, model)
+    return frame, None, columns, _validation_columns(spark, columns, asked, model)
+
+
+def _check_local(
+    spark: SparkSession,
+    local: LocalData,
+    columns: Columns,
+    request: RunRequest,
+    model: keras.Model,
+    workers: int,
+) -> CheckedData:
+    """Return what workers draw from, after a look at labels and sizes."""
+    summary = local.summary(workers)
+    check_labels(columns, summary, model.loss, outputs_of(model))
+    plan = local.plan(request.data.seed, workers)
+    # A task for each worker; its row says nothing.
+    return CheckedData(spark.range(0, workers, 1, workers), columns, summary, plan)
+
+
+def _count_classes(data: CheckedData) -> dict[int, int]:
+    """Return how many rows each class has; local sets have as many of each."""
+    if data.local is not None:
+        return dict.fromkeys(range(data.local.drawing.training.classes), 1)
+    return count_classes(data.frame, data.columns.labels[0])
 
 
 def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
@@ -347,8 +387,11 @@ def _validation_columns(
         return None
     frame = as_dataframe(spark, asked.validation_data, "validation_data")
     with naming("validation_data"):
+        features = columns.features
+        if isinstance(asked.data, LocalSets):
+            features = own_fields(frame, features)
         return frame, resolve_columns(
-            frame, columns.features, [label.name for label in columns.labels], model=model
+            frame, features, [label.name for label in columns.labels], model=model
         )
 
 

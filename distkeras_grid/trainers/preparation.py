@@ -30,6 +30,7 @@ from distkeras_grid.trainers.checking import Checked, check
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
 from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
+from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.resuming import as_begun, check_same_run, compiled_again
 from distkeras_grid.trainers.run import Run
@@ -211,6 +212,8 @@ class PreparedRun:
     def _deal(self) -> DataFrame:
         """Return the rows, one partition for each worker."""
         spec, data = self.spec, self.checked.data
+        if data.local is not None:
+            return data.frame
         return deal(
             data.frame,
             data.columns,
@@ -230,6 +233,7 @@ class PreparedRun:
             address=address,
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
+            local=self.checked.data.local,
         )
 
     def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
@@ -285,6 +289,10 @@ class PreparedRun:
                 "workers": sorted(summaries, key=lambda summary: int(summary["worker"])),
             }
         )
+        local = self.checked.data.local
+        if local is not None:
+            told = describe_local(local, self.spec.epochs, self.history.local_sets)
+            self.description["local_sets"] = self.history.params["local_sets"] = told
 
 
 def prepare(

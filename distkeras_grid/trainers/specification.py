@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.spec import DataSpec, plain
+from distkeras_grid.stores.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
@@ -57,6 +59,7 @@ def data_spec(
         sample_weight=columns.weight,
         class_weight=class_weight,
         validation=None if held_out is None else source_of(held_out),
+        local=request.data.spec if isinstance(request.data, LocalSets) else None,
     )
 
 
@@ -68,11 +71,15 @@ def source_of(data: Any) -> str:
 
     Parameters
     ----------
-    data : str or DataFrame
+    data : str, DataFrame, Catalogue or LocalSets
         Data of ``train``.
     """
+    if isinstance(data, LocalSets):
+        data = data.data
     if isinstance(data, str):
         return data
+    if isinstance(data, Catalogue):
+        return f"catalogue {data.digest}"
     plan = str(data._jdf.queryExecution().executedPlan().toString())
     # Spark gives columns and steps other numbers in each session.
     told = re.sub(r"#\d+L?|plan_id=\d+", "", plan)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from distkeras_grid.rules import AveragingRule, MeanGradientRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
     import keras
@@ -45,10 +46,17 @@ class AveragingTrainer(_QuorumTrainer):
         rows. If a worker's Spark task fails ``spark.task.maxFailures`` times, the run ends with an
         error, because Spark then ends the job.
     **common
-        As in `Trainer`. The window is 16 batches. All workers must run at the same time.
+        As in `Trainer`. The window is 16 batches, on `LocalSets` an iteration. All workers must
+        run at the same time.
     """
 
     default_window: ClassVar[int] = 16
+
+    def choose_local_window(self, seat_rows: int, workers: int) -> WindowChoice:
+        """Return the given window, else that of an iteration, as in the source of local sets."""
+        if self.communication_window is None:
+            return WindowChoice(None)
+        return self.choose_window(seat_rows, workers)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""

@@ -7,8 +7,9 @@ talks to the server.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from distkeras_grid.engine.base import Engine
 from distkeras_grid.errors import GridError, RefusedError
@@ -22,6 +23,10 @@ from distkeras_grid.worker.own_state import OwnState
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.source import Source
+    from distkeras_grid.records import LocalSet
+
+#: Called with a window that has been trained.
+AfterWindow: TypeAlias = Callable[[minds.Compute], "LocalSet | None"]
 
 
 def train(
@@ -30,6 +35,7 @@ def train(
     client: WorkerClient,
     start: Start,
     source: Source,
+    after_window: AfterWindow | None = None,
 ) -> int:
     """Train and exchange windows until none is left or the server says stop, and report the end.
 
@@ -45,6 +51,8 @@ def train(
         The server's answer.
     source : Source
         The rows of this seat.
+    after_window : callable, optional
+        Gives what is told of a local set, once the last window of its iteration is trained.
 
     Returns
     -------
@@ -67,6 +75,8 @@ def train(
             return mind.samples
         if isinstance(last, minds.Compute):
             event = compute(last, engine, source.blocks(last.window.blocks))
+            if after_window is not None:
+                event = replace(event, local=after_window(last))
         else:
             event = _ask(last, engine, client)
 

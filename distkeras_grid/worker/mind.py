@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.feeding.batches import Policy, Window
+    from distkeras_grid.records import LocalSet
     from distkeras_grid.weights import Vector, WeightLayout
     from distkeras_grid.worker.own_state import OwnState
 
@@ -65,6 +66,8 @@ class Computed:
         Metrics of the window.
     started, seconds : float
         When the window began [Unix seconds], and how long it took [s].
+    local : LocalSet, optional
+        With the last window of an iteration on a local set: what is told of it.
     """
 
     steps: int
@@ -73,6 +76,7 @@ class Computed:
     metrics: Mapping[str, float]
     started: float
     seconds: float
+    local: LocalSet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +559,7 @@ class WorkerMind:
             metrics=dict(event.metrics),
             started=event.started,
             seconds=event.seconds,
+            local=event.local,
         )
         self.samples += event.samples
         self.phase = "exchanging"

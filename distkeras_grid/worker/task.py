@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import (
@@ -17,19 +17,23 @@ from distkeras_grid.errors import (
     RoundTimeoutError,
     ServerUnreachableError,
 )
-from distkeras_grid.feeding.batches import Policy, policy_of
+from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.rules import Rule, rule_of
+from distkeras_grid.rules import LocalSteps, Rule, rule_of
 from distkeras_grid.spec import RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.local_sets.store import LocalPlan
+    from distkeras_grid.local_sets.work import Report
+    from distkeras_grid.records import LocalSet
+    from distkeras_grid.worker.mind import Compute
 
 #: What a task yields when it has finished, as Spark DDL.
 SUMMARY_SCHEMA = (
@@ -66,6 +70,8 @@ class WorkerPlan:
         The compiled model as a ``.keras`` archive, frozen weights included.
     custom_objects : mapping of str to object
         The user's own classes and functions.
+    local : LocalPlan, optional
+        What workers draw their sets from, in a run on local sets.
     """
 
     run: str
@@ -74,6 +80,7 @@ class WorkerPlan:
     address: ServerAddress
     model: bytes = field(repr=False)
     custom_objects: Mapping[str, Any]
+    local: LocalPlan | None = None
 
     @cached_property
     def rule(self) -> Rule:
@@ -114,8 +121,6 @@ def run_worker(
     import pyarrow as pa
     from pyspark import TaskContext
 
-    from distkeras_grid.feeding.spool import Spool
-
     context = TaskContext.get()
     if context is None:
         raise GridError("run_worker runs inside a Spark task only.")
@@ -134,22 +139,10 @@ def run_worker(
         kept_limit=spec.layout.kept_limit,
         compression=spec.compression,
     )
-    clock = time.perf_counter()
-    with client, Spool(plan.features, spec.data.labels) as spool:
-        # If rows do not arrive, Spark must send them again; such an error ends only this attempt.
-        for batch in batches:
-            with _reported(client):
-                spool.append(batch)
-        with _reported(client):
-            spool.seal()
-            source = weighted_by(spool, spec.data.class_weight)
-            summary = {
-                "worker": seat,
-                "attempt": attempt,
-                "rows": len(spool),
-                "read_seconds": time.perf_counter() - clock,
-                **_train(plan, client, source, spool.digest, build or build_engine),
-            }
+    with client:
+        trained = _train_rows if plan.local is None else _train_local
+        told = trained(plan, client, batches, build or build_engine)
+        summary = {"worker": seat, "attempt": attempt, **told}
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
 
@@ -169,8 +162,56 @@ def _reported(client: WorkerClient) -> Iterator[None]:
         raise
 
 
+def _train_rows(
+    plan: WorkerPlan,
+    client: WorkerClient,
+    batches: Iterator[pa.RecordBatch],
+    build: EngineBuilder,
+) -> dict[str, Any]:
+    """Train on the rows that Spark deals to this seat."""
+    from distkeras_grid.feeding.spool import Spool
+
+    clock, spec = time.perf_counter(), plan.spec
+    with Spool(plan.features, spec.data.labels) as spool:
+        # If rows do not arrive, Spark must send them again; such an error ends only this attempt.
+        for batch in batches:
+            with _reported(client):
+                spool.append(batch)
+        with _reported(client):
+            spool.seal()
+            policy = policy_of(spec.schedule, len(spool), client.seat)
+            source = weighted_by(spool, spec.data.class_weight)
+            seconds = time.perf_counter() - clock
+            trained = _train(plan, client, source, policy, spool.digest, build)
+            return {"read_seconds": seconds, **trained}
+
+
+def _train_local(
+    plan: WorkerPlan,
+    client: WorkerClient,
+    batches: Iterator[pa.RecordBatch],  # noqa: ARG001 - of Spark comes nothing but the task
+    build: EngineBuilder,
+) -> dict[str, Any]:
+    """Train on local sets, which the worker forms by itself."""
+    from distkeras_grid.local_sets.work import LocalWork
+
+    spec, local = plan.spec, plan.local
+    if local is None:
+        raise GridError("This run has no local sets.")
+    with _reported(client), LocalWork(local, spec.schedule, client.seat) as work:
+        source = weighted_by(work.rows, spec.data.class_weight)
+        summary = _train(plan, client, source, work.policy, work.digest, build, work.report)
+        return {"read_seconds": work.read_seconds, **summary}
+
+
 def _train(
-    plan: WorkerPlan, client: WorkerClient, source: Source, digest: str, build: EngineBuilder
+    plan: WorkerPlan,
+    client: WorkerClient,
+    source: Source,
+    policy: Epochs,
+    digest: str,
+    build: EngineBuilder,
+    report: Report | None = None,
 ) -> dict[str, Any]:
     import platform
 
@@ -182,20 +223,28 @@ def _train(
     imported = time.perf_counter()
     engine = build(plan, client.seat)
     check_state(engine, spec)
-    policy = policy_of(spec.schedule, len(source), client.seat)
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
-    start = client.ready(len(source), spec.limits.start_timeout, window_seconds, digest)
+    start = client.ready(policy.rows, spec.limits.start_timeout, window_seconds, digest)
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
         client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
     mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)
-    samples = train(mind, engine, client, start, source)
+    after = None if report is None else partial(_report, report, engine, plan.rule)
+    samples = train(mind, engine, client, start, source, after)
     return {
+        "rows": policy.rows,
         "host": platform.node(),
         "samples": samples,
         "import_seconds": imported - clock,
         "compile_seconds": compiled - imported,
     }
+
+
+def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> LocalSet | None:
+    """Test the worker's model: what came of the window, or began it where that are gradients."""
+    has_weights = rule.traits.local_steps in (LocalSteps.OPTIMIZER, LocalSteps.LOOK_AHEAD)
+    weights = done.after if has_weights else done.before
+    return report(done.window, partial(engine.evaluate, weights))
 
 
 def check_state(engine: ModelEngine, spec: RunSpec) -> None:

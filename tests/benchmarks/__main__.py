@@ -9,7 +9,15 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("exchange", "feeding", "tiling", "large_images", "training", "simulated_patterns")
+NAMES = (
+    "exchange",
+    "feeding",
+    "tiling",
+    "large_images",
+    "desktop_grid",
+    "training",
+    "simulated_patterns",
+)
 
 
 def main() -> int:

@@ -206,6 +206,28 @@ class ModelEngineContract(EngineContract):
         assert np.abs(one - other).max() > 0
         np.testing.assert_array_equal(engine.weights(), before)
 
+    def test_an_evaluation_is_of_the_weights_that_are_given_and_leaves_the_training_alone(self):
+        engine, other = self.make(), self.make()
+        blocks = [block_of(3), block_of(4, steps=1, batch=5)]
+        start = engine.weights()
+        first = engine.evaluate(start + 1, blocks)
+        _, after = trained(engine, start)
+        assert engine.evaluate(start + 1, blocks) == first
+        assert engine.evaluate(after, blocks) != first
+        _, again = trained(engine, after)
+        expected = trained(other, trained(other)[1])[1]
+        np.testing.assert_allclose(again, expected, rtol=self.tolerance)
+
+    def test_an_evaluation_is_over_all_rows_whatever_their_blocks(self):
+        engine, block = self.make(), block_of(5)
+        parts = [block.part(slice(n, n + 1), slice(None)) for n in range(STEPS)]
+        whole, found = (engine.evaluate(engine.weights(), each) for each in ([block], parts))
+        assert found == whole
+        halves = [
+            engine.evaluate(engine.weights(), part)["loss"] for part in (parts[:2], parts[2:])
+        ]
+        assert whole["loss"] == pytest.approx(np.mean(halves), rel=1e-5)
+
     def test_statistics_are_sums_over_the_rows_with_the_weights_that_are_given(self):
         engine = self.make()
         weights = engine.weights()
@@ -242,6 +264,12 @@ class TestTensorFlow(ModelEngineContract):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(rate, momentum=momentum), loss)
         return build_engine("tensorflow", model, local_steps=kind)
+
+    def test_an_evaluation_is_that_of_keras(self):
+        engine, block = self.make(), block_of(5)
+        x, y = (array.reshape(-1, *array.shape[2:]) for array in block.arrays)
+        expected = engine.model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True)
+        assert engine.evaluate(engine.weights(), [block]) == pytest.approx(expected, rel=1e-5)
 
     def test_a_step_goes_from_the_weights_that_are_given(self):
         """Statistics are those that come with the gradient."""

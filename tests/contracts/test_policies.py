@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.feeding.batches import BLOCK_STEPS, Epochs, epoch_order, policy_of
-from distkeras_grid.spec import ScheduleSpec
+from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.local_sets.policy import Iterations
+from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.spec import LocalSpec, ScheduleSpec
 
 
 def flat(window):
@@ -62,32 +65,21 @@ def test_epochs_keep_the_contract(policy, start):
     check_policy(policy, policy.rows, start)
 
 
-@given(policies, st.integers(0, 5))
-def test_local_sets_fit_as_another_policy(policy, start):
-    """A class-balanced set for each (seed, iteration, worker), as a grid of desktops drew them."""
-    kinds = np.arange(policy.rows) % 3
-    check_policy(LocalSets(kinds, 2, policy.batch_size, policy.epochs), policy.rows, start)
-
-
-class LocalSets:
-    """As many rows of each class in each window, drawn anew; what no epoch could do."""
-
-    def __init__(self, kinds, each, batch_size, iterations):
-        self._places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        self._each, self._batch_size, self._iterations = each, batch_size, iterations
-        self._size = each * len(self._places)
-
-    def windows(self, start=0):
-        from distkeras_grid.feeding.batches import Window, blocks_of
-
-        for number in range(start, self._iterations if self._size else 0):
-            rng = np.random.default_rng([0, number])
-            drawn = [rng.choice(places, self._each) for places in self._places]
-            blocks = blocks_of(rng.permutation(np.concatenate(drawn)), self._batch_size, 32)
-            yield Window(number, number + 1, 0, blocks)
-
-    def steps_before(self, sequence):
-        return sequence * math.ceil(self._size / self._batch_size)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.none() | st.integers(1, 5),
+    st.sampled_from(["independent", "partition"]),
+    st.integers(0, 6),
+)
+def test_local_sets_keep_the_contract(classes, size, window, mode, start):
+    pool = Pool.of(
+        [30] * 2 * classes, range(2 * classes), np.arange(2 * classes) % classes, classes
+    )
+    spec = LocalSpec(local_train=min(size, 30 * classes), mode=mode)
+    drawing = Drawing(pool, pool.select(pool.tiles < 0), spec, seed=1, workers=2)
+    schedule = ScheduleSpec(rows=2 * size, workers=2, batch_size=7, window=window, epochs=4)
+    check_policy(Iterations.of(drawing, schedule, 1), len(pool), start)
 
 
 # -- epochs -------------------------------------------------------------------------------------

@@ -9,7 +9,14 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, DataError, PathNotFoundError
 from distkeras_grid.history import History
-from distkeras_grid.records import EpochEnded, EpochRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import (
+    EpochEnded,
+    EpochRecord,
+    LocalRecord,
+    LocalSet,
+    WindowRecord,
+    WorkerRecord,
+)
 
 
 def window(version: int, **changes: Any) -> WindowRecord:
@@ -51,6 +58,32 @@ def history() -> History:
     history.add(window(5, epoch=2, loss=9.0))
     history.add_epoch(epoch(2, 4, 106.0), validation={"val_loss": 1.2}, learning_rate=0.1)
     return history
+
+
+def test_local_sets_are_a_table_and_survive_being_written(history):
+    for worker in (0, 1):
+        local = LocalSet(
+            train=60,
+            test=worker * 30,
+            digest=f"d{worker}",
+            read_seconds=0.5,
+            bytes_read={"http://a": 7, "/b": 3},
+            failures={"ftp://c": 2},
+            metrics={"loss": 0.25, "accuracy": 0.75} if worker else {},
+        )
+        history.add(LocalRecord(worker, 3, 1, worker == 1, local))
+    frame = history.local_tests()
+    assert frame[["worker", "iteration", "folded", "train", "test"]].values.tolist() == [
+        [0, 1, False, 60, 0],
+        [1, 1, True, 60, 30],
+    ]
+    assert frame.bytes_read.tolist() == [10, 10]
+    assert frame.failures.tolist() == [2, 2]
+    assert np.isnan(frame.accuracy[0])
+    assert frame.accuracy[1] == 0.75
+    again = History.from_jsonl_text(history.to_jsonl_text())
+    assert again.local_sets == history.local_sets
+    assert len(History().local_tests()) == 0
 
 
 def test_an_epoch_weighs_the_windows_folded_in_it_by_their_samples(history):

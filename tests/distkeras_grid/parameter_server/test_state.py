@@ -1,13 +1,23 @@
 """The server's bookkeeping, without arithmetic, sockets or threads."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, ServerState
-from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import (
+    EpochEnded,
+    LateRecord,
+    LocalRecord,
+    LocalSet,
+    WindowRecord,
+    WorkerRecord,
+)
 from tests.specs import make_spec
 
 
@@ -48,6 +58,22 @@ def fold(state, arrival):
 
 def kinds(state, kind):
     return [event for event in state.events.after(0, 10**6) if isinstance(event, kind)]
+
+
+def test_what_a_commit_tells_of_its_local_set_is_an_event_folded_or_late():
+    state = make(seats=2, rule="averaging", quorum=0.5)
+    told = LocalSet(train=1, test=3, digest="a", read_seconds=0.5, metrics={"loss": 2.0})
+    arrivals = []
+    for session in begin(state, [50, 50]):
+        arrival = arrive(session, 0)
+        arrivals.append(replace(arrival, commit=structs.replace(arrival.commit, local=told)))
+    fold(state, arrivals[0])
+    assert state.is_late(arrivals[1])
+    state.drop(arrivals[1], now=2.0)
+    assert kinds(state, LocalRecord) == [
+        LocalRecord(0, 0, 1, True, told),
+        LocalRecord(1, 0, 1, False, told),
+    ]
 
 
 def test_an_older_attempt_does_not_get_the_seat():

@@ -20,7 +20,7 @@ from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.records import WindowRecord
+from distkeras_grid.records import LocalRecord, LocalSet, WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import train
@@ -126,14 +126,14 @@ class Server:
         self._stack.callback(client.close)
         return client
 
-    def train(self, engine, rows, *, attempt=0, plan=None):
+    def train(self, engine, rows, *, attempt=0, plan=None, after_window=None):
         client = self.worker(attempt)
         start = client.ready(ROWS, timeout=5)
         kept = None
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
         mind = self.mind(engine, plan, accumulator=kept)
-        return train(mind, engine, client, start, rows)
+        return train(mind, engine, client, start, rows, after_window)
 
     def mind(self, engine, plan=None, **options):
         return WorkerMind(0, self.rule, engine.layout, plan or planned(), **options)
@@ -160,6 +160,20 @@ def test_every_row_of_every_epoch_reaches_the_center_once(stack, spool, window):
     server = Server(stack)
     assert server.train(CountingEngine(), spool, plan=planned(window=window)) == ROWS * EPOCHS
     np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
+
+
+def test_what_is_told_of_a_local_set_goes_with_the_window_after_which_it_was_found(stack, spool):
+    def after_window(done):
+        seen.append(done.after.copy())
+        if done.window.window == 0:
+            return None
+        return LocalSet(train=ROWS, test=0, digest=str(done.window.epoch), read_seconds=0.0)
+
+    seen, server = [], Server(stack)
+    server.train(CountingEngine(), spool, plan=planned(window=2), after_window=after_window)
+    told = [each for each in server.driver.poll(5).events if isinstance(each, LocalRecord)]
+    assert [(each.iteration, each.local.digest) for each in told] == [(1, "1"), (2, "2"), (3, "3")]
+    np.testing.assert_array_equal(seen[-1], server.driver.center())
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.8])

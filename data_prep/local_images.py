@@ -1,0 +1,277 @@
+"""Local sets of tiles that nobody has written: each worker cuts what it has drawn.
+
+A tile is a number: of an image, and of one of the positions that the geometry gives it. So nothing
+has to be listed, however many tiles there are, and a worker reads images, which are smaller than
+their turned and overlapping tiles.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from dataclasses import field as hidden
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.cutting import Cutting
+from data_prep.geometry import TileSpec
+from data_prep.index import frames_of, look_at_images
+from data_prep.job import Say
+from data_prep.sampling import Prepared, prepare
+from data_prep.tiles import cut_at
+from data_prep.zones import NO_ZONES, Zones
+from distkeras_grid.errors import ImageError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.local_sets.pool import Numbers, Pool
+from distkeras_grid.stores.catalogue import Catalogue
+from distkeras_grid.stores.locations import scheme_of
+from distkeras_grid.stores.mirrors import Mirrors, Piece
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Angle, left and top edge of each tile of an image.
+_Places = tuple[NDArray[np.float64], Numbers, Numbers]
+
+
+def catalogue_images(
+    images: str,
+    spec: TileSpec | None = None,
+    *,
+    spark: SparkSession | None = None,
+    say: Say = lambda _: None,
+    **options: Any,
+) -> Catalogue:
+    """Return the tiles of a folder of images as data of `distkeras_grid.LocalSets`.
+
+    Images are looked at, labelled and split as `tile_images` does, and give the same tiles. None is
+    cut before a worker draws it.
+
+    Parameters
+    ----------
+    images : str
+        Folder of images, with all below it. The workers must be able to read it, or a mirror of it.
+    spec : TileSpec, optional
+        How images are cut; default ``TileSpec()``.
+    spark : SparkSession, optional
+        Default: the running one, or a new local one.
+    say : callable, optional
+        Receives the lines that tell what goes on.
+    **options
+        As in `data_prep.index_tiles`.
+
+    Returns
+    -------
+    Catalogue
+        Give it to `LocalSets`. A trainer on it has ``features_col="image"``.
+
+    Raises
+    ------
+    UnknownArgumentError
+        If an option is none of these.
+    PathNotFoundError
+        If there is no such folder.
+    ConfigurationError
+        If workers cannot read it by themselves.
+    EmptyDataError, ImageError, LabelError, SplitLeakError
+        If the images are not fit for it.
+
+    Examples
+    --------
+    >>> tiles = catalogue_images("hdfs:///raw", TileSpec(128))           # doctest: +SKIP
+    >>> sets = LocalSets(tiles, iterations=18, local_train=6000)         # doctest: +SKIP
+    """
+    looked = look_at_images("catalogue_images", images, spec, spark, say, options)
+    root = looked.cutting.root
+    scheme_of(root)
+    sources = [each for each in looked.plan.sources if each.tiles]
+    numbers = np.arange(len(sources))
+    store = ImageStore(
+        pool=Pool.of(
+            [each.tiles for each in sources],
+            numbers,
+            [looked.plan.classes.index(each.label) for each in sources],
+            len(looked.plan.classes),
+        ),
+        field=looked.image,
+        locations=(root,),
+        cutting=looked.cutting,
+        files=tuple(
+            ImageFile(
+                *(looked.cutting.path_of(each.uri), each.sha256, each.width, each.height),
+                value_range=None
+                if each.low is None or each.high is None
+                else (each.low, each.high),
+            )
+            for each in sources
+        ),
+    )
+    say(f"{len(store.pool):,} tiles of {len(sources):,} images are catalogued")
+    return Catalogue(store, tuple(each.split for each in sources))
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image.
+
+    Parameters
+    ----------
+    path : str
+        Below the folder of images.
+    sha256 : str
+        Of the file's bytes.
+    width, height : int
+        Pixels.
+    value_range : (float, float), optional
+        Values that become 0 and white, where images are normalised.
+    """
+
+    path: str
+    sha256: str
+    width: int
+    height: int
+    value_range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ImageStore:
+    """Images whose tiles are cut when they are read; a `TileStore` of the local sets.
+
+    Parameters
+    ----------
+    pool : Pool
+        One run for each image.
+    field : Field
+        What a tile is.
+    locations : tuple of str
+        Folders with the images.
+    cutting : Cutting
+        How tiles are cut.
+    files : tuple of ImageFile
+        The image of each run.
+    label_name : str, default "label"
+    """
+
+    pool: Pool
+    field: Field
+    locations: tuple[str, ...] = hidden(repr=False)
+    cutting: Cutting = hidden(repr=False)
+    files: tuple[ImageFile, ...] = hidden(repr=False)
+    label_name: str = "label"
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Names of the images, by their numbers in the pool."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def verified(self) -> bool:
+        """True: images are known by their SHA-256."""
+        return True
+
+    def open(self, node: int) -> TileCutter:
+        """Return a reader for a node."""
+        return TileCutter(self, Mirrors.of_node(self.locations, node))
+
+    def describe_reading(self, places: Numbers) -> str:
+        """Return what a worker reads for some tiles."""
+        return f"{len(np.unique(self.pool.runs_of(places))):,} images"
+
+
+class TileCutter:
+    """Cuts tiles of an `ImageStore`, image by image.
+
+    Parameters
+    ----------
+    store : ImageStore
+    mirrors : Mirrors
+        Where the images are read.
+    """
+
+    def __init__(self, store: ImageStore, mirrors: Mirrors) -> None:
+        self._store, self._mirrors = store, mirrors
+
+    @property
+    def bytes_read(self) -> Counter[str]:
+        """Bytes that came, by location."""
+        return self._mirrors.bytes_read
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Reads that failed, by location."""
+        return self._mirrors.failures
+
+    def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
+        """Cut tiles; yield those of one image at a time."""
+        # A task has one core, unless it is told otherwise.
+        cv2.setNumThreads(1)
+        pool = self._store.pool
+        ordered = np.sort(places)
+        runs = pool.runs_of(ordered)
+        for run in np.unique(runs).tolist():
+            mine = ordered[runs == run]
+            yield mine, self._cut(run, mine - pool.starts[run])
+
+    def close(self) -> None:
+        """Close connections."""
+        self._mirrors.close()
+
+    def _cut(self, run: int, numbers: Numbers) -> NDArray[Any]:
+        store, file = self._store, self._store.files[run]
+        content = self._mirrors.fetch(Piece(file.path, sha256=file.sha256))
+        kept, cutting = store.field, store.cutting
+        angles, x, y = self._places_of(file, int(store.pool.tiles[run]))
+        tiles = np.empty((len(numbers), *kept.shape), kept.dtype)
+        with closing(self._prepared(file, content)) as ready:
+            if ready.pixels.dtype.name != kept.dtype:
+                raise ImageError(
+                    f"{file.path} has values of {ready.pixels.dtype.name}, the data set "
+                    f"{kept.dtype}. Convert the images to one type."
+                )
+            for angle in np.unique(angles[numbers]).tolist():
+                rows = np.flatnonzero(angles[numbers] == angle)
+                chosen = numbers[rows]
+                cut = cut_at(ready.pixels, cutting.spec, angle, (x[chosen], y[chosen]))
+                for row, tile in zip(rows, cut, strict=True):
+                    tiles[row] = tile
+        return tiles
+
+    def _prepared(self, file: ImageFile, content: bytes) -> Prepared:
+        store, stream = self._store, io.BytesIO(content)
+        return prepare(
+            *(stream, file.path, file.path, store.cutting, store.field.shape[2]),
+            value_range=file.value_range,
+        )
+
+    def _places_of(self, file: ImageFile, tiles: int) -> _Places:
+        cutting = self._store.cutting
+        zones = cutting.zones.of(file.path, file.width, file.height)
+        # Most images of a data set have one size.
+        find = _find_places if zones else _known_places
+        places = find(cutting.spec, file.width, file.height, zones if zones else NO_ZONES)
+        if len(places[0]) != tiles:
+            raise ImageError(
+                f"{file.path} gives {len(places[0])} tiles, and {tiles} were counted. Install "
+                "the packages of the driver on all hosts."
+            )
+        return places
+
+
+def _find_places(spec: TileSpec, width: int, height: int, zones: Zones) -> _Places:
+    frames = list(frames_of(spec, width, height, zones))
+    angles = [np.full(len(x), frame.angle) for frame, (x, _) in frames]
+    return (
+        np.concatenate([np.empty(0), *angles]),
+        np.concatenate([np.empty(0, np.int64), *(x for _, (x, _) in frames)]),
+        np.concatenate([np.empty(0, np.int64), *(y for _, (_, y) in frames)]),
+    )
+
+
+_known_places = lru_cache(maxsize=16)(_find_places)

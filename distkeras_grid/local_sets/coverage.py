@@ -1,0 +1,84 @@
+"""Which part of all tiles the local sets of a run reach: expected by a formula, and counted.
+
+A worker that draws ``m`` of ``D`` tiles leaves out a tile with probability ``1 - m / D``. Draws of
+``N`` workers in ``K`` iterations are independent: they reach the part ``1 - (1 - m / D)**(N K)``.
+Balanced sets draw ``m / C`` of the ``D_c`` tiles of each of ``C`` classes, so large classes are
+reached more slowly. Sets that divide the tiles among them reach ``min(1, N K m / D)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.spec import LocalMode
+
+
+def expected_coverage(
+    pool: Pool, local_train: int, sets: int, *, mode: LocalMode = "independent"
+) -> float:
+    """Return the part of a pool's tiles that local training sets are expected to reach.
+
+    It is exact if all images of a class have the same number of tiles, or all are drawn from.
+
+    Parameters
+    ----------
+    pool : Pool
+        The tiles that may be trained on.
+    local_train : int
+        Tiles of a set.
+    sets : int
+        Sets: workers times iterations.
+    mode : {"independent", "partition"}, default "independent"
+        As in `distkeras_grid.spec.LocalSpec`.
+
+    Examples
+    --------
+    The run of Kurochkin (GRID'2021), if it drew from all 4,559,688 tiles:
+
+    >>> tiles = Pool.of(tiles=[6972] * 654, images=range(654), labels=[0] * 654, classes=1)
+    >>> round(expected_coverage(tiles, 6000, sets=18 * 5), 3)
+    0.112
+    """
+    drawn = local_train / pool.classes / pool.class_sizes
+    reached = np.minimum(1, sets * drawn) if mode == "partition" else 1 - (1 - drawn) ** sets
+    return float(np.average(reached, weights=pool.class_sizes))
+
+
+def coverage(drawing: Drawing, sets: Iterable[tuple[int, int]]) -> float:
+    """Return the part of the tiles that some local training sets reached.
+
+    Parameters
+    ----------
+    drawing : Drawing
+        The local sets of a run.
+    sets : iterable of (int, int)
+        Iteration and worker of each set that counts, from 0.
+    """
+    reached = np.zeros(drawing.training.end, np.bool_)
+    for iteration, worker in sorted(sets):
+        reached[drawing.train(iteration, worker)] = True
+    return float(reached.sum() / len(drawing.training))
+
+
+def coverage_deviation(tiles: int, drawn: int, sets: int) -> float:
+    """Return the standard deviation of the part of `tiles` that independent sets reach.
+
+    Parameters
+    ----------
+    tiles, drawn, sets : int
+        All tiles of a class, those of a set, and the number of sets.
+
+    Examples
+    --------
+    >>> round(coverage_deviation(1000, 100, 5), 4)
+    0.0069
+    """
+    missed = (1 - drawn / tiles) ** sets
+    left = tiles - drawn
+    both = (left * (left - 1) / (tiles * (tiles - 1))) ** sets
+    variance = missed * (1 - missed) / tiles + (1 - 1 / tiles) * (both - missed**2)
+    return float(np.sqrt(max(variance, 0.0)))

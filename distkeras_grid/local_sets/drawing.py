@@ -1,0 +1,280 @@
+"""Which tiles are in the local sets of an iteration and a worker.
+
+A draw depends on nothing but the pools, the recipe, the seed, the iteration and the worker. So a
+worker needs no list of tiles, an attempt that begins again draws the same, and the driver can draw
+what each worker has drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from distkeras_grid.errors import EmptyDataError
+from distkeras_grid.local_sets.pool import Numbers, Pool
+from distkeras_grid.spec import LocalSpec
+
+# What random numbers are for: a word of their seed, so that no two uses share a stream.
+_TRAIN, _TEST, _SIDES, _TRAIN_IMAGES, _TEST_IMAGES, _PARTS = range(6)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """The local sets of a run.
+
+    Parameters
+    ----------
+    training : Pool
+        The tiles that may be trained on.
+    held_out : Pool
+        The tiles of images that no set trains on; empty where tests come from other images.
+    spec : LocalSpec
+        The recipe.
+    seed : int
+        Seed of the run, not negative.
+    workers : int
+        Workers of the run. With mode ``"independent"`` the sets do not depend on it.
+
+    Raises
+    ------
+    EmptyDataError
+        If a class has too few tiles, or too few images.
+
+    Examples
+    --------
+    >>> pool = Pool.of(tiles=[50] * 4, images=[0, 1, 2, 3], labels=[0, 0, 1, 1], classes=2)
+    >>> spec = LocalSpec(local_train=10, local_test=4, test_images="others")
+    >>> drawing = Drawing(pool, pool.select(pool.labels < 0), spec, seed=7, workers=5)
+    >>> train, test = drawing.train(3, 0), drawing.test(3, 0)
+    >>> np.bincount(pool.labels[pool.runs_of(train)]).tolist()
+    [5, 5]
+    >>> set(pool.images[pool.runs_of(train)]) & set(pool.images[pool.runs_of(test)])
+    set()
+    """
+
+    training: Pool
+    held_out: Pool
+    spec: LocalSpec
+    seed: int
+    workers: int
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        _check_sizes(self.training, spec.local_train, "local_train")
+        if spec.local_test and spec.test_images == "held_out":
+            _check_sizes(self.held_out, spec.local_test, "local_test")
+        if spec.local_test and spec.test_images == "others":
+            for label in range(self.training.classes):
+                images, _ = self.training.images_of_class(label)
+                if len(images) < 2:
+                    raise EmptyDataError(
+                        "A local test set comes from images that the local training set does not "
+                        f"use, so each class needs at least two. Received: {len(images)} image of "
+                        f"class {label}. Add images, or hold some out: test_images='held_out'."
+                    )
+
+    def train(self, iteration: int, worker: int) -> Numbers:
+        """Return the local training set: numbers of tiles, in the order in which they are trained.
+
+        Parameters
+        ----------
+        iteration, worker : int
+            From 0.
+
+        Returns
+        -------
+        ndarray
+            Shape ``(local_train,)``, int64, all different. Of any two classes, one has at most one
+            tile more than the other.
+
+        Raises
+        ------
+        EmptyDataError
+            If the images that were chosen have too few tiles of a class.
+        """
+        return self._set(self.training, self.spec.local_train, _TRAIN, iteration, worker)
+
+    def test(self, iteration: int, worker: int) -> Numbers:
+        """Return the local test set, as `train` returns the other; shape ``(local_test,)``."""
+        pool = self.training if self.spec.test_images == "others" else self.held_out
+        return self._set(pool, self.spec.local_test, _TEST, iteration, worker)
+
+    def _set(self, pool: Pool, size: int, purpose: int, iteration: int, worker: int) -> Numbers:
+        if not size:
+            return np.empty(0, np.int64)
+        if self.spec.mode == "partition":
+            blocks = self._training_blocks if purpose == _TRAIN else self._test_blocks
+            return blocks.block(iteration * self.workers + worker)
+        words = (self.seed, iteration, worker)
+        rng = np.random.default_rng([*words, purpose])
+        parts = []
+        for label, amount in enumerate(balanced(size, pool.classes, rng)):
+            candidates = pool.of_class(label)
+            if self.spec.test_images == "others" or self.spec.images_per_class:
+                images = self._images(pool, label, int(amount), purpose, words)
+                candidates = candidates[np.isin(pool.images[pool.runs_of(candidates)], images)]
+            parts.append(rng.choice(candidates, int(amount), replace=False, shuffle=False))
+        return rng.permutation(np.concatenate(parts))
+
+    def _images(
+        self, pool: Pool, label: int, amount: int, purpose: int, words: tuple[int, ...]
+    ) -> Numbers:
+        """Return the images of a class from which a set is drawn."""
+        spec = self.spec
+        images, tiles = pool.images_of_class(label)
+        # Where the two sets of an iteration divide the images, both need them in one order.
+        divides = spec.test_images == "others" and spec.local_test
+        use = _SIDES if divides else (_TRAIN_IMAGES if purpose == _TRAIN else _TEST_IMAGES)
+        order = np.random.default_rng([*words, use, label]).permutation(len(images))
+        if divides:
+            share = spec.local_test / (spec.local_train + spec.local_test)
+            border = _border(tiles[order], share)
+            order = order[:border] if purpose == _TEST else order[border:]
+        wanted = spec.images_per_class or len(order)
+        enough = int(np.searchsorted(np.cumsum(tiles[order]), amount)) + 1
+        if enough > len(order):
+            raise EmptyDataError(
+                f"A local set of {amount} tiles of class {label} cannot be drawn from "
+                f"{len(order)} of its {len(images)} images, which have {tiles[order].sum()} tiles. "
+                "Ask for smaller sets, or add images."
+            )
+        return images[order[: max(wanted, enough)]]
+
+    @cached_property
+    def _training_blocks(self) -> _Blocks:
+        return _Blocks(self.training, self.spec.local_train, (self.seed, _PARTS, _TRAIN))
+
+    @cached_property
+    def _test_blocks(self) -> _Blocks:
+        return _Blocks(self.held_out, self.spec.local_test, (self.seed, _PARTS, _TEST))
+
+
+class _Blocks:
+    """Sets that divide all tiles among them, as often as there are sets.
+
+    The tiles of each class are in a random order, which is cut into consecutive parts. When none
+    are left, a new order begins.
+    """
+
+    def __init__(self, pool: Pool, size: int, words: tuple[int, ...]) -> None:
+        self._pool, self._size, self._words = pool, size, words
+        self._restart()
+
+    def block(self, number: int) -> Numbers:
+        """Return a set by its number."""
+        if number < self._next:
+            self._restart()
+        # What comes later depends on how earlier sets met the ends of the orders.
+        while self._next < number:
+            self._parts()
+        rng = np.random.default_rng([*self._words, self._pool.classes, number])
+        return rng.permutation(np.concatenate(self._parts()))
+
+    def _restart(self) -> None:
+        self._next, classes = 0, self._pool.classes
+        self._first = np.random.default_rng([*self._words, classes]).permutation(classes)
+        self._orders = [
+            _Order(self._pool.of_class(label), (*self._words, label)) for label in range(classes)
+        ]
+
+    def _parts(self) -> list[Numbers]:
+        amounts = rotating(self._size, self._first, self._next)
+        self._next += 1
+        return [
+            order.take(int(amount)) for order, amount in zip(self._orders, amounts, strict=True)
+        ]
+
+
+class _Order:
+    """The tiles of one class in a random order, and then in another one, for ever."""
+
+    def __init__(self, tiles: Numbers, words: tuple[int, ...]) -> None:
+        self._tiles, self._words = tiles, words
+        self._left = np.empty(0, np.int64)
+        self._passes = 0
+
+    def take(self, amount: int) -> Numbers:
+        """Return the next tiles, all different."""
+        if amount > len(self._left):
+            self._left = np.concatenate([self._left, self._fresh(amount)])
+        taken, self._left = self._left[:amount], self._left[amount:]
+        return taken
+
+    def _fresh(self, amount: int) -> Numbers:
+        order = np.random.default_rng([*self._words, self._passes]).permutation(self._tiles)
+        self._passes += 1
+        # A set that begins in the old order and ends in this one must have no tile twice: those
+        # that it has already go behind the others.
+        again = np.isin(order[:amount], self._left)
+        order[:amount] = np.concatenate([order[:amount][~again], order[:amount][again]])
+        return order
+
+
+def balanced(size: int, classes: int, rng: np.random.Generator) -> Numbers:
+    """Return how many tiles of each class a set has; random classes have one more than others.
+
+    Examples
+    --------
+    >>> sorted(balanced(10, 4, np.random.default_rng(0)).tolist())
+    [2, 2, 3, 3]
+    """
+    amounts = np.full(classes, size // classes)
+    amounts[rng.permutation(classes)[: size % classes]] += 1
+    return amounts
+
+
+def rotating(size: int, order: Numbers, number: int) -> Numbers:
+    """Return how many tiles of each class one of many sets has; classes take turns to have more.
+
+    Parameters
+    ----------
+    size : int
+        Tiles of each set.
+    order : ndarray
+        The classes in the order of their turns, shape ``(classes,)``.
+    number : int
+        Number of the set, from 0.
+
+    Examples
+    --------
+    >>> [rotating(5, np.array([1, 0, 2]), number).tolist() for number in range(3)]
+    [[2, 2, 1], [1, 2, 2], [2, 1, 2]]
+    """
+    classes = len(order)
+    amounts = np.full(classes, size // classes)
+    more = size % classes
+    amounts[order[(number * more + np.arange(more)) % classes]] += 1
+    return amounts
+
+
+def digest_of(places: Numbers) -> str:
+    """Return what identifies a set: the first 16 digits of the SHA-256 of its sorted numbers.
+
+    Examples
+    --------
+    >>> digest_of(np.array([3, 1])) == digest_of(np.array([1, 3]))
+    True
+    """
+    content = np.sort(places).astype("<i8").tobytes()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _border(tiles: Numbers, share: float) -> int:
+    """Return how many images, at least one and not all, have about a share of the tiles."""
+    reached = np.cumsum(tiles) / tiles.sum()
+    return min(int(np.searchsorted(reached, share - 1e-9)) + 1, len(tiles) - 1)
+
+
+def _check_sizes(pool: Pool, size: int, name: str) -> None:
+    """Refuse sets for which a class has too few tiles."""
+    largest = -(-size // pool.classes)
+    for label, tiles in enumerate(pool.class_sizes.tolist()):
+        if tiles < largest:
+            raise EmptyDataError(
+                f"{name} of {size} asks for up to {largest} tiles of each of {pool.classes} "
+                f"classes. Received: {tiles} tiles of class {label}. Ask for smaller sets, or add "
+                "images of this class."
+            )

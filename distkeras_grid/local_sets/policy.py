@@ -1,0 +1,45 @@
+"""The windows of a worker that trains on local sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.spec import ScheduleSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iterations(Epochs):
+    """One local training set in each epoch, which is an iteration.
+
+    Positions are numbers of tiles in the pool, not below `rows`, which is the size of a set.
+
+    Parameters
+    ----------
+    drawing : Drawing
+        The local sets of the run.
+    """
+
+    drawing: Drawing
+
+    @classmethod
+    def of(cls, drawing: Drawing, schedule: ScheduleSpec, seat: int) -> Self:
+        """Return the policy of a seat according to a run's schedule."""
+        return cls(
+            rows=drawing.spec.local_train,
+            batch_size=schedule.batch_size,
+            window=schedule.window,
+            epochs=schedule.epochs,
+            seed=schedule.seed,
+            seat=seat,
+            drawing=drawing,
+        )
+
+    def _order(self, kept: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:  # noqa: ARG002
+        return self.drawing.train(epoch - 1, self.seat)

@@ -1,0 +1,178 @@
+"""The tiles of local sets on a worker: fetched when a window asks for them, and for it only."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import GridError
+from distkeras_grid.feeding.local_file import LocalFile, local_folder
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.source import Places
+from distkeras_grid.feeding.spool import MAPPED_BYTES
+from distkeras_grid.local_sets.pool import Numbers
+from distkeras_grid.local_sets.store import TileReader, TileStore
+from distkeras_grid.rows import Block, check_places, take
+
+
+class LocalRows:
+    """All tiles of a data set as a `distkeras_grid.feeding.source.Source`, none of them here yet.
+
+    `blocks` fetches the tiles of a window before it returns, each once, into a local file without
+    a name. They are given up when the next window comes.
+
+    Parameters
+    ----------
+    store : TileStore
+        The data set.
+    reader : TileReader
+        Fetches the tiles; its owner closes it.
+    folder : Path, optional
+        Folder of the file; by default Spark's first local directory.
+    mapped_bytes : int, default 64 MiB
+        A file up to this size is mapped into memory.
+
+    Attributes
+    ----------
+    seconds : float
+        Time in which tiles were fetched, so far [s].
+    """
+
+    def __init__(
+        self,
+        store: TileStore,
+        reader: TileReader,
+        folder: Path | None = None,
+        mapped_bytes: int = MAPPED_BYTES,
+    ) -> None:
+        self._store, self._reader = store, reader
+        self._folder, self._mapped_bytes = folder or local_folder(), mapped_bytes
+        self._file: LocalFile | None = None
+        self._held: Numbers = np.empty(0, np.int64)
+        self._stored: Numbers = np.empty(0, np.int64)
+        self.seconds = 0.0
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The feature."""
+        return (self._store.field,)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The label."""
+        return (self._store.label_name,)
+
+    @property
+    def weighted(self) -> bool:
+        """False: tiles have no weights."""
+        return False
+
+    def __len__(self) -> int:
+        """Tiles of the data set."""
+        return self._store.pool.end
+
+    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        """Fetch the tiles of a window, and yield them; see `Source`."""
+        for places in window:
+            check_places(places, len(self))
+        if window:
+            self._fetch(np.unique(np.concatenate([places.ravel() for places in window])))
+        return self._blocks(window)
+
+    def close(self) -> None:
+        """Delete the file. A second call has no effect."""
+        self._give_up()
+
+    def _blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+        for places in window:
+            label = self._store.pool.labels[self._store.pool.runs_of(places.ravel())]
+            yield Block(
+                x=(self._gathered(places),),
+                y=(take(label, np.arange(label.size).reshape(places.shape)),),
+            )
+
+    def _gathered(self, places: Places) -> NDArray[Any]:
+        wanted, field = places.ravel(), self._store.field
+        found = np.searchsorted(self._held, wanted)
+        held = found < len(self._held)
+        held[held] = self._held[found[held]] == wanted[held]
+        if self._file is None or not held.all():
+            raise GridError(
+                "The tiles of this window have been given up. Ask for its blocks again."
+            )
+        records = self._file.read_records(self._stored[found], field.nbytes)
+        return records.view(field.dtype).reshape(*places.shape, *field.shape)
+
+    def _fetch(self, wanted: Numbers) -> None:
+        """Hold these tiles, which are sorted; those of the former window are given up."""
+        if np.array_equal(wanted, self._held):
+            return
+        self._give_up()
+        clock, file = time.perf_counter(), LocalFile(self._folder, self._mapped_bytes)
+        stored = np.full(len(wanted), -1, np.int64)
+        try:
+            count = 0
+            for tiles, pixels in self._reader.read(wanted):
+                # Pixels of a column of numbers may come in another type than the field's.
+                ready = np.ascontiguousarray(pixels, self._store.field.dtype)
+                file.write(ready.reshape(-1).view(np.uint8).data)
+                stored[np.searchsorted(wanted, tiles)] = np.arange(count, count + len(tiles))
+                count += len(tiles)
+            file.seal()
+        except BaseException:
+            file.close()
+            raise
+        if count != len(wanted) or stored.min() < 0:
+            file.close()
+            raise GridError(f"{count} of {len(wanted)} tiles came. The data have changed.")
+        self._file, self._held, self._stored = file, wanted, stored
+        self.seconds += time.perf_counter() - clock
+
+    def _give_up(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._held = None, np.empty(0, np.int64)
+
+
+class Readings:
+    """What is read from now on.
+
+    Parameters
+    ----------
+    reader : TileReader
+        Fetches the tiles.
+    *rows : LocalRows
+        Those that ask for them.
+    """
+
+    def __init__(self, reader: TileReader, *rows: LocalRows) -> None:
+        self._reader, self._rows = reader, rows
+        self._before = self._now()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since then."""
+        return self._now()[0] - self._before[0]
+
+    @property
+    def bytes_read(self) -> dict[str, int]:
+        """Bytes since then, by location."""
+        return dict(self._now()[1] - self._before[1])
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Failed reads since then, by location."""
+        return dict(self._now()[2] - self._before[2])
+
+    def _now(self) -> tuple[float, Counter[str], Counter[str]]:
+        return (
+            sum(rows.seconds for rows in self._rows),
+            Counter(self._reader.bytes_read),
+            Counter(self._reader.failures),
+        )

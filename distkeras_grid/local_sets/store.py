@@ -1,0 +1,97 @@
+"""What workers need to know of a data set to read any of its tiles by number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.local_sets.pool import Numbers, Pool
+
+
+class TileReader(Protocol):
+    """Reads tiles on one node.
+
+    Attributes
+    ----------
+    bytes_read, failures : Counter
+        Bytes that came, and reads that failed, by location, since the reader was opened.
+    """
+
+    bytes_read: Counter[str]
+    failures: Counter[str]
+
+    def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
+        """Read tiles, in the order in which they are reached best.
+
+        Parameters
+        ----------
+        places : ndarray
+            Numbers of tiles, all different, shape ``(n,)``, int64.
+
+        Yields
+        ------
+        ndarray, ndarray
+            Numbers of some of them, shape ``(k,)``, and their pixels, shape ``(k, *field.shape)``,
+            in the field's type. Together they are all of `places`, each once.
+
+        Raises
+        ------
+        GridError
+            If tiles cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close connections. A second call has no effect."""
+        ...
+
+
+class TileStore(Protocol):
+    """A data set as local sets see it. It is a value that travels to the workers.
+
+    Attributes
+    ----------
+    pool : Pool
+        All tiles.
+    field : Field
+        What a tile is.
+    label_name : str
+        Name of the label.
+    locations : tuple of str
+        Where the data are read.
+    """
+
+    pool: Pool
+    field: Field
+    label_name: str
+    locations: tuple[str, ...]
+
+    def open(self, node: int) -> TileReader:
+        """Return a reader for a node."""
+        ...
+
+    def describe_reading(self, places: Numbers) -> str:
+        """Return what a worker reads for some tiles, such as ``"12 images"``."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """What a worker needs in place of rows: where the tiles are, and how sets are drawn.
+
+    Parameters
+    ----------
+    store : TileStore
+        The data set.
+    drawing : Drawing
+        The local sets of the run.
+    """
+
+    store: TileStore = field(repr=False)
+    drawing: Drawing = field(repr=False)

@@ -1,0 +1,121 @@
+"""A worker's part of a run on local sets: its tiles, its windows, and its tests."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from distkeras_grid.feeding.batches import BLOCK_STEPS, Window, blocks_of
+from distkeras_grid.local_sets.drawing import digest_of
+from distkeras_grid.local_sets.policy import Iterations
+from distkeras_grid.local_sets.rows import LocalRows, Readings
+from distkeras_grid.local_sets.store import LocalPlan
+from distkeras_grid.records import LocalSet
+from distkeras_grid.rows import Block
+from distkeras_grid.spec import ScheduleSpec
+
+#: Returns loss and metrics of a worker's model on blocks of rows.
+Evaluate: TypeAlias = Callable[[Iterator[Block]], dict[str, float]]
+#: `LocalWork.report`.
+Report: TypeAlias = Callable[[Window, Evaluate], LocalSet | None]
+
+
+class LocalWork:
+    """What one worker trains and tests on; use it with ``with``.
+
+    Parameters
+    ----------
+    plan : LocalPlan
+        The data set, and how sets are drawn.
+    schedule : ScheduleSpec
+        The run's.
+    seat : int
+        Number of the worker.
+
+    Attributes
+    ----------
+    rows : LocalRows
+        The tiles that are trained on.
+    policy : Iterations
+        The worker's windows.
+    """
+
+    def __init__(self, plan: LocalPlan, schedule: ScheduleSpec, seat: int) -> None:
+        self._reader = plan.store.open(seat)
+        self.rows = LocalRows(plan.store, self._reader)
+        self.policy = Iterations.of(plan.drawing, schedule, seat)
+        self._tests = LocalRows(plan.store, self._reader)
+        self._drawing = plan.drawing
+        # What is fetched for the warm-up is fetched for the first iteration.
+        self._readings = self._begin()
+        steps = math.ceil(self.policy.rows / self.policy.batch_size)
+        self._last = math.ceil(steps / (self.policy.window or steps)) - 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.rows.close()
+        self._tests.close()
+        self._reader.close()
+
+    @property
+    def digest(self) -> str:
+        """Identifies what is drawn from, so that a run goes on with the same data only."""
+        found = hashlib.sha256()
+        for pool in (self._drawing.training, self._drawing.held_out):
+            for column in (pool.starts, pool.tiles, pool.images, pool.labels):
+                found.update(column.astype("<i8").tobytes())
+        return found.hexdigest()[:16]
+
+    @property
+    def read_seconds(self) -> float:
+        """Time in which tiles were fetched, so far [s]."""
+        return self.rows.seconds + self._tests.seconds
+
+    def report(self, window: Window, evaluate: Evaluate) -> LocalSet | None:
+        """Test the model if the window was the last of its iteration; return what is told of it.
+
+        Parameters
+        ----------
+        window : Window
+            A window that was trained.
+        evaluate : callable
+            Tests the weights that came of it.
+        """
+        if window.window < self._last:
+            return None
+        iteration, seat = window.epoch - 1, self.policy.seat
+        train = self._drawing.train(iteration, seat)
+        test = self._drawing.test(iteration, seat)
+        metrics: dict[str, float] = {}
+        seconds = 0.0
+        if len(test):
+            # Fetched at once, so that the test's time is that of the test.
+            blocks = self._tests.blocks(blocks_of(test, self.policy.batch_size, BLOCK_STEPS))
+            clock = time.perf_counter()
+            metrics = evaluate(blocks)
+            seconds = time.perf_counter() - clock
+        readings, self._readings = self._readings, self._begin()
+        return LocalSet(
+            train=len(train),
+            test=len(test),
+            digest=digest_of(train),
+            read_seconds=readings.seconds,
+            bytes_read=readings.bytes_read,
+            failures=readings.failures,
+            test_seconds=seconds,
+            metrics=metrics,
+        )
+
+    def _begin(self) -> Readings:
+        return Readings(self._reader, self.rows, self._tests)

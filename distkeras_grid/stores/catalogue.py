@@ -1,0 +1,230 @@
+"""Finds out, by Spark, which tiles a data set of Parquet files has and where they lie.
+
+One job reads the columns of labels, images and splits; no pixel leaves its host. A second one reads
+the files' footers and, if there are mirrors, every byte of the feature column for its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError, SchemaError, SplitLeakError
+from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
+from distkeras_grid.spark.session import active_session
+from distkeras_grid.stores.footers import find_files
+from distkeras_grid.stores.locations import scheme_of
+from distkeras_grid.stores.runs import Runs, find_runs
+from distkeras_grid.stores.tile_store import ParquetStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.feeding.schema import Field
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """A data set, divided into splits.
+
+    Parameters
+    ----------
+    store : ParquetStore
+        Where its tiles are; it goes to the workers.
+    splits : tuple of str
+        The split of each run of the store's pool; empty names where the data have none.
+    """
+
+    store: Any
+    splits: tuple[str, ...]
+
+    def at(self, mirrors: Sequence[str]) -> Catalogue:
+        """Return the catalogue of the same data, read from mirrors.
+
+        Raises
+        ------
+        ConfigurationError
+            If workers cannot read a mirror, or its bytes cannot be verified.
+        """
+        for location in mirrors:
+            scheme_of(location)
+        if not self.store.verified:
+            raise ConfigurationError(
+                "Bytes of mirrors are verified by their SHA-256, which this catalogue does not "
+                f"have. Received: {len(mirrors)} mirrors. Make it with hashed=True."
+            )
+        return replace(self, store=replace(self.store, locations=tuple(mirrors)))
+
+    @property
+    def digest(self) -> str:
+        """Identifies the tiles: their number, images, labels and splits."""
+        pool = self.store.pool
+        found = hashlib.sha256(repr((self.splits, self.store.images)).encode())
+        for column in (pool.tiles, pool.images, pool.labels):
+            found.update(column.astype("<i8").tobytes())
+        return found.hexdigest()[:16]
+
+    def pool_of(self, split: str) -> Pool:
+        """Return the tiles of a split, by the numbers that they have in the store.
+
+        Raises
+        ------
+        SchemaError
+            If there is no such split.
+        """
+        mine = np.array([each == split for each in self.splits], np.bool_)
+        if not mine.any():
+            known = ", ".join(sorted(set(self.splits) - {""})) or "none"
+            raise SchemaError(
+                f"The data have no split {split!r}. Their splits: {known}. Choose from these "
+                "(split and test_split of LocalSets)."
+            )
+        pool: Pool = self.store.pool.select(mine)
+        return pool
+
+
+def catalogue_tiles(
+    data: DataFrame | str,
+    *,
+    features_col: str | Field = "image",
+    label_col: str = "label",
+    hashed: bool = True,
+) -> Catalogue:
+    """Return the tiles of a Parquet data set as data of several runs on `LocalSets`.
+
+    `LocalSets` on a path finds them again for each run. With mirrors that includes reading all
+    bytes, for their SHA-256.
+
+    Parameters
+    ----------
+    data : DataFrame or str
+        As in `LocalSets`.
+    features_col : str or Field, default "image"
+        Column of the tiles.
+    label_col : str, default "label"
+        Column of the classes' numbers.
+    hashed : bool, default True
+        Whether all bytes are read for their SHA-256, as mirrors need it.
+
+    Raises
+    ------
+    GridError
+        As `LocalSets` does when a run begins.
+
+    Examples
+    --------
+    >>> tiles = catalogue_tiles("hdfs:///tiles")                         # doctest: +SKIP
+    >>> sets = LocalSets(tiles, iterations=18, local_train=6000,
+    ...                  mirrors=["ftp://mirror-1/tiles"])               # doctest: +SKIP
+    """
+    frame = as_dataframe(active_session(), data)
+    columns = resolve_columns(frame, features_col, label_col)
+    return catalogue(frame, columns, data if isinstance(data, str) else "", hashed=hashed)
+
+
+def catalogue(
+    frame: DataFrame,
+    columns: Columns,
+    root: str,
+    mirrors: Sequence[str] = (),
+    *,
+    hashed: bool = False,
+) -> Catalogue:
+    """Return the catalogue of a DataFrame that is read from Parquet files.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The files' rows, filtered or joined at will, but not moved.
+    columns : Columns
+        One feature column, and one label column of whole numbers.
+    root : str
+        Folder of the data set; empty for the folder that all files have in common.
+    mirrors : sequence of str, optional
+        Locations with the content of that folder, which workers read in its place.
+    hashed : bool, default False
+        Whether all bytes are read for their SHA-256, also without mirrors.
+
+    Raises
+    ------
+    SchemaError
+        If the rows are not those of Parquet files.
+    LabelError
+        If a label is missing or negative.
+    SplitLeakError
+        If an image has tiles of two splits.
+    """
+    runs = find_runs(frame, columns)
+    _check_sides(runs)
+    paths = sorted(runs.files)
+    home = root_of(paths, root) if root else common_folder(paths)
+    for location in (home, *mirrors):
+        scheme_of(location)
+    name, known = columns.features[0].name, hashed or bool(mirrors)
+    files = find_files(frame.sparkSession, name, home, runs.files, hashed=known)
+    classes = int(runs.labels.max()) + 1
+    store = ParquetStore(
+        pool=Pool.of(runs.tiles, runs.image_of, runs.labels, classes),
+        field=columns.features[0],
+        label_name=columns.labels[0].name,
+        locations=tuple(mirrors) or (unquote(home),),
+        files=tuple(files[path] for path in runs.files),
+        file_of=runs.file_of,
+        row_of=runs.row_of,
+        images=runs.images,
+    )
+    return Catalogue(store, runs.splits)
+
+
+def common_folder(files: Sequence[str]) -> str:
+    """Return the folder that all files are in, above those that name a value of a column.
+
+    Examples
+    --------
+    >>> common_folder(["file:///d/shard=0/split=train/a.parquet", "file:///d/shard=0/b.parquet"])
+    'file:///d'
+    """
+    ends = (min(files).split("/")[:-1], max(files).split("/")[:-1])
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False))
+    return "/".join(part for part, _ in itertools.takewhile(lambda pair: "=" not in pair[0], same))
+
+
+def root_of(files: Sequence[str], path: str) -> str:
+    """Return the folder that a path names, as the files below it spell it.
+
+    Parameters
+    ----------
+    files : sequence of str
+        Files in the folder or below it, with scheme and host.
+    path : str
+        As a user gave it, with or without these.
+
+    Examples
+    --------
+    >>> root_of(["hdfs://grid:8020/tiles/shard=0/a.parquet"], "hdfs:///tiles/")
+    'hdfs://grid:8020/tiles'
+    """
+    wanted = path.rsplit("://", maxsplit=1)[-1].rstrip("/").rpartition("/")[2]
+    folders = files[0].split("/")[:-1]
+    places = [place for place, name in enumerate(folders) if unquote(name) == wanted]
+    if not places:
+        return common_folder(files)
+    return "/".join(folders[: places[-1] + 1])
+
+
+def _check_sides(runs: Runs) -> None:
+    """Refuse images that have tiles in two splits."""
+    sides: dict[int, str] = {}
+    for image, split in zip(runs.image_of.tolist(), runs.splits, strict=True):
+        if sides.setdefault(image, split) != split:
+            raise SplitLeakError(
+                f"The image {runs.images[image]!r} has tiles in two splits, {sides[image]!r} and "
+                f"{split!r}. Divide whole images: see distkeras-grid check-leaks."
+            )

@@ -1,0 +1,239 @@
+"""Folders that a worker reads by itself: local, on HDFS, or served by HTTP or FTP.
+
+HTTP and FTP are fsspec's. HDFS is the project's own client (`distkeras_grid.webhdfs`): fsspec's has
+no timeouts and knows one NameNode only. Every wait has a limit.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, unquote, urlsplit
+
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
+from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
+
+if TYPE_CHECKING:
+    from distkeras_grid.webhdfs.connection import Connection
+
+# Seconds to connect, between two packets, and for one read of a few dozen megabytes.
+CONNECT_SECONDS = 20
+SILENCE_SECONDS = 60
+READ_SECONDS = 600
+#: What a location may begin with; without a scheme it is a local path.
+SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https", "ftp")
+
+
+class Location(Protocol):
+    """A folder with a copy of the data."""
+
+    def read(self, path: str, start: int, stop: int | None) -> bytes:
+        """Return the bytes of a file from `start` to before `stop`, or to the end.
+
+        Parameters
+        ----------
+        path : str
+            Below the folder, with ``/`` between its parts; empty for the location itself.
+
+        Raises
+        ------
+        PathNotFoundError
+            If there is no such file.
+        StorageError
+            If it cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close connections. A second call has no effect."""
+        ...
+
+
+def scheme_of(location: str) -> str:
+    """Return the scheme of a location.
+
+    Raises
+    ------
+    ConfigurationError
+        If workers cannot read such a location.
+
+    Examples
+    --------
+    >>> scheme_of("/data/tiles"), scheme_of("ftp://host/tiles")
+    ('file', 'ftp')
+    """
+    scheme, colon, _ = location.partition(":")
+    if not colon or "/" in scheme:
+        scheme = "file"
+    if scheme not in SCHEMES:
+        raise ConfigurationError(
+            f"Workers read data from {', '.join(SCHEMES)}, and from paths that all hosts see. "
+            f"Received: {shown(location)!r}. Copy the data to one of these, and name it in mirrors."
+        )
+    return scheme
+
+
+def shown(location: str) -> str:
+    """Return a location without user and password, for errors and the history.
+
+    Examples
+    --------
+    >>> shown("ftp://ada:secret@host:2121/tiles"), shown("/data/tiles")
+    ('ftp://host:2121/tiles', '/data/tiles')
+    """
+    scheme, found, rest = location.partition("://")
+    if not found:
+        return location
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def open_location(location: str) -> Location:
+    """Return a reader of a location. No connection is made before the first read.
+
+    Parameters
+    ----------
+    location : str
+        ``/path``, ``file:///path``, ``hdfs://...``, ``webhdfs://host:port/path``,
+        ``http://host/path`` or ``ftp://user:password@host/path``.
+
+    Raises
+    ------
+    ConfigurationError
+        If workers cannot read such a location.
+    """
+    scheme = scheme_of(location)
+    if scheme == "file":
+        return _Local(location)
+    if scheme == "hdfs" or scheme in WEB_SCHEMES:
+        return _Hdfs(location)
+    return _Ftp(location) if scheme == "ftp" else _Web(location)
+
+
+class _Local:
+    def __init__(self, location: str) -> None:
+        path = location.removeprefix("file:")
+        self._folder = Path("/" + path.lstrip("/") if location.startswith("file:") else path)
+
+    def read(self, path: str, start: int, stop: int | None) -> bytes:
+        whole = self._folder / path if path else self._folder
+        try:
+            with open(whole, "rb") as stream:
+                stream.seek(start)
+                return stream.read() if stop is None else stream.read(stop - start)
+        except FileNotFoundError as error:
+            raise PathNotFoundError(f"There is no file {whole} on this host.") from error
+        except OSError as error:
+            raise StorageError(f"{whole} cannot be read on this host: {error}.") from error
+
+    def close(self) -> None:
+        pass
+
+
+class _Hdfs:
+    def __init__(self, location: str) -> None:
+        self._place = parse_path(location)
+        self._open: Connection | None = None
+
+    def read(self, path: str, start: int, stop: int | None) -> bytes:
+        from distkeras_grid.webhdfs.connection import Connection
+
+        if self._open is None:
+            self._open = Connection(find_address(self._place))
+        connection, whole = self._open, posixpath.join(self._place.path, path).rstrip("/")
+
+        def attempt() -> bytes:
+            length = None if stop is None else stop - start
+            with connection.pieces(whole, start, length) as pieces:
+                return b"".join(pieces)
+
+        return connection.again("read", whole, attempt, seconds=READ_SECONDS)
+
+    def close(self) -> None:
+        self._open = None
+
+
+class _Web:
+    def __init__(self, location: str) -> None:
+        self._location = location.rstrip("/")
+        self._files: Any = None
+
+    def read(self, path: str, start: int, stop: int | None) -> bytes:
+        import aiohttp
+
+        url = f"{self._location}/{quote(path)}" if path else self._location
+        whole = start == 0 and stop is None
+        try:
+            # Some servers know no ranges and send the whole file.
+            content: bytes = self._system().cat_file(
+                url, start=None if whole else start, end=None if whole else stop
+            )
+        except FileNotFoundError as error:
+            raise PathNotFoundError(f"There is no file at {url}.") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise StorageError(f"{url} cannot be read: {_reason(error)}.") from error
+        expected = None if stop is None else stop - start
+        return content[start:stop] if expected and len(content) > expected else content
+
+    def close(self) -> None:
+        self._files = None
+
+    def _system(self) -> Any:
+        import aiohttp
+        import fsspec
+
+        if self._files is None:
+            limits = aiohttp.ClientTimeout(
+                total=READ_SECONDS, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+            )
+            self._files = fsspec.filesystem(
+                "http",
+                encoded=True,
+                client_kwargs={"timeout": limits},
+                skip_instance_cache=True,
+            )
+        return self._files
+
+
+class _Ftp:
+    def __init__(self, location: str) -> None:
+        self._parts = urlsplit(location)
+        self._files: Any = None
+
+    def read(self, path: str, start: int, stop: int | None) -> bytes:
+        import ftplib
+
+        whole = posixpath.join(unquote(self._parts.path) or "/", path).rstrip("/")
+        shown = f"ftp://{self._parts.hostname}{whole}"
+        try:
+            content: bytes = self._system().cat_file(whole, start=start or None, end=stop)
+        except FileNotFoundError as error:
+            self.close()
+            raise PathNotFoundError(f"There is no file {shown}.") from error
+        except (ftplib.Error, OSError, EOFError) as error:
+            # What a server says later would be taken for the answer to another request.
+            self.close()
+            raise StorageError(f"{shown} cannot be read: {_reason(error)}.") from error
+        return content
+
+    def close(self) -> None:
+        self._files = None
+
+    def _system(self) -> Any:
+        import fsspec
+
+        if self._files is None:
+            self._files = fsspec.filesystem(
+                "ftp",
+                host=self._parts.hostname,
+                port=self._parts.port or 21,
+                username=unquote(self._parts.username or "") or None,
+                password=unquote(self._parts.password or "") or None,
+                timeout=SILENCE_SECONDS,
+            )
+        return self._files
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

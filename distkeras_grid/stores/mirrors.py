@@ -1,0 +1,168 @@
+"""Pieces of files from whichever mirror has them, verified before they are used."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from distkeras_grid.errors import PathNotFoundError, StorageError
+from distkeras_grid.stores.kept import KeptPieces
+from distkeras_grid.stores.locations import Location, open_location, scheme_of, shown
+from distkeras_grid.stores.rendezvous import order_mirrors
+
+# A mirror that has failed is asked last for so long [s].
+AVOIDED_SECONDS = 60.0
+# How often all mirrors are asked before a piece is given up: a connection may have been idle for
+# too long, and a server may be starting.
+ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some bytes of a file.
+
+    Parameters
+    ----------
+    path : str
+        The file, below the folder that a mirror holds.
+    start : int, default 0
+        The first byte.
+    stop : int, optional
+        One more than the last byte; the end of the file by default.
+    sha256 : str, default ""
+        Of the bytes, in hexadecimal; empty where it is not known.
+    """
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+    sha256: str = ""
+
+    @property
+    def name(self) -> str:
+        """What tells the piece from others."""
+        return f"{self.path}:{self.start}"
+
+    def problem(self, content: bytes) -> str:
+        """Return what is wrong with bytes that were read as this piece; empty if nothing is."""
+        if self.stop is not None and len(content) != self.stop - self.start:
+            return f"{len(content)} of {self.stop - self.start} bytes came"
+        if self.sha256 and hashlib.sha256(content).hexdigest() != self.sha256:
+            return "its SHA-256 is not that of the data set"
+        return ""
+
+
+class Mirrors:
+    """Reads pieces for one node.
+
+    Parameters
+    ----------
+    locations : sequence of str
+        Folders with the same content.
+    node : int or str
+        What tells this node from others; it decides which mirror is asked first.
+    kept : KeptPieces, optional
+        Where pieces that have come are kept; closed with the mirrors.
+    clock : callable, default time.monotonic
+        Seconds.
+
+    Attributes
+    ----------
+    bytes_read : Counter
+        Bytes that were read and used, by location without passwords.
+    failures : Counter
+        Reads that failed or whose bytes were wrong, by location.
+    """
+
+    def __init__(
+        self,
+        locations: Sequence[str],
+        node: int | str = 0,
+        kept: KeptPieces | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._locations, self._node, self._clock = tuple(locations), node, clock
+        self._kept = kept
+        self._open: dict[str, Location] = {}
+        self._failed_at: dict[str, float] = {}
+        self.bytes_read = Counter[str]()
+        self.failures = Counter[str]()
+
+    @classmethod
+    def of_node(cls, locations: Sequence[str], node: int) -> Self:
+        """Return the mirrors of a worker, which keeps what does not come from its own disks."""
+        far = any(scheme_of(location) != "file" for location in locations)
+        return cls(locations, node, KeptPieces() if far else None)
+
+    def fetch(self, piece: Piece) -> bytes:
+        """Return the bytes of a piece: kept ones, or those of the first mirror that has them.
+
+        Raises
+        ------
+        PathNotFoundError
+            If no mirror has the file.
+        StorageError
+            If no mirror can be read, or all have other bytes. Names each and its problem.
+        """
+        content = None if self._kept is None else self._kept.get(piece.name)
+        if content is None:
+            content = self._fetch(piece)
+            if self._kept is not None:
+                self._kept.put(piece.name, content)
+        return content
+
+    def _fetch(self, piece: Piece) -> bytes:
+        problems: dict[str, str] = {}
+        missing = True
+        for _ in range(ROUNDS):
+            for location in self._order(piece):
+                try:
+                    content = self._at(location).read(piece.path, piece.start, piece.stop)
+                    problem = piece.problem(content)
+                except StorageError as error:
+                    missing = missing and isinstance(error, PathNotFoundError)
+                    problem = str(error)
+                else:
+                    if not problem:
+                        self.bytes_read[shown(location)] += len(content)
+                        self._failed_at.pop(location, None)
+                        return content
+                    missing = False
+                problems[shown(location)] = problem
+                self._note_failure(location)
+        told = "; ".join(f"{location}: {problem}" for location, problem in problems.items())
+        kind = PathNotFoundError if missing else StorageError
+        raise kind(
+            f"{piece.path or 'A file'} was asked of {len(problems)} locations, {ROUNDS} times "
+            f"each, and none gave it. {told} Look at these servers, or name other mirrors."
+        )
+
+    def close(self) -> None:
+        """Close all connections. A second call has no effect."""
+        for location in self._open.values():
+            location.close()
+        self._open.clear()
+        if self._kept is not None:
+            self._kept.close()
+
+    def _order(self, piece: Piece) -> list[str]:
+        now = self._clock()
+
+        def avoided(location: str) -> bool:
+            return now - self._failed_at.get(location, -AVOIDED_SECONDS) < AVOIDED_SECONDS
+
+        return sorted(order_mirrors(self._locations, self._node, piece.name), key=avoided)
+
+    def _at(self, location: str) -> Location:
+        if location not in self._open:
+            self._open[location] = open_location(location)
+        return self._open[location]
+
+    def _note_failure(self, location: str) -> None:
+        self.failures[shown(location)] += 1
+        self._failed_at[location] = self._clock()
+        self._open.pop(location).close()

@@ -1,0 +1,285 @@
+"""Data sets of Parquet files, read on a worker row group by row group.
+
+The store knows where each row group's bytes are, so a worker reads ranges of the files and no
+footer is parsed twice. It travels with a worker's task: some 100 bytes for each image and each row
+group.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as hidden
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import SchemaError
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.local_sets.pool import Numbers, Pool
+from distkeras_grid.stores.mirrors import Mirrors, Piece
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Footers that a reader keeps, parsed.
+KEPT_FOOTERS = 1000
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """Where the parts of a file are.
+
+    Parameters
+    ----------
+    footer : Piece
+        The metadata at its end.
+    groups : tuple of Piece
+        The feature column in each row group.
+    rows : tuple of int
+        Rows of each row group.
+    """
+
+    footer: Piece
+    groups: tuple[Piece, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetStore:
+    """A data set of Parquet files; see `distkeras_grid.local_sets.store.TileStore`.
+
+    Parameters
+    ----------
+    pool : Pool
+        All tiles.
+    field : Field
+        The feature column.
+    label_name : str
+        Name of the label column.
+    locations : tuple of str
+        Folders that hold the same files; a worker chooses.
+    files : tuple of ParquetFile
+        The files.
+    file_of, row_of : ndarray
+        The file of each run of the pool, and its first row there, shape ``(runs,)``, int64.
+    images : tuple of str
+        Names of the images, by their numbers in the pool.
+    """
+
+    pool: Pool
+    field: Field
+    label_name: str
+    locations: tuple[str, ...] = hidden(repr=False)
+    files: tuple[ParquetFile, ...] = hidden(repr=False)
+    file_of: Numbers = hidden(repr=False)
+    row_of: Numbers = hidden(repr=False)
+    images: tuple[str, ...] = hidden(repr=False, default=())
+
+    @property
+    def verified(self) -> bool:
+        """Whether all bytes are known by their SHA-256."""
+        return all(piece.sha256 for file in self.files for piece in file.groups)
+
+    def open(self, node: int) -> ParquetReader:
+        """Return a reader for a node."""
+        return ParquetReader(self, Mirrors.of_node(self.locations, node))
+
+    def describe_reading(self, places: Numbers) -> str:
+        """Return what a worker reads for some tiles."""
+        return f"row groups of {self.bytes_of(places) / 1e6:,.1f} MB"
+
+    def bytes_of(self, places: Numbers) -> int:
+        """Return how many bytes of row groups hold some tiles."""
+        return sum(
+            (piece.stop or 0) - piece.start
+            for file, groups in self.groups_of(places).items()
+            for piece in (self.files[file].groups[group] for group in groups)
+        )
+
+    def groups_of(self, places: Numbers) -> dict[int, dict[int, tuple[Numbers, Numbers]]]:
+        """Return by file and row group: which tiles are in it, and in which of its rows."""
+        ordered = np.sort(places)
+        runs = self.pool.runs_of(ordered)
+        rows = self.row_of[runs] + ordered - self.pool.starts[runs]
+        files = self.file_of[runs]
+        found: dict[int, dict[int, tuple[Numbers, Numbers]]] = {}
+        for number in np.unique(files).tolist():
+            mine = files == number
+            ends = np.cumsum(self.files[number].rows)
+            groups = np.searchsorted(ends, rows[mine], side="right")
+            starts = ends - self.files[number].rows
+            found[number] = {
+                group: (
+                    ordered[mine][groups == group],
+                    (rows[mine] - starts[group])[groups == group],
+                )
+                for group in np.unique(groups).tolist()
+            }
+        return found
+
+
+class ParquetReader:
+    """Reads tiles of a `ParquetStore`; see `distkeras_grid.local_sets.store.TileReader`.
+
+    Parameters
+    ----------
+    store : ParquetStore
+        The data set.
+    mirrors : Mirrors
+        Where it is read.
+    """
+
+    def __init__(self, store: ParquetStore, mirrors: Mirrors) -> None:
+        self._store, self._mirrors = store, mirrors
+        self._footers: dict[int, Any] = {}
+
+    @property
+    def bytes_read(self) -> Counter[str]:
+        """Bytes that came, by location."""
+        return self._mirrors.bytes_read
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Reads that failed, by location."""
+        return self._mirrors.failures
+
+    def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
+        """Read tiles, one row group at a time."""
+        for number, groups in self._store.groups_of(places).items():
+            for group, (tiles, rows) in groups.items():
+                column = self._column(number, group)
+                yield tiles, features_from_arrow(column.take(rows), self._store.field)
+
+    def close(self) -> None:
+        """Close connections."""
+        self._mirrors.close()
+
+    def _column(self, number: int, group: int) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        file, name = self._store.files[number], self._store.field.name
+        if number not in self._footers:
+            if len(self._footers) >= KEPT_FOOTERS:
+                self._footers.pop(next(iter(self._footers)))
+            content = self._mirrors.fetch(file.footer)
+            self._footers[number] = pq.read_metadata(pa.BufferReader(content))
+        metadata, piece = self._footers[number], file.groups[group]
+        content = self._mirrors.fetch(piece)
+        known = KnownBytes({piece.start: content}, file.footer.stop or 0)
+        stream = pa.PythonFile(known, mode="r")
+        with pq.ParquetFile(stream, metadata=metadata, pre_buffer=False) as opened:
+            leaf = leaf_of(metadata, name)
+            table = opened.read_row_group(group, columns=[leaf], use_threads=False)
+        column = table.column(0).combine_chunks()
+        return column.field("bytes") if pa.types.is_struct(column.type) else column
+
+
+class KnownBytes(io.RawIOBase):
+    """A file of which only some ranges are known.
+
+    Parameters
+    ----------
+    parts : mapping of int to bytes
+        By their first byte.
+    size : int
+        Bytes of the whole file.
+    """
+
+    def __init__(self, parts: Mapping[int, bytes], size: int) -> None:
+        super().__init__()
+        self._parts, self._size, self._at = dict(parts), size, 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a byte."""
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the next byte's place."""
+        return self._at
+
+    def size(self) -> int:
+        """Return the bytes of the whole file."""
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes.
+
+        Raises
+        ------
+        SchemaError
+            If they are not known.
+        """
+        stop = self._size if size < 0 else min(self._at + size, self._size)
+        for start, content in self._parts.items():
+            if start <= self._at and stop <= start + len(content):
+                found = content[self._at - start : stop - start]
+                self._at = stop
+                return found
+        raise SchemaError(
+            f"A Parquet file needs the bytes {self._at} to {stop}, which its footer does not name "
+            "for this column. Write the data set again."
+        )
+
+
+def leaf_of(metadata: Any, name: str) -> str:
+    """Return the path of the column that holds a feature: itself, or ``bytes`` in it.
+
+    Raises
+    ------
+    SchemaError
+        If the file has no such column of bytes or numbers.
+    """
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    for path in (name, f"{name}.bytes", f"{name}.list.element"):
+        if path in paths:
+            return str(path)
+    raise SchemaError(
+        f"Column {name!r} must hold bytes or an array of numbers. Received: the columns "
+        f"{', '.join(paths)}."
+    )
+
+
+def locate(metadata: Any, path: str, size: int, footer_bytes: int, name: str) -> ParquetFile:
+    """Return where the parts of a file are, whose footer has been read.
+
+    Parameters
+    ----------
+    metadata : pyarrow.parquet.FileMetaData
+        Of the file.
+    path : str
+        Of the file, below its location.
+    size, footer_bytes : int
+        Bytes of the file, and of its footer with length and magic.
+    name : str
+        Name of the feature column.
+    """
+    leaf = leaf_of(metadata, name)
+    groups, rows = [], []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunk = next(
+            each
+            for each in (group.column(place) for place in range(group.num_columns))
+            if each.path_in_schema == leaf
+        )
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+            start = min(start, chunk.dictionary_page_offset)
+        groups.append(Piece(path, start, start + chunk.total_compressed_size))
+        rows.append(group.num_rows)
+    return ParquetFile(Piece(path, size - footer_bytes, size), tuple(groups), tuple(rows))

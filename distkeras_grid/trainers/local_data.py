@@ -1,0 +1,227 @@
+"""Local sets in place of rows: where their tiles are, and what a run on them is called."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.feeding.shapes import inputs_of, match
+from distkeras_grid.local_sets.coverage import coverage, expected_coverage
+from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.local_sets.sets import LocalSets
+from distkeras_grid.local_sets.store import LocalPlan
+from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
+from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.stores.catalogue import Catalogue, catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import keras
+    from pyspark.sql import DataFrame, SparkSession
+
+    from distkeras_grid.records import LocalRecord
+    from distkeras_grid.spec import DraftSpec
+    from distkeras_grid.trainers.request import DataRequest
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """The local sets of a run, before its workers are counted.
+
+    Parameters
+    ----------
+    sets : LocalSets
+        What was asked for.
+    found : Catalogue
+        The data set.
+    """
+
+    sets: LocalSets
+    found: Catalogue
+
+    def plan(self, seed: int, workers: int) -> LocalPlan:
+        """Return what the workers need.
+
+        Raises
+        ------
+        DataError
+            If there are no such splits, or too few tiles of a class.
+        """
+        sets, pool = self.sets, self.found.store.pool
+        training = pool if sets.split is None else self.found.pool_of(sets.split)
+        held_out = pool.select(pool.tiles < 0)
+        if sets.local_test and sets.test_images == "held_out":
+            held_out = self.found.pool_of(sets.test_split)
+        drawing = Drawing(training, held_out, sets.spec, seed, workers)
+        if sets.local_test and sets.test_images == "others":
+            # Images are divided anew in each iteration, and some divisions may leave too few tiles.
+            for iteration, worker in itertools.product(range(sets.iterations), range(workers)):
+                drawing.train(iteration, worker)
+                drawing.test(iteration, worker)
+        return LocalPlan(self.found.store, drawing)
+
+    def summary(self, workers: int) -> DataSummary:
+        """Return what a job over the rows of an epoch would find: the sets of all workers."""
+        sets, labels = self.sets, self.found.store.pool.labels
+        return DataSummary(
+            rows=workers * sets.local_train,
+            partition_rows=(),
+            label_ranges=((float(labels.min()), float(labels.max())),),
+            splits=() if sets.split is None else (sets.split,),
+        )
+
+
+def local_draft(draft: DraftSpec, sets: LocalSets) -> DraftSpec:
+    """Return the draft of a run on local sets: an epoch is an iteration.
+
+    Raises
+    ------
+    ConfigurationError
+        If the trainer has arguments that local sets cannot have.
+    """
+    pace, algorithm = draft.pace, draft.algorithm
+    wrong = {
+        "num_epoch": pace.num_epoch != 1 and f"{pace.num_epoch}; give LocalSets the iterations",
+        "communication_window": pace.communication_window == "once"
+        and "'once'; workers exchange once in each iteration, or more often",
+        "data": draft.share != "partition"
+        and f"{draft.share!r}, by {algorithm.trainer}; each worker has sets of its own",
+        "statistics": algorithm.statistics != "average"
+        and "'recalibrate', which measures all rows; a worker reads some of them",
+    }
+    for name, problem in wrong.items():
+        if problem:
+            raise ConfigurationError(
+                f"A run on local sets leaves {name} at its default. Received: {problem}."
+            )
+    return msgspec.structs.replace(
+        draft, pace=msgspec.structs.replace(pace, num_epoch=sets.iterations)
+    )
+
+
+def resolve_local(
+    spark: SparkSession, asked: DataRequest, model: keras.Model
+) -> tuple[LocalData, Columns]:
+    """Find the tiles of local sets, and the columns that a run on them reads.
+
+    Raises
+    ------
+    GridError
+        If the data are not fit for it.
+    """
+    sets: LocalSets = asked.data
+    if asked.sample_weight is not None:
+        raise ConfigurationError(
+            "Local sets have no sample weights. Received: sample_weight_col "
+            f"{asked.sample_weight!r}."
+        )
+    if isinstance(sets.data, Catalogue):
+        found = sets.data
+        names = match(asked.features, inputs_of(model), "features_col")
+        given = [name.name if isinstance(name, Field) else name for name in names]
+        if given != [found.store.field.name]:
+            raise ConfigurationError(
+                f"The tiles of this catalogue are called {found.store.field.name!r}: set "
+                f"features_col={found.store.field.name!r}. Received: {asked.features!r}."
+            )
+        if sets.mirrors:
+            found = found.at(sets.mirrors)
+        label = Label(found.store.label_name, None, integer=True)
+        return LocalData(sets, found), Columns((found.store.field,), (label,))
+    frame = as_dataframe(spark, sets.data)
+    columns = resolve_columns(frame, asked.features, asked.labels, model=model)
+    if len(columns.features) != 1 or len(columns.labels) != 1:
+        raise ConfigurationError(
+            "Local sets are for models with one input and one output. Received: "
+            f"{len(columns.features)} inputs and {len(columns.labels)} outputs."
+        )
+    root = sets.data if isinstance(sets.data, str) else ""
+    return LocalData(sets, catalogue(frame, columns, root, sets.mirrors)), columns
+
+
+def own_fields(frame: DataFrame, fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Return the features of validation data, which may be stored otherwise than local sets are.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The validation data.
+    fields : sequence of Field
+        The features of the local sets.
+
+    Raises
+    ------
+    SchemaError
+        If the model would see values of another shape or scaling.
+    """
+    found = []
+    for field in fields:
+        metadata = frame.schema[field.name].metadata if field.name in frame.columns else {}
+        own = Field.from_metadata(field.name, metadata) if METADATA_KEY in metadata else field
+        if (own.shape, own.scaling) != (field.shape, field.scaling):
+            raise SchemaError(
+                f"Column {field.name!r} must be as in the local sets: shape {field.shape}, scaling "
+                f"{field.scaling}. Received: shape {own.shape}, scaling {own.scaling}. Tile both "
+                "in the same way."
+            )
+        found.append(own)
+    return tuple(found)
+
+
+def local_notes(plan: LocalPlan, iterations: int) -> list[str]:
+    """Return lines to show before a run on local sets."""
+    drawing, store = plan.drawing, plan.store
+    spec, pool = drawing.spec, drawing.training
+    sets = iterations * drawing.workers
+    expected = expected_coverage(pool, spec.local_train, sets, mode=spec.mode)
+    places = np.concatenate([drawing.train(0, 0), drawing.test(0, 0)])
+    return [
+        f"Each worker draws {spec.local_train:,} of {len(pool):,} tiles for each of {iterations} "
+        f"iterations; together they reach about {expected:.1%} of them. For the sets of an "
+        f"iteration it reads about {store.describe_reading(places)}"
+    ]
+
+
+def describe_local(
+    plan: LocalPlan, iterations: int, records: Iterable[LocalRecord]
+) -> dict[str, Any]:
+    """Return what a history keeps of the local sets of a run, as JSON values.
+
+    Parameters
+    ----------
+    plan : LocalPlan
+        The workers' plan.
+    iterations : int
+        Iterations that were asked for.
+    records : iterable of LocalRecord
+        What the workers told.
+    """
+    from pyspark.serializers import CloudPickleSerializer
+
+    serializer: Any = CloudPickleSerializer
+    drawing = plan.drawing
+    spec, pool = drawing.spec, drawing.training
+    told = list(records)
+    folded = {(record.iteration - 1, record.worker) for record in told if record.folded}
+    planned = [(t, j) for t in range(iterations) for j in range(drawing.workers)]
+    return {
+        "tiles": len(pool),
+        "images": len(np.unique(pool.images)),
+        "class_sizes": pool.class_sizes.tolist(),
+        "expected_coverage": expected_coverage(
+            pool, spec.local_train, len(planned), mode=spec.mode
+        ),
+        "drawn_coverage": coverage(drawing, planned),
+        "folded_coverage": coverage(drawing, folded),
+        # What the driver sends to each worker, beside the model.
+        "plan_bytes": len(serializer().dumps(plan)),
+        "read_seconds": sum(record.local.read_seconds for record in told),
+        "bytes_read": sum(sum(record.local.bytes_read.values()) for record in told),
+    }

@@ -1,0 +1,209 @@
+"""Tiles of local sets that are cut on the worker, beside those that would be written."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from data_prep import TileSpec, catalogue_images, cut, index_tiles, iter_tiles
+from data_prep.cutting import Cutting
+from data_prep.index import frames_of
+from data_prep.local_images import ImageFile, ImageStore
+from data_prep.picture import Choice
+from data_prep.schema import image_field
+from data_prep.zones import NO_ZONES, ZoneRules
+from distkeras_grid.errors import ImageError, SchemaError, StorageError, UnknownArgumentError
+from distkeras_grid.local_sets.pool import Pool
+from tests.distkeras_grid.stores.servers import ftp_server, http_server
+
+SPEC = TileSpec(16, angles=[0, 25, 90, 115], include_original=True)
+NAMES = ("a/0 #1.png", "a/b ü.png", "c.png")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw images")
+    (folder / "a").mkdir()
+    for number, name in enumerate(NAMES):
+        Image.fromarray(noise(number)).save(folder / name)
+    return folder
+
+
+def noise(number):
+    rng = np.random.default_rng(number)
+    return rng.integers(0, 256, (40, 50 + 4 * number), np.uint8)
+
+
+def store_of(folder, locations=(), strip=0, spec=SPEC):
+    zones = ZoneRules(bottom_strip=strip)
+    files, tiles = [], []
+    for number, name in enumerate(NAMES):
+        height, width = noise(number).shape
+        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        files.append(ImageFile(name, digest, width, height))
+        found = frames_of(spec, width, height, zones.of(name, width, height))
+        tiles.append(sum(len(x) for _, (x, _) in found))
+    numbers = range(len(NAMES))
+    return ImageStore(
+        Pool.of(tiles, numbers, numbers, len(NAMES)),
+        image_field(spec, 1, "uint8", "raw", NAMES, 8),
+        tuple(locations) or (str(folder),),
+        Cutting(spec, "raw", 0, None, Choice(), zones=zones),
+        tuple(files),
+    )
+
+
+def read(store, places):
+    reader = store.open(0)
+    found = {}
+    for tiles, pixels in reader.read(np.array(sorted(places), np.int64)):
+        found |= dict(zip(tiles.tolist(), pixels, strict=True))
+    reader.close()
+    return found, reader
+
+
+def test_the_tiles_are_those_that_would_be_written_in_their_order(folder):
+    store = store_of(folder)
+    found, reader = read(store, range(len(store.pool)))
+    expected = [tile for number in range(3) for tile in iter_tiles(noise(number), SPEC)]
+    assert len(expected) == len(found)
+    for place, tile in enumerate(expected):
+        difference = np.abs(found[place][..., 0].astype(int) - tile.pixels.reshape(16, 16))
+        assert difference.max() <= (0 if tile.angle % 90 == 0 else 1)
+    assert reader.bytes_read.total() == sum((folder / name).stat().st_size for name in NAMES)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sets(st.integers(0, 300), max_size=12), st.sampled_from([0, 15]))
+def test_some_tiles_are_the_same_as_among_all(folder, places, strip):
+    store = store_of(folder, strip=strip)
+    wanted = {place for place in places if place < len(store.pool)}
+    some, _ = read(store, wanted)
+    everything, _ = read(store, range(len(store.pool)))
+    assert set(some) == wanted
+    again, _ = read(store, wanted)
+    for place, tile in some.items():
+        np.testing.assert_array_equal(tile, again[place])
+        # OpenCV rounds from another origin where more tiles are cut at once.
+        assert np.abs(tile.astype(int) - everything[place]).max() <= 1
+
+
+def test_values_are_normalised_as_their_image_says(folder):
+    store = store_of(folder)
+    files = tuple(replace(file, value_range=(50.0, 150.0)) for file in store.files)
+    plain, _ = read(store, [0])
+    spread, _ = read(replace(store, files=files), [0])
+    expected = np.clip((plain[0].astype(float) - 50) * 2.55, 0, 255)
+    np.testing.assert_allclose(spread[0], expected, atol=1)
+
+
+def test_no_tile_touches_a_zone(folder):
+    assert len(store_of(folder, strip=15).pool) < len(store_of(folder).pool)
+
+
+def test_images_come_from_mirrors(folder):
+    with http_server(folder) as one, ftp_server(folder) as other:
+        store = store_of(folder, [one, other])
+        places = [0, *(store.pool.starts + store.pool.tiles - 1)]
+        found, reader = read(store, places)
+    plain, _ = read(store_of(folder), places)
+    for place, tile in plain.items():
+        np.testing.assert_array_equal(found[place], tile)
+    assert set(reader.bytes_read) <= {one, other.replace("ada:love%40lace@", "")}
+
+
+def test_an_image_that_has_changed_is_not_trained_on(folder, tmp_path):
+    store = store_of(folder, [str(tmp_path)])
+    (tmp_path / "c.png").write_bytes((folder / NAMES[1]).read_bytes())
+    with pytest.raises(StorageError):
+        read(store, [store.pool.end - 1])
+
+
+def test_another_geometry_than_the_drivers_is_refused(folder):
+    store = store_of(folder)
+    less = ImageStore(
+        Pool.of(store.pool.tiles - 1, range(3), range(3), 3),
+        *(store.field, store.locations, store.cutting, store.files),
+    )
+    with pytest.raises(ImageError):
+        read(less, [0])
+
+
+def test_what_a_set_costs_is_told(folder):
+    store = store_of(folder)
+    assert store.describe_reading(np.array([0, 1, store.pool.end - 1])) == "2 images"
+    assert list(store.images) == list(NAMES)
+
+
+def test_the_places_of_an_image_are_in_the_order_of_its_tiles():
+    found = [
+        (frame.angle, x, y)
+        for frame, positions in frames_of(SPEC, 50, 40, NO_ZONES)
+        for x, y in zip(*positions, strict=True)
+    ]
+    expected = [(tile.angle, tile.x, tile.y) for tile in iter_tiles(noise(0), SPEC)]
+    assert found == expected
+
+
+@pytest.mark.spark
+def test_a_folder_is_catalogued_as_it_would_be_tiled(spark, tmp_path):
+    for number in range(12):
+        path = tmp_path / "raw images" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(noise(number)).save(path)
+    root = str(tmp_path / "raw images")
+    options = {"split": "0.5:0.25:0.25", "seed": 3}
+    found = catalogue_images(root, SPEC, spark=spark, **options)
+    assert {split: len(found.pool_of(split)) > 0 for split in ("train", "validation")}
+    assert found.store.pool.classes == 2
+    tiles, _ = read(found.store, [0, found.store.pool.end - 1])
+    assert {tile.shape for tile in tiles.values()} == {(16, 16, 1)}
+    again = catalogue_images(root, SPEC, spark=spark, **options)
+    assert (again.digest, again.splits) == (found.digest, found.splits)
+    with pytest.raises(UnknownArgumentError):
+        catalogue_images(root, SPEC, spark=spark, pixel_size="1um")
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.full
+def test_a_net_learns_from_tiles_that_nobody_has_written(spark, tmp_path):
+    import keras
+
+    from distkeras_grid import AveragingTrainer, LocalSets
+
+    rng = np.random.default_rng(0)
+    for number in range(16):
+        path = tmp_path / "raw" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 60, (64, 64)) + 120 * (number % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    root, options = str(tmp_path / "raw"), {"split": "0.7:0.3", "seed": 0}
+    tiles = catalogue_images(root, SPEC, spark=spark, **options)
+    held_out = cut(index_tiles(root, SPEC, spark=spark, **options).where("split = 'test'"))
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.Input((16, 16, 1)),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(2, activation="softmax"),
+    ]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", ["accuracy"])
+    trainer = AveragingTrainer(
+        model, num_workers=2, batch_size=8, features_col="image", progress=False
+    )
+    sets = LocalSets(tiles, iterations=4, local_train=64, local_test=16, test_split="test")
+    trainer.train(sets, validation_data=held_out, seed=0)
+    assert trainer.history.history["val_accuracy"][-1] > 0.95
+    tests = trainer.history.local_tests()
+    assert tests[tests.iteration == 4].accuracy.min() > 0.9
+    noted = held_out.schema["image"].metadata
+    other = {"distkeras_grid": {**noted["distkeras_grid"], "scale": 1.0}}
+    with pytest.raises(SchemaError):
+        trainer.train(sets, validation_data=held_out.withMetadata("image", other))

@@ -1,0 +1,111 @@
+"""Real servers on loopback that serve a folder: HTTP with and without ranges, FTP, WebHDFS."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.distkeras_grid.webhdfs.loopback import loopback
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Python's own server. It knows no ranges, so it sends whole files."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Ranges(Quiet):
+    """Sends ranges, as all larger servers do."""
+
+    def do_GET(self) -> None:
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if not found or not path.is_file():
+            super().do_GET()
+            return
+        content = path.read_bytes()
+        stop = int(found[2]) + 1 if found[2] else len(content)
+        part = self.part(content[int(found[1]) : stop])
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {found[1]}-{stop - 1}/{len(content)}")
+        self.end_headers()
+        self.wfile.write(part)
+
+    def part(self, content: bytes) -> bytes:
+        return content
+
+
+class Damaged(Ranges):
+    """Changes a byte of all that it sends."""
+
+    def part(self, content: bytes) -> bytes:
+        middle = len(content) // 2
+        return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@contextlib.contextmanager
+def http_server(folder: Path, handler: type[Quiet] = Ranges) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
+    )
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@contextlib.contextmanager
+def ftp_server(folder: Path) -> Iterator[str]:
+    with warnings.catch_warnings():
+        # Python 3.11 has the module that it is built on, and says that 3.12 has not.
+        warnings.filterwarnings("ignore", "The asyn", DeprecationWarning)
+        from pyftpdlib.authorizers import DummyAuthorizer
+        from pyftpdlib.handlers import FTPHandler
+        from pyftpdlib.ioloop import IOLoop
+        from pyftpdlib.servers import ThreadedFTPServer
+
+    authorizer = DummyAuthorizer()
+    authorizer.add_user("ada", "love@lace", str(folder))
+
+    class Handler(FTPHandler):
+        pass
+
+    class Server(ThreadedFTPServer):
+        # Otherwise all servers of a process close together.
+        _lock, _exit = threading.Lock(), threading.Event()
+
+    Handler.authorizer = authorizer
+    server = Server(("127.0.0.1", 0), Handler, ioloop=IOLoop())
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"timeout": 0.05, "handle_exit": False}, daemon=True
+    )
+    thread.start()
+    try:
+        yield f"ftp://ada:love%40lace@127.0.0.1:{server.address[1]}"
+    finally:
+        server.close_all()
+        thread.join(10)
+
+
+@contextlib.contextmanager
+def webhdfs_server(folder: Path) -> Iterator[str]:
+    with loopback() as state:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                state.files[f"/data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
+        yield state.url.replace("http://", "webhdfs://") + "/data"

@@ -1,0 +1,63 @@
+"""Data sets of Parquet files for tests, written without Spark, and their stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.stores.footers import file_of, look_at
+from distkeras_grid.stores.tile_store import ParquetStore
+
+IMAGES, EACH, CLASSES = 6, 20, 3
+FIELD = Field("image", (6, 5, 1), scale=1 / 255)
+
+
+def pixels_of(seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (IMAGES * EACH, *FIELD.shape), np.uint8)
+
+
+def write_tiles(folder: Path, encoding="raw", group=7):
+    """Write two files of small row groups; return the pixels of all tiles in their order."""
+    pixels = pixels_of()
+    if encoding == "raw":
+        values = [tile.tobytes() for tile in pixels]
+        column = pa.array(values, pa.binary())
+    else:
+        values = [cv2.imencode(".png", tile)[1].tobytes() for tile in pixels]
+        column = pa.array([{"bytes": value, "path": "x"} for value in values])
+    other = pa.array(range(len(pixels)))
+    folder.mkdir(parents=True, exist_ok=True)
+    half = len(pixels) // 2
+    for number in range(2):
+        part = slice(number * half, (number + 1) * half)
+        table = pa.table({"number": other[part], "image": column[part]})
+        pq.write_table(table, folder / f"part {number}.parquet", row_group_size=group)
+    return pixels
+
+
+def store_of(folder: Path, locations=(), encoding="raw", hashed=True):
+    """Return the store of what `write_tiles` wrote."""
+    field = FIELD if encoding == "raw" else Field("image", FIELD.shape, encoding="png")
+    names = [f"part {number}.parquet" for number in range(2)]
+    files = []
+    for name in names:
+        size = (folder / name).stat().st_size
+        told = look_at(str(folder), name, size, "image", hashed=hashed)
+        files.append(file_of(told, name, size))
+    runs = np.arange(IMAGES)
+    return ParquetStore(
+        Pool.of([EACH] * IMAGES, runs, runs % CLASSES, CLASSES),
+        field,
+        "label",
+        tuple(locations) or (str(folder),),
+        tuple(files),
+        runs // (IMAGES // 2),
+        runs % (IMAGES // 2) * EACH,
+    )

@@ -1,0 +1,202 @@
+"""Mirrors that fail, lie and disappear, as real servers on loopback: M1, M3 and M4."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
+from distkeras_grid.stores.kept import KeptPieces
+from distkeras_grid.stores.locations import open_location, scheme_of, shown
+from distkeras_grid.stores.mirrors import AVOIDED_SECONDS, Mirrors, Piece
+from tests.distkeras_grid.stores.servers import (
+    Damaged,
+    Quiet,
+    Ranges,
+    ftp_server,
+    http_server,
+    webhdfs_server,
+)
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8).tobytes()
+# Names as images have them; a fragment or a query to those who do not quote them.
+PATH = "day 1/a#b%20c ü.bin"
+RANGES = [(0, 300_000), (0, 1), (1, 4096), (65_535, 65_537), (299_999, 300_000), (100_000, 230_000)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mirror")
+    (folder / "day 1").mkdir()
+    (folder / PATH).write_bytes(CONTENT)
+    (folder / "plain.bin").write_bytes(CONTENT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def locations(folder):
+    with contextlib.ExitStack() as stack:
+        yield {
+            "file": folder.as_uri(),
+            "path": str(folder),
+            "http": stack.enter_context(http_server(folder, Quiet)),
+            "ranges": stack.enter_context(http_server(folder, Ranges)),
+            "ftp": stack.enter_context(ftp_server(folder)),
+            "webhdfs": stack.enter_context(webhdfs_server(folder)),
+        }
+
+
+@pytest.fixture
+def mirrors(locations):
+    made = []
+
+    def make(names, **more):
+        made.append(Mirrors([locations.get(name, name) for name in names], **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def piece(start=0, stop=300_000, path="plain.bin"):
+    return Piece(path, start, stop, hashlib.sha256(CONTENT[start:stop]).hexdigest())
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("kind", ["file", "path", "http", "ranges", "ftp", "webhdfs"])
+def test_M3_a_part_is_the_slice_of_the_whole(kind, locations):
+    location = open_location(locations[kind])
+    path = "plain.bin" if kind == "file" else PATH
+    try:
+        whole = location.read(path, 0, None)
+        assert whole == CONTENT
+        for start, stop in RANGES:
+            assert location.read(path, start, stop) == CONTENT[start:stop]
+        with pytest.raises(PathNotFoundError):
+            location.read("none.bin", 0, 10)
+        # After an error the connection still answers what it is asked.
+        assert location.read(path, 7, 9) == CONTENT[7:9]
+    finally:
+        location.close()
+
+
+@pytest.mark.parametrize("down", ["http", "ftp", "webhdfs", "file"])
+def test_M1_with_any_mirror_down_the_same_bytes_come(down, mirrors, tmp_path):
+    gone = {
+        "http": f"http://127.0.0.1:{free_port()}",
+        "ftp": f"ftp://127.0.0.1:{free_port()}",
+        "webhdfs": f"webhdfs://127.0.0.1:{free_port()}/data",
+        "file": str(tmp_path / "none"),
+    }[down]
+    up = [name for name in ("ranges", "ftp", "webhdfs", "path") if name != down]
+    reader = mirrors([*up, gone])
+    for number in range(20):
+        asked = piece(number * 5000, number * 5000 + 100)
+        assert reader.fetch(asked) == CONTENT[asked.start : asked.stop]
+    assert shown(gone) not in reader.bytes_read
+    assert reader.bytes_read.total() == 20 * 100
+    # Where it is the first choice it is asked once, and then only where no other has the piece.
+    assert reader.failures.total() <= 1
+    assert set(reader.failures) <= {shown(gone)}
+
+
+def test_M4_wrong_bytes_are_never_used_and_asked_for_elsewhere(folder, mirrors):
+    with http_server(folder, Damaged) as liar:
+        reader = mirrors([liar, "ftp"], node=3)
+        for number in range(20):
+            asked = piece(number * 5000, number * 5000 + 100)
+            assert reader.fetch(asked) == CONTENT[asked.start : asked.stop]
+        assert reader.failures[liar] >= 1
+        assert liar not in reader.bytes_read
+        alone = mirrors([liar])
+        with pytest.raises(StorageError) as caught:
+            alone.fetch(piece())
+        assert not isinstance(caught.value, PathNotFoundError)
+        assert not alone.bytes_read
+
+
+def test_M4_a_part_that_is_too_short_is_asked_for_elsewhere(folder, mirrors, tmp_path):
+    (tmp_path / "plain.bin").write_bytes(CONTENT[:1000])
+    reader = mirrors([str(tmp_path), "path"])
+    assert reader.fetch(Piece("plain.bin", 500, 2000)) == CONTENT[500:2000]
+    assert set(reader.bytes_read) == {str(folder)}
+
+
+def test_a_mirror_that_failed_is_asked_again_after_a_while(mirrors, tmp_path):
+    now = [0.0]
+    late = tmp_path / "late"
+    reader = mirrors([str(late), "path"], clock=lambda: now[0])
+    pieces = [piece(start, start + 1) for start in range(40)]
+    for each in pieces:
+        reader.fetch(each)
+    assert reader.failures == {str(late): 1}
+    late.mkdir()
+    (late / "plain.bin").write_bytes(CONTENT)
+    now[0] = AVOIDED_SECONDS
+    for each in pieces:
+        reader.fetch(each)
+    assert reader.bytes_read[str(late)] > 5
+
+
+def test_a_server_that_closed_an_idle_connection_is_asked_again(folder, mirrors):
+    with ftp_server(folder) as first:
+        reader = mirrors([first])
+        assert reader.fetch(piece(0, 10)) == CONTENT[:10]
+        for location in reader._open.values():
+            location._files.ftp.sock.shutdown(socket.SHUT_RDWR)
+        assert reader.fetch(piece(10, 20)) == CONTENT[10:20]
+
+
+def test_what_has_come_is_kept_and_not_read_again(mirrors, locations, tmp_path):
+    reader = mirrors(["ftp"], kept=KeptPieces(tmp_path, most_bytes=150_000))
+    first, second = piece(0, 100_000), piece(100_000, 200_000)
+    for _ in range(3):
+        assert reader.fetch(first) == CONTENT[:100_000]
+    assert reader.bytes_read.total() == 100_000
+    # There is no room for it.
+    for _ in range(3):
+        assert reader.fetch(second) == CONTENT[100_000:200_000]
+    assert reader.bytes_read.total() == 400_000
+    assert Mirrors.of_node([locations["path"], locations["file"]], 0)._kept is None
+    far = Mirrors.of_node([locations["path"], locations["ftp"]], 0)
+    assert far._kept is not None
+    far.close()
+    far.close()
+
+
+def test_a_file_that_no_mirror_has_is_said_to_be_missing(mirrors):
+    with pytest.raises(PathNotFoundError):
+        mirrors(["path", "ranges", "ftp", "webhdfs"]).fetch(Piece("none.bin"))
+
+
+def test_no_password_is_told(mirrors):
+    place = f"127.0.0.1:{free_port()}"
+    reader = mirrors([f"ftp://ada:secret@{place}/tiles"])
+    with pytest.raises(StorageError) as caught:
+        reader.fetch(Piece("a"))
+    assert "secret" not in str(caught.value)
+    assert reader.failures == {f"ftp://{place}/tiles": 2}
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/tiles", "gopher://host/x"])
+def test_locations_that_no_worker_can_read_are_refused(location):
+    with pytest.raises(ConfigurationError):
+        scheme_of(location)
+    with pytest.raises(ConfigurationError):
+        open_location(location)
+
+
+def test_a_refusal_shows_no_password():
+    with pytest.raises(ConfigurationError) as caught:
+        scheme_of("sftp://ada:secret@host/x")
+    assert "secret" not in str(caught.value)
