@@ -9,9 +9,12 @@ first, and leaves out those that end it.
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from inspect import isgenerator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,10 +23,47 @@ from typing import Any, Self
 
 from distkeras_grid.errors import ImageError
 
-# Longer than the largest image takes to cut at 72 angles.
+# Longer than it takes to read the largest image, or to cut some of its tiles.
 DEADLINE = 1800.0
+# The process sends this while its work goes on; anything else ends it.
+_ALIVE = b"."
 # Seconds that a process takes to end by itself, for which nothing is left to do.
 _GRACE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """When images are tried first.
+
+    Parameters
+    ----------
+    always : bool, default False
+        Otherwise only in a task that runs again.
+    memory_mb : int, optional
+        What one image may take of memory then. By default as much as the system gives.
+    """
+
+    always: bool = False
+    memory_mb: int | None = None
+
+    @contextmanager
+    def trials(self) -> Iterator[Trials | None]:
+        """Yield where the images of a task are tried, None if there is no need.
+
+        A task runs again if its process died, and maybe of an image.
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if self.always or (context is not None and context.attemptNumber() > 0):
+            with Trials(self.memory_mb) as trials:
+                yield trials
+        else:
+            yield None
+
+
+#: Only tasks that run again try images.
+LATER = Care()
 
 
 class Trials:
@@ -31,16 +71,19 @@ class Trials:
 
     Parameters
     ----------
+    memory_mb : int, optional
+        What one image may take of memory. By default as much as the system gives.
     deadline : float
-        How long one image may take [s].
+        How long work may give no sign [s].
 
     Examples
     --------
     >>> with Trials() as trials:
-    ...     trials.survive(len, "what does no harm")
+    ...     trials.survive("0.png", len, "what does no harm")
     """
 
-    def __init__(self, deadline: float = DEADLINE) -> None:
+    def __init__(self, memory_mb: int | None = None, deadline: float = DEADLINE) -> None:
+        self._memory_mb = memory_mb
         self._deadline = deadline
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
@@ -58,46 +101,53 @@ class Trials:
         """End the process."""
         self._end()
 
-    def survive(self, work: Callable[..., Any], *arguments: Any) -> None:
-        """Do work on an image in the other process; what it returns or raises is not told.
+    def survive(self, name: str, work: Callable[..., Any], *arguments: Any) -> None:
+        """Do work on an image in the other process; what it returns is not told.
 
         Parameters
         ----------
+        name : str
+            The image, named in errors.
         work : callable
-            A function of a module.
+            A function of a module. If it is a generator, each item is a sign that it goes on.
         *arguments
             They are sent to the process.
 
         Raises
         ------
         ImageError
-            If the process dies of it, or does not end in time.
+            If the process dies of it or does not end in time, or what `work` raised as such.
         """
         process, pipe = self._started()
         try:
             pipe.send((work, arguments))
-            done = wait([pipe, process.sentinel], self._deadline)
-            if not done:
-                self._end()
-                raise ImageError(
-                    f"It took longer than {self._deadline:g} s, and was given up. Repair or remove "
-                    "it."
-                )
-            pipe.recv_bytes()
+            told = _ALIVE
+            while told == _ALIVE:
+                if not wait([pipe, process.sentinel], self._deadline):
+                    self._end()
+                    raise ImageError(
+                        f"{name} took longer than {self._deadline:g} s, and was given up. Repair "
+                        "or remove it."
+                    )
+                told = pipe.recv_bytes()
         except (EOFError, OSError):
             process.join(_GRACE)
             reason = _ended(process.exitcode)
             self._end()
             raise ImageError(
-                f"Decoding it ended the process ({reason}). Repair or remove it."
+                f"{name} ended the process that decoded it ({reason}). Repair or remove it."
             ) from None
+        if told:
+            raise ImageError(told.decode())
 
     def _started(self) -> tuple[BaseProcess, Connection]:
         if self._process is None or self._pipe is None:
             # A fresh interpreter: a fork of this one would inherit locks that its threads hold.
             context = multiprocessing.get_context("spawn")
             self._pipe, other = context.Pipe()
-            self._process = context.Process(target=_try_images, args=(other,), daemon=True)
+            self._process = context.Process(
+                target=_try_images, args=(other, self._memory_mb), daemon=True
+            )
             self._process.start()
             # Or the end of the process would not end the pipe.
             other.close()
@@ -113,7 +163,7 @@ class Trials:
             process.join(_GRACE)
 
 
-def _try_images(pipe: Connection) -> None:
+def _try_images(pipe: Connection, memory_mb: int | None) -> None:
     """Do what comes through the pipe; what the second process runs."""
     # If memory runs out, the system ends this process, and not the task's own.
     with suppress(OSError):
@@ -123,10 +173,34 @@ def _try_images(pipe: Connection) -> None:
     with suppress(EOFError):
         while True:
             work, arguments = pipe.recv()
-            # What it raises here it raises in the task, too, and there it is told.
-            with suppress(Exception):
-                work(*arguments)
-            pipe.send_bytes(b"")
+            if memory_mb is not None:
+                # Once: what was imported to do the work stays.
+                _limit(memory_mb)
+                memory_mb = None
+            pipe.send_bytes(_told(pipe, work, arguments).encode())
+
+
+def _told(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """Do work; return why the image cannot be used, or nothing."""
+    try:
+        done = work(*arguments)
+        if isgenerator(done):
+            for _ in done:
+                pipe.send_bytes(_ALIVE)
+    except ImageError as error:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        # It is no fault of the image. The task meets it, too, and tells it.
+        return ""
+    return ""
+
+
+def _limit(memory_mb: int) -> None:
+    """Let this process take so much memory more, and no more: what asks for it is refused."""
+    import psutil
+
+    most = psutil.Process().memory_info().vms + (memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _ended(code: int | None) -> str:

@@ -179,11 +179,11 @@ def surviving(
     try:
         return work(reader)
     except (Py4JJavaError, PySparkException) as error:
-        if reader.careful or spark_reason(error) != DIED:
+        if reader.care.always or spark_reason(error) != DIED:
             raise
     undo()
     say("a Python process died; each image is tried in a process of its own now ...")
-    return work(replace(reader, careful=True))
+    return work(replace(reader, care=replace(reader.care, always=True)))
 
 
 def relative_to(root: str) -> Callable[[str], str]:

@@ -18,7 +18,7 @@ import numpy as np
 from data_prep.cutting import Cutting, significant_bits
 from data_prep.filters import is_kept
 from data_prep.geometry import TileSpec
-from data_prep.isolation import Trials
+from data_prep.isolation import LATER, Care, Trials
 from data_prep.layout import Layout, lay_out
 from data_prep.likeness import fingerprint
 from data_prep.marks import find_marks
@@ -120,15 +120,14 @@ class Reader:
         Returns the columns ``path`` and ``content`` of files, for an opening by Spark.
     tolerant : bool, default True
         Whether an image that cannot be cut any more is left out, instead of an error.
-    careful : bool, default False
-        Whether each image is tried in a process of its own first (`data_prep.isolation`). Tasks
-        that run again always do so.
+    care : Care
+        When images are tried in a process of their own first.
     """
 
     opening: Opening
     contents: Callable[[Sequence[str]], DataFrame]
     tolerant: bool = True
-    careful: bool = False
+    care: Care = LATER
 
 
 def inspect_images(
@@ -157,7 +156,7 @@ def inspect_images(
     """
     import pyarrow as pa
 
-    look = inspector(cutting, reader.opening, frozenset(shown), careful=reader.careful)
+    look = inspector(cutting, reader.opening, frozenset(shown), reader.care)
     if reader.opening.kind == SPARK:
         images = reader.contents(list(lengths)).select("path", "content")
     else:
@@ -180,8 +179,7 @@ def inspector(
     cutting: Cutting,
     opening: Opening | None = None,
     shown: frozenset[str] = frozenset(),
-    *,
-    careful: bool = False,
+    care: Care = LATER,
 ) -> Callable[[Batches], Batches]:
     """Return the first pass, as it runs in a task."""
     by_path = opening or Opening(FILE)
@@ -190,7 +188,7 @@ def inspector(
         import pyarrow as pa
 
         _use_one_thread()
-        with _trials(careful) as trials:
+        with care.trials() as trials:
             for batch in batches:
                 found = [
                     _inspect_row(row, by_path, cutting, shown, trials) for row in batch.to_pylist()
@@ -199,22 +197,6 @@ def inspector(
                 yield pa.RecordBatch.from_pylist(told, _inspected_schema())
 
     return inspect
-
-
-@contextmanager
-def _trials(careful: bool) -> Iterator[Trials | None]:
-    """Yield where images are tried, None if there is no need.
-
-    A task runs again if its process died, and maybe of an image.
-    """
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if careful or (context is not None and context.attemptNumber() > 0):
-        with Trials() as trials:
-            yield trials
-    else:
-        yield None
 
 
 def _inspect_row(
@@ -229,12 +211,11 @@ def _inspect_row(
         if trials is not None:
             with _content(row, opening) as content:
                 sha256 = content.sha256()
-            trials.survive(_inspect_for_nothing, row, opening, cutting)
+            trials.survive(uri, _inspect_for_nothing, row, opening, cutting)
         with _content(row, opening) as content:
             return inspect_image(uri, content, cutting, is_shown=uri in shown)
     except ImageError as error:
-        told = str(error) if not sha256 else f"{uri} cannot be tiled. {error}"
-        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, told)
+        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
 
 
 def _inspect_for_nothing(row: dict[str, Any], opening: Opening, cutting: Cutting) -> None:
@@ -441,9 +422,7 @@ def tile_frame(
         work = contents.join(F.broadcast(work), "path")
     partitions = units[-1].partition + 1
     cut = cutter(
-        *(field, cutting, reader.opening, dropped),
-        tolerant=reader.tolerant,
-        careful=reader.careful,
+        *(field, cutting, reader.opening, dropped), tolerant=reader.tolerant, care=reader.care
     )
     return (
         work.repartition(partitions, F.col("key"))
@@ -467,7 +446,7 @@ def cutter(
     dropped: Accumulator[dict[str, int]] | None = None,
     *,
     tolerant: bool,
-    careful: bool = False,
+    care: Care = LATER,
 ) -> Callable[[Batches], Batches]:
     """Return the second pass, as it runs in a task.
 
@@ -477,12 +456,14 @@ def cutter(
 
     def cut(batches: Batches) -> Batches:
         _use_one_thread()
-        with _trials(careful) as trials:
+        with care.trials() as trials:
             for row in (row for batch in batches for row in batch.to_pylist()):
                 with ExitStack() as resources:
                     try:
                         if trials is not None:
-                            _try_to_cut(trials, row, opening, field, cutting)
+                            trials.survive(
+                                *(row["path"], _cut_for_nothing, row, opening, field, cutting)
+                            )
                         content = resources.enter_context(_content(row, opening))
                         ready = resources.enter_context(
                             closing(_prepared(row, content, field, cutting))
@@ -498,15 +479,6 @@ def cutter(
                         _check_unchanged(row, content)
 
     return cut
-
-
-def _try_to_cut(
-    trials: Trials, row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting
-) -> None:
-    try:
-        trials.survive(_cut_for_nothing, row, opening, field, cutting)
-    except ImageError as error:
-        raise ImageError(f"{row['path']} cannot be tiled. {error}") from error
 
 
 def _check_unchanged(row: Mapping[str, Any], content: Content) -> None:
@@ -553,7 +525,9 @@ def cut_image(
         dropped.add({row["sha256"]: lost})
 
 
-def _cut_for_nothing(row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting) -> None:
+def _cut_for_nothing(
+    row: dict[str, Any], opening: Opening, field: Field, cutting: Cutting
+) -> Iterator[None]:
     """Cut an image, to see whether the process survives it."""
     _use_one_thread()
     with (
@@ -561,7 +535,7 @@ def _cut_for_nothing(row: dict[str, Any], opening: Opening, field: Field, cuttin
         closing(_prepared(row, content, field, cutting)) as ready,
     ):
         for _ in cut_image(row, ready, field, cutting):
-            pass
+            yield
 
 
 def write_tiles(

@@ -29,6 +29,7 @@ from data_prep.changes import (
     unusable,
     with_zones,
 )
+from data_prep.isolation import Care
 from data_prep.job import (
     Say,
     check_output,
@@ -69,6 +70,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
+from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
 
@@ -261,7 +263,12 @@ class _Night:
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
         opening = choose_opening(spark, self._storage.resolve(settings.input))
-        self._reader = Reader(opening, partial(load_contents, spark), tolerant=not self._fails)
+        limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
+        self._reader = Reader(
+            *(opening, partial(load_contents, spark)),
+            tolerant=not self._fails,
+            care=Care(memory_mb=limit),
+        )
 
     @property
     def _fails(self) -> bool:

@@ -250,6 +250,24 @@ def check_containers(
     return findings
 
 
+def python_limit_mb(setting: Setting, master: str) -> int | None:
+    """Return what all Python of an executor may take of memory, None if nobody limits it.
+
+    YARN and Kubernetes end a container that takes more, with all its tasks.
+
+    Parameters
+    ----------
+    setting : callable
+        Returns a Spark setting.
+    master : str
+        Spark's master.
+    """
+    if not master.startswith(("yarn", "k8s://")):
+        return None
+    container = Container.of(setting, "executor", 0.4 if master.startswith("k8s://") else 0.1)
+    return container.overhead_mb + container.python_mb
+
+
 def check_machine(total_mb: int, heap_mb: int, model: ModelSize, workers: int) -> Finding:
     """Compare the memory that a local run needs with that of the machine; at worst a warning.
 

@@ -8,13 +8,15 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from io import BytesIO
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.isolation import Trials
+from data_prep.images import read_image
+from data_prep.isolation import Care, Trials
 from data_prep.job import surviving
 from data_prep.reading import FILE, Opening
 from data_prep.stages import Reader
@@ -25,21 +27,45 @@ from distkeras_grid.spark.dataframes import read_parquet
 def test_what_ends_the_process_is_an_error_and_the_next_is_tried_in_another(tmp_path):
     done = tmp_path / "done"
     with Trials() as trials:
-        trials.survive(os.mkdir, done)
+        trials.survive("0.png", os.mkdir, done)
         assert done.is_dir()
-        # What it raises, it raises in the task, too.
-        trials.survive(os.mkdir, done)
-        with pytest.raises(ImageError, match="SIGKILL"):
-            trials.survive(signal.raise_signal, signal.SIGKILL)
-        trials.survive(os.rmdir, done)
+        # What is no fault of an image, the task meets, too.
+        trials.survive("0.png", os.mkdir, done)
+        with pytest.raises(ImageError, match=r"1\.png is empty"):
+            trials.survive("1.png", read_image, b"", "1.png")
+        with pytest.raises(ImageError, match=r"2\.png .*SIGKILL"):
+            trials.survive("2.png", signal.raise_signal, signal.SIGKILL)
+        trials.survive("3.png", os.rmdir, done)
         assert not done.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+def test_what_needs_more_memory_than_there_may_be_is_an_error():
+    content = BytesIO()
+    Image.new("L", (4000, 4000)).save(content, "PNG")
+    with Trials(memory_mb=4) as trials, pytest.raises(ImageError, match=r"0\.png .*MemoryError"):
+        trials.survive("0.png", read_image, content.getvalue(), "0.png")
 
 
 def test_what_does_not_end_is_given_up_and_its_process_killed():
     with Trials(deadline=0.5) as trials:
         with pytest.raises(ImageError, match=r"longer than 0\.5 s"):
-            trials.survive(time.sleep, 60)
+            trials.survive("0.png", time.sleep, 60)
         assert multiprocessing.active_children() == []
+
+
+@pytest.mark.full
+def test_what_gives_signs_may_take_longer():
+    with Trials(deadline=2) as trials:
+        trials.survive("0.png", signs, 30, 0.1)
+        with pytest.raises(ImageError, match=r"longer than 2 s"):
+            trials.survive("0.png", signs, 1, 60)
+
+
+def signs(count, seconds):
+    for _ in range(count):
+        time.sleep(seconds)
+        yield
 
 
 def test_without_an_image_no_process_is_started():
@@ -62,8 +88,8 @@ class TestMaster:
         seen, said = [], []
 
         def work(reader):
-            seen.append(reader.careful)
-            if not reader.careful:
+            seen.append(reader.care.always)
+            if not reader.care.always:
                 raise self.died()
             return "done"
 
@@ -81,7 +107,7 @@ class TestMaster:
             raise error
 
         with pytest.raises(PySparkException) as caught:
-            surviving(work, replace(self.READER, careful=careful), pytest.fail)
+            surviving(work, replace(self.READER, care=Care(careful)), pytest.fail)
         assert caught.value is error
 
 

@@ -17,6 +17,7 @@ from distkeras_grid.spark.memory import (
     driver_overhead_mb,
     executor_overhead_mb,
     megabytes,
+    python_limit_mb,
 )
 
 SMALL = ModelSize(weights=70_000, block_bytes=MB)
@@ -141,3 +142,11 @@ def test_what_compression_keeps_in_a_worker_is_counted():
     plain, keeping = ModelSize(MB), ModelSize(MB, worker_vectors=4)
     assert keeping.worker_mb - plain.worker_mb == pytest.approx(4 * 4)
     assert keeping.driver_mb(4) == plain.driver_mb(4)
+
+
+def test_only_containers_limit_the_memory_of_python():
+    settings = {"spark.executor.memory": "8g", "spark.executor.pyspark.memory": "1g"}
+    assert python_limit_mb(settings.get, "local[2,4]") is None
+    assert python_limit_mb(settings.get, "spark://node:7077") is None
+    assert python_limit_mb(settings.get, "yarn") == 819 + 1024
+    assert python_limit_mb({"spark.executor.memoryOverhead": "3g"}.get, "yarn") == 3072
