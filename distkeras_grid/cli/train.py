@@ -58,8 +58,7 @@ and the error names it.
 EPILOG = """\
 examples:
   distkeras-grid train --data tiles --split train --model model.keras \\
-      --trainer AveragingTrainer --features image --epochs 5 --batch-size 16 --workers 4 \\
-      --output runs/first
+      --features image --epochs 5 --batch-size 16 --workers 4 --output runs/first
   distkeras-grid submit train --data hdfs:///tiles --split train \\
       --validation-split validation --model hdfs:///model.keras --features image \\
       --trainer DOWNPOUR --class-weight balanced --set worker_optimizer=adam --output hdfs:///runs/first
@@ -86,9 +85,9 @@ def build_parser(*, names_model: bool = True) -> Parser:
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add(
         "--trainer",
-        default="ADAG",
+        default="AveragingTrainer",
         choices=TRAINERS,
-        help="algorithm (default: ADAG; AveragingTrainer is a better first choice)",
+        help="algorithm (AveragingTrainer)",
     )
     add("--split", help="train on this split of a tile data set (default: all rows)")
     add(

@@ -262,7 +262,7 @@ def test_a_run_that_cannot_be_saved_is_kept_here(data, model, tmp_path, capsys, 
     assert error.startswith("NoSpaceError: no space; the run is kept on this machine in ")
     kept = Path(error.split(" in ")[1].split(";")[0])
     assert kept.parent == tmp_path / "temporary"
-    assert load(kept.as_uri()).run["spec"]["algorithm"]["trainer"] == "ADAG"
+    assert load(kept.as_uri()).run["spec"]["algorithm"]["trainer"] == "AveragingTrainer"
     assert not (tmp_path / "run").exists()
 
 
