@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from data_prep.changes import Listed
 from data_prep.cutting import Cutting
 from data_prep.filters import parse_filter
+from data_prep.hugging_face import CARD
 from data_prep.likeness_store import FOLDER as LIKENESS
 from data_prep.normalising import parse_normalising
 from data_prep.plan import Plan, plan_units, rows_of_a_file
@@ -46,7 +47,7 @@ TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
     # Releases before this one kept folds in files.
-    others=("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, "_folds", *HIDDEN),
+    others=("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds", *HIDDEN),
     unfinished=("_owner.*",),
     # Splits at the top, without shards.
     former=("_SUCCESS", "split=*"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from data_prep.cards import write_cards
 from data_prep.manifest import DataSet
 from data_prep.ownership import Ownership
 from data_prep.publication import Change, perform, publish, shards_of
@@ -65,4 +66,5 @@ def publish_tables(
         text = msgspec.json.encode(content).decode() + "\n"
         go = sorted(shards_of(basis) - shards_of(text))
         perform(storage, root, publish(owner.id, Change(go=go), text, basis))
+        write_cards(storage, root, text, say)
     return content

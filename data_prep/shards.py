@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from data_prep.alike import to_json
+from data_prep.cards import write_cards
 from data_prep.changes import Changes, Listed, former_name, give_up
 from data_prep.job import (
     Say,
@@ -300,6 +301,7 @@ class Shards:
             state.change.go = sorted(shards_of(state.basis) - shards_of(text))
         plan = publish(self._owner.id, state.change, text, state.basis)
         perform(self._storage, self._root, plan)
+        write_cards(self._storage, self._root, text, self._say)
         state.basis, state.content = text, manifest
         state.change, state.size = Change(), 0.0
         # Who reads between two publications of one night knows what comes with the second.

@@ -52,7 +52,8 @@ def left_behind(settings):
 
 def names_in(settings):
     return sorted(
-        {path.name for path in Path(settings.output).iterdir()} - {"_reports", "_likeness"}
+        {path.name for path in Path(settings.output).iterdir()}
+        - {"_reports", "_likeness", ".huggingface.yaml"}
     )
 
 

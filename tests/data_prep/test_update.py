@@ -183,6 +183,9 @@ def test_two_nights(spark, settings, folder, tmp_path, cut):
     # Of the first shard there is a copy without the changed image.
     assert visible(settings) == ["shard=1", "shard=2"]
     assert hidden(settings) == ["_dataset.json"]
+    card = (Path(settings.output) / ".huggingface.yaml").read_text()
+    assert "shard=2/split=train" in card
+    assert "shard=0" not in card
 
     # What a fresh tiling of the same images gives, and the removed one; splits are kept.
     fresh = replace(settings, output=str(tmp_path / "fresh"), update=False, on_error="skip")

@@ -1,0 +1,100 @@
+"""``.huggingface.yaml``: what Hugging Face ``datasets`` reads of a data set.
+
+Without it ``datasets`` takes each Parquet file of a folder for a part of the split ``train``, and a
+struct of bytes and path for no image (https://huggingface.co/docs/datasets/repository_structure).
+``README.md`` could tell the same, but Spark and pyarrow take each file whose name does not begin
+with a dot or an underscore for Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from data_prep.schema import COLUMNS, IMAGE_COLUMN
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.tables import Tables
+
+CARD = ".huggingface.yaml"
+# Names of ``datasets`` for Spark's types.
+KINDS = {"int": "int32", "double": "float64", "string": "string"}
+LABEL, SPLIT = "label", "split"
+# `datasets` names this file in its error. Without it, it would show labels that hold no more.
+CORRECTED = "corrected-since-it-was-tiled/use-distkeras-grid-export-format-huggingface.parquet"
+
+
+def describe_tiles(manifest: str) -> str:
+    """Return the content of ``.huggingface.yaml`` for a data set of tiles.
+
+    Parameters
+    ----------
+    manifest : str
+        The content of ``_dataset.json``.
+    """
+    content = msgspec.json.decode(manifest)
+    image = Field.from_metadata(IMAGE_COLUMN, content["image"])
+    kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
+    if image.classes:
+        kinds[LABEL] = class_label(image.classes)
+    # Raw pixels are no file of an image.
+    first = {IMAGE_COLUMN: "binary" if image.encoding == "raw" else "image"}
+    return describe(_paths(content), first | kinds)
+
+
+def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
+    """Return the content of ``.huggingface.yaml``.
+
+    Parameters
+    ----------
+    paths : mapping of str to sequence of str
+        Patterns of files, by split.
+    features : mapping of str to object
+        Types of the columns, as ``datasets`` names them.
+
+    Examples
+    --------
+    >>> print(describe({"train": ["train/*.parquet"]}, {"image": "image"}))
+    configs:
+    - config_name: "default"
+      data_files:
+      - split: "train"
+        path: ["train/*.parquet"]
+    dataset_info:
+      features:
+      - name: "image"
+        dtype: "image"
+    <BLANKLINE>
+    """
+    # JSON is YAML, and quotes what would be read as a number or as a truth value.
+    lines = ["configs:", f"- config_name: {json.dumps('default')}", "  data_files:"]
+    for split, patterns in paths.items():
+        lines += [f"  - split: {json.dumps(split)}", f"    path: {json.dumps(list(patterns))}"]
+    lines += ["dataset_info:", "  features:"]
+    for name, kind in features.items():
+        lines += [f"  - name: {json.dumps(name)}", f"    dtype: {json.dumps(kind)}"]
+    return "\n".join([*lines, ""])
+
+
+def class_label(classes: Sequence[str]) -> dict[str, Any]:
+    """Return the type of a label whose classes have names."""
+    return {"class_label": {"names": {str(number): name for number, name in enumerate(classes)}}}
+
+
+def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return patterns of the files of this version, by split."""
+    tables = msgspec.convert(manifest, Tables)
+    splits = sorted(set(tables.splits().values()))
+    if tables.set_aside() or tables.corrections():
+        return {split: [CORRECTED] for split in splits}
+    found: dict[str, set[int]] = {}
+    for each in manifest["sources"]:
+        if each["status"] == "tiled":
+            found.setdefault(each["split"], set()).add(each["shard"])
+    # All shards of the folder would include those of versions that are kept.
+    return {
+        split: [f"shard={number}/split={split}/*.parquet" for number in sorted(found[split])]
+        for split in splits
+    }
