@@ -13,6 +13,10 @@ TENSORFLOW = [
 FORMATS = ["pylibCZIrw>=5.0", "zarr>=3.0"]
 NOTEBOOK = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 DEVELOPMENT = [
+    # Read what is written, in tests and in a notebook.
+    "datasets>=4",
+    "duckdb>=1.4",
+    "polars>=1.30",
     "hypothesis>=6.100",
     "import-linter>=2.3",
     "mypy>=1.15",

@@ -200,7 +200,7 @@ class Opening:
         try:
             if self.address is None:
                 return open_local(local_path(uri))
-            return open_web(_connection(self.address), parse_path(uri).path)
+            return open_web(connection_to(self.address), parse_path(uri).path)
         except (FileNotFoundError, PathNotFoundError) as error:
             raise ImageError(f"{uri} is gone. Nothing else is known of it.") from error
         except (OSError, StorageError) as error:
@@ -241,7 +241,7 @@ def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_
         place = parse_path(folder)
         urls = namenode_urls(cast("Mapping[str, str]", configuration), place.authority)
         address = Address(urls, configuration.user)
-        _in_time(lambda: _connection(address).status(place.path), timeout)
+        _in_time(lambda: connection_to(address).status(place.path), timeout)
     except (GridError, NoAnswer) as error:
         return Opening(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
     return Opening(WEBHDFS, address)
@@ -270,7 +270,8 @@ def _in_time(ask: Callable[[], object], timeout: float) -> None:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _connection(address: Address) -> Connection:
+def connection_to(address: Address) -> Connection:
+    """Return the one connection of this process to WebHDFS at an address."""
     from distkeras_grid.webhdfs.connection import Connection
 
     if address not in _CONNECTIONS:

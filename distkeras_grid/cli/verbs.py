@@ -81,6 +81,11 @@ VERBS = {
         "data_prep.version_command",
         "list the versions of a data set of tiles, with the hashes that a paper can cite",
     ),
+    "export": Verb(
+        "data_prep.export.command",
+        "copy a data set to PNG folders, WebDataset, TFRecord or for Hugging Face",
+        on_cluster=True,
+    ),
     "submit": Verb(
         "distkeras_grid.cli.submit",
         "run one of these verbs, or your own program, on YARN or a standalone cluster",

@@ -16,6 +16,7 @@ NOTEBOOKS = [
     "compare_trainers",
     "on_the_sandbox",
     "quick_start",
+    "reading_tiles",
     "scheduled_preprocessing",
     "tiling",
 ]

@@ -108,7 +108,10 @@ def test_a_program_of_the_user(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["sandbox"], "A job is one of tile, train, retrain, predict, evaluate, doctor, or"),
+        (
+            ["sandbox"],
+            "A job is one of tile, train, retrain, predict, evaluate, export, doctor, or",
+        ),
         (["nowhere.py"], "There is no file 'nowhere.py' here"),
         (["--py-files", "lost.py", *EVALUATE], "There is no file 'lost.py' here"),
         (["--detach", *EVALUATE], "--detach goes with --deploy-mode cluster"),

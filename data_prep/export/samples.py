@@ -1,0 +1,123 @@
+"""Rows of a data set as samples: the file of an image, its class, and all other columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import SchemaError
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.schema import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY, LABEL, LABEL_NAME = "tile_id", "label", "label_name"
+# Encodings whose bytes are a file already.
+FILES = ("png", "jpeg")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row.
+
+    Parameters
+    ----------
+    key : str
+        Tells it from all others; letters and digits.
+    image : bytes
+        A file.
+    extension : {"png", "jpeg"}
+    columns : dict of str to str, int, float or None
+        All columns but the image.
+    """
+
+    key: str
+    image: bytes
+    extension: str
+    columns: dict[str, Any]
+
+    @property
+    def label(self) -> int:
+        """Number of the class."""
+        return int(self.columns[LABEL])
+
+    @property
+    def label_name(self) -> str:
+        """Name of the class, or its number where it has none."""
+        name = self.columns.get(LABEL_NAME)
+        return str(self.label) if name is None else str(name)
+
+
+def check_exportable(field: Field) -> None:
+    """Refuse images that no PNG can hold.
+
+    Raises
+    ------
+    SchemaError
+        If they are of another type or shape.
+    """
+    if field.encoding in FILES:
+        return
+    images = len(field.shape) == 3 and field.shape[2] in (1, 3)
+    if not images or field.dtype not in ("uint8", "uint16"):
+        raise SchemaError(
+            f"Images of uint8 or uint16 with 1 or 3 channels are exported. Received: column "
+            f"{field.name!r} with {field.dtype} of shape {field.shape}. Read it with pandas or "
+            "pyarrow."
+        )
+
+
+def samples_of(batch: pa.RecordBatch, field: Field, numbers: Iterator[str]) -> Iterator[Sample]:
+    """Yield the rows of a batch.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+    field : Field
+        The image column.
+    numbers : iterator of str
+        Keys for rows that have no `tile_id`.
+    """
+    images = files_of(batch.column(batch.schema.get_field_index(field.name)), field)
+    names = [name for name in batch.schema.names if name != field.name]
+    rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    for image, values in zip(images, rows, strict=True):
+        columns = dict(zip(names, values, strict=True))
+        key = str(columns.get(KEY) or next(numbers))
+        yield Sample(key, image, extension_of(field), columns)
+
+
+def extension_of(field: Field) -> str:
+    """Return how the files of a column's images are called."""
+    return field.encoding if field.encoding in FILES else "png"
+
+
+def files_of(column: pa.Array, field: Field) -> Sequence[bytes]:
+    """Return the images of a column as PNG files, or as the files that they are."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(column.type):
+        column = column.flatten()[column.type.get_field_index("bytes")]
+    if field.encoding in FILES:
+        files: list[bytes] = column.to_pylist()
+        return files
+    return [as_png(pixels) for pixels in features_from_arrow(column, field)]
+
+
+def as_png(pixels: NDArray[Any]) -> bytes:
+    """Return an image as a PNG file, without loss.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8 or uint16, shape (height, width, 1 or 3)
+        Three channels are red, green and blue.
+    """
+    # OpenCV has blue first. It writes 16 bits, which Pillow does for gray only.
+    _, content = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, ::-1]))
+    return content.tobytes()

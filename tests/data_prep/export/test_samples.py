@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from data_prep.export.samples import as_png, check_exportable, samples_of
+from data_prep.images import decode_image
+from distkeras_grid.errors import SchemaError
+from distkeras_grid.feeding.schema import Field
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_png_holds_each_pixel(dtype, channels):
+    high = np.iinfo(dtype).max
+    pixels = np.random.default_rng(0).integers(0, high, (9, 7, channels), dtype, endpoint=True)
+    np.testing.assert_array_equal(decode_image(as_png(pixels), "tile.png"), pixels)
+
+
+def batch(images, **columns):
+    return pa.RecordBatch.from_pydict({"image": images, **columns})
+
+
+def test_rows_of_raw_pixels_become_samples():
+    field = Field("image", (2, 3, 1))
+    rows = batch(
+        [bytes(range(6)), bytes(6)], label=[1, 0], label_name=["light", None], tile_id=["k", None]
+    )
+    first, second = samples_of(rows, field, iter(["0-0"]))
+    assert (first.key, first.extension, first.label, first.label_name) == ("k", "png", 1, "light")
+    assert (second.key, second.label_name) == ("0-0", "0")
+    assert first.columns == {"label": 1, "label_name": "light", "tile_id": "k"}
+    assert np.asarray(Image.open(BytesIO(first.image))).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_files_stay_what_they_are():
+    field = Field("image", (2, 2, 3), encoding="jpeg")
+    images = pa.array([{"bytes": b"a file", "path": "x.jpeg"}])
+    (sample,) = samples_of(batch(images, label=[0]), field, iter(["7"]))
+    assert (sample.image, sample.extension, sample.key) == (b"a file", "jpeg", "7")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [Field("image", (4, 4, 1), "float32"), Field("image", (16,)), Field("image", (4, 4, 2))],
+)
+def test_what_no_png_can_hold_is_refused(field):
+    with pytest.raises(SchemaError, match="'image'"):
+        check_exportable(field)
