@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
+
 from data_prep import TileSpec, TilingSettings, shards
 from data_prep.changes import Listed, compare, decide, splits_of
 from data_prep.labels import annotate_each
@@ -94,7 +96,7 @@ def publish(monkeypatch, disk, night):
     monkeypatch.setattr(Shards, "__init__", lambda *_: None)
     writer = Shards()
     writer._settings, writer._root, writer._storage = SETTINGS, "/tiles", disk
-    writer._owner = Owner()
+    writer._owner, writer._say = Owner(), pytest.fail
     disk.held[f"/tiles/_owner.{Owner.id}"] = ""
 
     def cut(shard, night, state):
@@ -124,7 +126,7 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     known = DataSet.from_json(written)
     assert {entry.shard for entry in known.entries.values()} == {7 + i for i in range(count)}
     assert set(disk.held) == {
-        *(f"/tiles/{name}" for name in (*manifest["shards"], "_dataset.json")),
+        *(f"/tiles/{name}" for name in (*manifest["shards"], "_dataset.json", ".huggingface.yaml")),
         f"/tiles/_owner.{Owner.id}",
         # What was published before the night was over can be read, too.
         *(f"/tiles/_versions/{each['number']}.json" for each in manifest["history"]),
