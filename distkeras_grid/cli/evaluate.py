@@ -85,8 +85,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--by",
         type=columns,
         metavar="COLUMN[,...]",
-        help="what rows belong to, the smallest unit first (source and group, as far as the data "
-        "set has them)",
+        help="what rows belong to, the smallest unit first (source and group, as far as a data set "
+        "of tiles has them)",
     )
     add(
         "--combine",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Columns of a data set of tiles that tell what a row belongs to, the smallest unit first.
 UNITS = ("source", "group")
+# The column that only ingested images have: the place of an image in its file.
+WHOLE_IMAGES = "item"
 # The label column whose classes the metadata of a data set name.
 NAMED_LABEL = "label"
 
@@ -110,8 +112,8 @@ class AccuracyEvaluator:
         by : sequence of str, optional
             Columns that tell what a row belongs to, the smallest unit first, such as ``("source",
             "specimen")``. The predictions of the rows of a unit become one, and intervals are
-            resampled from units of the last column. Default: those of `source` and `group` that
-            are there. Without any, rows are taken as independent.
+            resampled from units of the last column. Default: those of `source` and `group` that a
+            data set of tiles has. Without any, rows are taken as independent.
         classes : sequence of str, optional
             Names of the classes; default those in the metadata of the columns, else numbers.
         combine : {"mean", "vote"}, default "mean"
@@ -135,7 +137,7 @@ class AccuracyEvaluator:
             If a prediction holds NaN, predictions differ in length, or units do not lie in each
             other.
         """
-        by = [name for name in UNITS if name in df.columns] if by is None else list(by)
+        by = default_units(df.columns) if by is None else list(by)
         check_columns(df, (self.prediction_col, self.label_col, *by))
         counts = tallies_of(df, self.prediction_col, self.label_col, by)
         _check_counts(
@@ -156,6 +158,21 @@ class AccuracyEvaluator:
             resamples=resamples,
             seed=seed,
         )
+
+
+def default_units(columns: Sequence[str]) -> list[str]:
+    """Return the columns that tell what a row belongs to, the smallest unit first.
+
+    Ingested images are rows of their own, and their `source` is a file that may hold thousands.
+
+    Examples
+    --------
+    >>> default_units(["image", "label", "source", "angle"])
+    ['source']
+    >>> default_units(["image", "label", "source", "item"])
+    []
+    """
+    return [] if WHOLE_IMAGES in columns else [name for name in UNITS if name in columns]
 
 
 def confusion_matrix(
