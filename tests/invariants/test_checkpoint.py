@@ -200,6 +200,8 @@ class Run:
         return [event for event in events if isinstance(event, WindowRecord)]
 
 
+#: Interleavings of each run; more of them in make test-full.
+SEEDS = [range(3), pytest.param(range(3, 15), marks=pytest.mark.full)]
 EXACT = [
     *((name, parameters, 1, None) for name, parameters in [("downpour", {}), ("sequential", {})]),
     ("downpour", {}, 1, DGC),
@@ -223,15 +225,16 @@ def centers(run):
     return np.stack([run.mind.center.of(seat) for seat in range(run.workers)])
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(("name", "parameters", "workers", "compression"), EXACT)
 def test_a_run_alone_or_in_rounds_ends_bit_for_bit_where_it_would_have(
-    name, parameters, workers, compression
+    name, parameters, workers, compression, seeds
 ):
     rule = build_rule(name, parameters)
     undisturbed = Run(rule, workers, 0, compression)
     total = undisturbed.go()
     expected = centers(undisturbed)
-    for seed in range(12):
+    for seed in seeds:
         run = Run(rule, workers, seed, compression)
         run.go(int(np.random.default_rng(seed).integers(total)))
         parts, _ = run.checkpoint()
@@ -245,10 +248,11 @@ def test_a_run_alone_or_in_rounds_ends_bit_for_bit_where_it_would_have(
         np.testing.assert_array_equal(centers(run), expected)
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(("name", "parameters", "compression"), COUNTED)
-def test_a_run_of_several_workers_loses_and_repeats_no_window(name, parameters, compression):
+def test_a_run_of_several_workers_loses_and_repeats_no_window(name, parameters, compression, seeds):
     rule, due = build_rule(name, parameters), {}
-    for seed in range(12):
+    for seed in seeds:
         run = Run(rule, 3, seed, compression)
         run.go(int(np.random.default_rng(seed).integers(150)))
         parts, before = run.checkpoint()

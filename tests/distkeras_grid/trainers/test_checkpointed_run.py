@@ -190,7 +190,8 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
     assert second.notes == []
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [1, 2])
 def test_checkpoints_beside_the_training_do_not_change_it(tmp_path, workers):
     whole = Execution(tmp_path / "whole", workers)
     often = Execution(tmp_path / "often", workers, every=Every(seconds=0.01))

@@ -224,6 +224,7 @@ def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
     assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
 
 
+FULL = pytest.mark.full
 RUNS = [
     *((name, None) for name in RULES),
     ("downpour", DeepGradientCompression(0.5, warm_up_epochs=0)),
@@ -232,7 +233,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("rule", "compression"), RUNS)
-@pytest.mark.parametrize("at", [0, 6, WINDOWS - 2])
+@pytest.mark.parametrize("at", [6, *(pytest.param(n, marks=FULL) for n in (0, WINDOWS - 2))])
 def test_a_run_goes_on_from_a_checkpoint_that_was_asked_for_in_a_window(
     stack, rule, compression, at
 ):
