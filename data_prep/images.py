@@ -355,14 +355,17 @@ def _check_no_pixel_is(pixels: Pixels, transparent: object, name: str) -> None:
 
 
 def _decode_by_pillow(image: Image.Image, name: str) -> Pixels:
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in upright.info:
-        return without_alpha(np.asarray(upright.convert("RGBA")), name)
-    if upright.mode.startswith("I"):
-        return np.asarray(upright)
-    if upright.mode in ("1", "L"):
-        return np.asarray(upright.convert("L"))
-    return np.asarray(upright.convert("RGB"))
+    # In place, and nothing converted to what it is: each copy would take as much memory again.
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
+        return without_alpha(np.asarray(_in_mode(image, "RGBA")), name)
+    if image.mode.startswith("I"):
+        return np.asarray(image)
+    return np.asarray(_in_mode(image, "L" if image.mode in ("1", "L") else "RGB"))
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _as_uint16(pixels: Pixels, name: str) -> Pixels:

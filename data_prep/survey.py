@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,15 @@ import cv2
 import numpy as np
 
 from data_prep.digests import PixelDigest, pixel_digest
+from data_prep.images import REGION_BYTES
 from data_prep.normalising import Normalising, count_values, table_of
 from data_prep.picture import Pixels, as_channels
-from data_prep.raster import Raster
+from data_prep.raster import BAND_BYTES, Raster
 
 # Of the small copy in which marks and likenesses are looked for.
 SMALL_PIXELS = 4_000_000
+# Larger images are looked at a few rows after the other, in whatever format they came.
+WHOLE_BYTES = REGION_BYTES
 
 
 @dataclass(frozen=True)
@@ -68,25 +72,38 @@ def survey(
         How to find the range of the values.
     """
     wanted = channels or pixels.shape[2]
-    if not isinstance(pixels, Raster):
+    if not isinstance(pixels, Raster) and pixels.nbytes <= WHOLE_BYTES:
         as_cut = as_channels(pixels, wanted)
         value_range = normalising.range_of(count_values(as_cut)) if normalising else None
         # An array of three equal channels has one.
         return Survey(
             int(pixels.max()), pixel_digest(as_cut), False, pixels, value_range=value_range
         )
-    return _survey_bands(pixels, wanted, normalising)
+    bands = pixels.bands() if isinstance(pixels, Raster) else _bands(pixels)
+    height, width, own = pixels.shape
+    return _survey_bands((height, width, own), pixels.dtype, bands, wanted, normalising)
 
 
-def _survey_bands(raster: Raster, channels: int, normalising: Normalising | None) -> Survey:
-    height, width, own = raster.shape
+def _bands(pixels: Pixels) -> Iterator[Pixels]:
+    rows = max(1, BAND_BYTES // pixels[0].nbytes)
+    return (pixels[top : top + rows] for top in range(0, len(pixels), rows))
+
+
+def _survey_bands(
+    shape: tuple[int, int, int],
+    dtype: np.dtype[Any],
+    bands: Iterator[Pixels],
+    channels: int,
+    normalising: Normalising | None,
+) -> Survey:
+    height, width, own = shape
     shrink = max(1, math.ceil(math.sqrt(height * width / SMALL_PIXELS)))
-    digest = PixelDigest((height, width, channels), raster.dtype)
+    digest = PixelDigest((height, width, channels), dtype)
     highest = 0
-    counts = np.zeros(int(np.iinfo(raster.dtype).max) + 1, np.int64)
+    counts = np.zeros(int(np.iinfo(dtype).max) + 1, np.int64)
     small: list[Pixels] = []
-    rest = np.zeros((0, width, own), raster.dtype)
-    for band in raster.bands():
+    rest = np.zeros((0, width, own), dtype)
+    for band in bands:
         highest = max(highest, int(band.max()))
         as_cut = as_channels(band, channels)
         digest.add(as_cut)

@@ -48,12 +48,14 @@ def by_part(pixels):
     return open_image(stream, "x", region_bytes=0).pixels
 
 
+@pytest.mark.parametrize("kind", ["raster", "array"])
 @pytest.mark.parametrize("channels", [None, 1, 3])
 @pytest.mark.parametrize("pixels", IMAGES.values(), ids=IMAGES)
-def test_parts_say_what_the_whole_says(pixels, channels, monkeypatch):
+def test_parts_say_what_the_whole_says(pixels, channels, kind, monkeypatch):
     monkeypatch.setattr(module, "SMALL_PIXELS", 10_000)
-    raster = by_part(pixels)
-    found = survey(raster, channels)
+    monkeypatch.setattr(module, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(module, "BAND_BYTES", 50_000)
+    found = survey(by_part(pixels) if kind == "raster" else pixels, channels)
     assert found.highest == pixels.max()
     assert found.pixel_sha256 == pixel_digest(as_channels(pixels, channels or pixels.shape[2]))
     if channels is None and pixels.shape[2] == 3:
