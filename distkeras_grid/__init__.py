@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distkeras_grid.inference.predictor import ModelPredictor
     from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
+    from distkeras_grid.model_parallel.towers import Towers
     from distkeras_grid.rules.gradient_compression import DeepGradientCompression
     from distkeras_grid.sandbox.cluster import Sandbox
     from distkeras_grid.simulation.cluster import Cluster, Outage
@@ -59,6 +60,7 @@ _HOMES = {
     "SingleTrainer": "trainers.single",
     "StalenessADAG": "trainers.staleness",
     "SynchronousSGD": "trainers.synchronous",
+    "Towers": "model_parallel.towers",
     "build_session": "spark.session",
     "catalogue_tiles": "stores.catalogue",
     "download": "webhdfs.download",
@@ -92,6 +94,7 @@ __all__ = [
     "SingleTrainer",
     "StalenessADAG",
     "SynchronousSGD",
+    "Towers",
     "build_session",
     "catalogue_tiles",
     "download",

@@ -21,6 +21,7 @@ from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
+from distkeras_grid.model_parallel import MODEL_TRAINERS
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 
@@ -86,7 +87,7 @@ def build_parser(*, names_model: bool = True) -> Parser:
     add(
         "--trainer",
         default="AveragingTrainer",
-        choices=TRAINERS,
+        choices=(*TRAINERS, *MODEL_TRAINERS),
         help="algorithm (AveragingTrainer)",
     )
     add("--split", help="train on this split of a tile data set (default: all rows)")

@@ -155,6 +155,81 @@ class Noted(Envelope, frozen=True):
     """The driver has taken note."""
 
 
+class TowerForward(Envelope, frozen=True):
+    """Compute a tower's output; the input follows.
+
+    Parameters
+    ----------
+    call : int
+        Number of this pass.
+    training : bool
+        Whether it is a pass of the training, whose gradient comes.
+    """
+
+    call: Count
+    training: bool
+
+
+class TowerBackward(Envelope, frozen=True):
+    """Take the tower's step for a pass; the gradient of its output follows.
+
+    Parameters
+    ----------
+    call : int
+        Number of the pass.
+    """
+
+    call: Count
+
+
+class Stepped(Envelope, frozen=True):
+    """The tower has taken its step; gradients and step took `seconds`."""
+
+    seconds: Seconds
+
+
+class Begin(Envelope, frozen=True):
+    """Begin with a new optimizer, and with the random numbers of the model as it was loaded.
+
+    Parameters
+    ----------
+    steps : int
+        Batches of earlier attempts, for schedules of the learning rate.
+    """
+
+    steps: Count
+
+
+class PutWeights(Envelope, frozen=True):
+    """Go on with these weights, a flat vector that follows."""
+
+
+class PutState(Envelope, frozen=True):
+    """Go on with what `FetchState` returned, which follows."""
+
+    size: Count
+
+
+class SetRate(Envelope, frozen=True):
+    """Set the learning rate of the tower's optimizer."""
+
+    value: float
+
+
+class FetchWeights(Envelope, frozen=True):
+    """Send the tower's weights back as a flat vector."""
+
+
+class FetchState(Envelope, frozen=True):
+    """Send back what the tower changes beside its weights: optimizer, counters, generators."""
+
+
+class TowerState(Envelope, frozen=True):
+    """A packed tree of `size` bytes, filled up to whole numbers of the arrays."""
+
+    size: Count
+
+
 #: Messages that may come before the other end has proved that it has the key.
 UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goodbye)
 #: The position is the number in a frame: add at the end, never reorder.
@@ -174,4 +249,14 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     Located,
     Report,
     Noted,
+    TowerForward,
+    TowerBackward,
+    Stepped,
+    Begin,
+    PutWeights,
+    PutState,
+    SetRate,
+    FetchWeights,
+    FetchState,
+    TowerState,
 )

@@ -17,6 +17,7 @@ NAMES = (
     "desktop_grid",
     "training",
     "simulated_patterns",
+    "model_parallel",
 )
 
 

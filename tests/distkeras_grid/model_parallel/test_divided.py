@@ -159,6 +159,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_training_gives_the_weights_and_the_accuracy_of_the_whole_model(data, expected):
     """V4, with shared layers, normalization, dropout, momentum, clipping and regularization."""
     model = network()

@@ -1,0 +1,143 @@
+"""Towers and the layer that joins them as one Keras model, and the places of their weights in it.
+
+Towers T_1, ..., T_m see the same input z, and a master model M sees what they make of it::
+
+    y_j = T_j(z)        output = M([y_1 | y_2 | ...])
+
+Khamkar, Distributed Environment For Parallel Neural Networks, section 6: wide networks as stacks of
+smaller networks, which are trained in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.keras_model import model_variables, weight_layout
+from distkeras_grid.errors import ConfigurationError
+
+
+def stack(towers: Sequence[Any], master: Any) -> Any:
+    """Return towers and master as one model, which is the single-process model of `Towers`.
+
+    Parameters
+    ----------
+    towers : sequence of keras.Model
+        Built, with one ``float32`` input of the same shape and one output each. Their names differ.
+    master : keras.Model
+        Built. With as many inputs as there are towers, it takes their outputs in order; with one
+        input, it takes them concatenated on the last axis.
+
+    Returns
+    -------
+    keras.Model
+        It shares the layers and weights of the models, and is compiled as the master is.
+
+    Raises
+    ------
+    ConfigurationError
+        If the models do not fit each other.
+    """
+    import keras
+
+    _check(towers, master)
+    given = keras.Input(towers[0].inputs[0].shape[1:], name="towers_input")
+    model = keras.Model(given, joined([tower(given) for tower in towers], master), name="towers")
+    if master.compiled:
+        model.compile_from_config(master.get_compile_config())
+    return model
+
+
+def joined(outputs: Sequence[Any], master: Any) -> Any:
+    """Return what the master makes of the towers' outputs."""
+    import keras
+
+    if len(master.inputs) > 1:
+        return master(list(outputs))
+    if len(outputs) == 1:
+        return master(outputs[0])
+    return master(keras.layers.Concatenate(axis=-1)(list(outputs)))
+
+
+def apart(part: Any) -> Any:
+    """Return a copy of a model that is no part of another one, which can then be let go.
+
+    Parameters
+    ----------
+    part : keras.Model
+        A tower or the master of a model from `stack`. The model holds its layers, and they hold it.
+
+    Returns
+    -------
+    keras.Model
+        With the same weights and the same state of random layers, not compiled.
+    """
+    import keras
+
+    copy = keras.models.clone_model(part)
+    for variable, other in zip(copy.variables, part.variables, strict=True):
+        variable.assign(other)
+    return copy
+
+
+def places(model: Any, part: Any) -> NDArray[np.int64]:
+    """Return where the weights of a part are in the flat vector of the whole model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        From `stack`.
+    part : keras.Model
+        One of its towers, or its master.
+
+    Returns
+    -------
+    ndarray
+        For each number of the part's own flat vector its place, shape ``(size,)``.
+    """
+    layout = weight_layout(model)
+    starts = np.cumsum([0, *(variable.size for variable in layout.variables)])
+    known = {
+        id(variable): np.arange(start, stop)
+        for variable, start, stop in zip(
+            model_variables(model).all, starts[:-1], starts[1:], strict=True
+        )
+    }
+    return np.concatenate([known[id(variable)] for variable in model_variables(part).all])
+
+
+def _check(towers: Sequence[Any], master: Any) -> None:
+    if not towers:
+        raise ConfigurationError("Towers needs at least one tower. Received: none.")
+    for model in (*towers, master):
+        if not getattr(model, "built", False) or not getattr(model, "inputs", None):
+            raise ConfigurationError(
+                "Towers and master are Sequential or functional models with an Input. Received: "
+                f"{getattr(model, 'name', model)!r}."
+            )
+    names = [model.name for model in (*towers, master)]
+    if len({*names}) < len(names):
+        raise ConfigurationError(f"Each tower needs a name of its own. Received: {names}.")
+    inputs = {(each.shape[1:], each.dtype) for tower in towers for each in tower.inputs}
+    single = all(len(tower.inputs) == len(tower.outputs) == 1 for tower in towers)
+    if not single or len(inputs) > 1 or {dtype for _, dtype in inputs} != {"float32"}:
+        raise ConfigurationError(
+            "All towers have one float32 input of the same shape, and one output. Received inputs: "
+            f"{[(tower.name, [each.shape for each in tower.inputs]) for tower in towers]}."
+        )
+    if len(master.inputs) not in (1, len(towers)):
+        raise ConfigurationError(
+            "The master has one input for all towers together, or one for each. Received: "
+            f"{len(master.inputs)} inputs for {len(towers)} towers."
+        )
+    for tower in towers:
+        if not tower.trainable_variables:
+            raise ConfigurationError(f"Tower {tower.name!r} has no weights that are trained.")
+        if tower.losses:
+            raise ConfigurationError(
+                f"Tower {tower.name!r} adds losses (regularizers, add_loss), which the master does "
+                "not see. Use weight decay of the optimizer in their place."
+            )

@@ -1,0 +1,98 @@
+"""What Spark runs for `Towers`: the task of the master and its tower, and that of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from distkeras_grid.model_parallel.meeting import (
+    DevicesPlan,
+    Meeting,
+    allow_waiting_operations,
+    device_task,
+)
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.tasks import engine_options
+from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.model_parallel.device import Computing
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowersPlan(DevicesPlan):
+    """What the tasks of a run of `Towers` must know.
+
+    Parameters
+    ----------
+    guide, count, spec
+        As in `DevicesPlan`.
+    towers : tuple of str
+        Names of the towers in the whole model.
+    master : str
+        Name of the master model in it.
+    model : bytes
+        The whole model, compiled, as a ``.keras`` archive.
+    custom_objects : mapping of str to object
+        The user's own classes and functions.
+    """
+
+    towers: tuple[str, ...]
+    master: str
+    model: bytes = field(repr=False)
+    custom_objects: Mapping[str, Any]
+
+
+def run_towers_master(
+    plan: TowersPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Train master and first tower as the run's only worker; see `run_worker`."""
+    with Meeting(plan) as meeting:
+        yield from run_worker(worker, batches, partial(_build, plan, meeting))
+
+
+def run_tower(plan: TowersPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compute a tower for the master; see `device_task`."""
+    yield from device_task(
+        plan,
+        batches,
+        partial(prepare_worker_process, plan.spec),
+        lambda _, number: _tower(plan, number),
+    )
+
+
+def _tower(plan: TowersPlan, number: int) -> Computing:
+    import keras
+
+    from distkeras_grid.engine.keras_model import model_from_bytes
+    from distkeras_grid.model_parallel.stacked import apart
+    from distkeras_grid.model_parallel.tower import TowerComputer
+
+    model = model_from_bytes(plan.model, plan.custom_objects)
+    optimizer = keras.optimizers.serialize(model.optimizer)
+    return TowerComputer(apart(model.get_layer(plan.towers[number])), optimizer)
+
+
+def _build(plan: TowersPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -> ModelEngine:
+    from distkeras_grid.engine.compile_settings import compile_model
+    from distkeras_grid.engine.keras_model import model_from_bytes
+    from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
+
+    allow_waiting_operations(plan.spec.limits.threads + plan.count)
+    model = model_from_bytes(worker.model, worker.custom_objects)
+    compile_model(model)
+    towers = [model.get_layer(name) for name in plan.towers]
+    members = Members(plan.count, lambda line: meeting.report([line]))
+    meeting.admit(members, Welcome())
+    remote = RemoteTowers(members, plan.count - 1, plan.spec.limits.start_timeout)
+    engine = TowersEngine(
+        model, towers, model.get_layer(plan.master), remote, **engine_options(worker)
+    )
+    # What it does not have itself, it has from the engine that it holds.
+    return cast("ModelEngine", engine)

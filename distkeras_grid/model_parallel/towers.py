@@ -1,0 +1,156 @@
+"""The trainer of wide networks as stacks of small ones, each on a device of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.directory import Guide
+from distkeras_grid.model_parallel.job import run_devices
+from distkeras_grid.model_parallel.stacked import stack
+from distkeras_grid.model_parallel.tower_tasks import TowersPlan, run_tower, run_towers_master
+from distkeras_grid.rules import Rule, SequentialRule
+from distkeras_grid.spark.doctor import check_slots, settle
+from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+if TYPE_CHECKING:
+    import keras
+
+    from distkeras_grid.trainers.preparation import PreparedRun
+    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.run_status import RunProgress
+
+
+class Towers(Trainer):
+    """A wide model as small networks side by side, which are trained in parallel.
+
+    All towers see the same input, and the master model joins what they make of it. Each tower is
+    on a worker of its own, with its weights and its optimizer; the first one is on the worker that
+    has the rows and the master. The result is that of the whole model on one process. Only inputs
+    and outputs of the towers travel in each batch, so it pays for towers with many weights and few
+    outputs. See the guide in ``distkeras_grid/model_parallel``.
+
+    Parameters
+    ----------
+    towers : sequence of keras.Model
+        Sequential or functional models with one ``float32`` input of the same shape, one output,
+        and different names. They are not changed.
+    master : keras.Model
+        With one input, it gets the outputs of the towers, concatenated on the last axis; with as
+        many inputs as there are towers, it gets them in order. If `loss` is not given, it is
+        compiled, and tells how the whole is trained.
+    worker_optimizer, loss, metrics
+        As in `Trainer`. Each tower has an optimizer of its own of this kind. Clipping by the global
+        norm is refused, because it needs the gradients of all towers.
+    **common
+        As in `Trainer`. `num_workers` is the number of towers. The window is 16 batches by default;
+        it sets how often the towers' weights reach the driver.
+
+    Attributes
+    ----------
+    keras_model : keras.Model
+        Towers and master as one model, as `train` returns it, with the weights of before.
+    """
+
+    default_window: ClassVar[int] = 16
+
+    def __init__(
+        self,
+        towers: Sequence[keras.Model],
+        master: keras.Model,
+        *positional: object,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.towers = towers
+        self.master = master
+        super().__init__(stack(towers, master), *positional, **common)
+
+    @property
+    def workers_asked(self) -> int:
+        """One worker trains: the one with the master."""
+        return 1
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule: the center is the weights of the master and its towers."""
+        return SequentialRule()
+
+    def check_request(
+        self,
+        data: DataRequest,  # noqa: ARG002
+        callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
+    ) -> None:
+        """Refuse more towers than task slots."""
+        count = len(self.towers)
+        settle([check_slots(settled_slots(active_session(), count), count)])
+
+    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+        """Run master and towers to the end; see `Trainer.execute`."""
+        compiled = prepared.checked.compiled
+        check_separable(compiled.model.optimizer)
+        names = tuple(tower.name for tower in self.towers)
+
+        def plan(guide: Guide) -> TowersPlan:
+            return TowersPlan(
+                guide=guide,
+                count=len(names),
+                spec=prepared.spec,
+                towers=names,
+                master=self.master.name,
+                model=compiled.archive,
+                custom_objects=prepared.objects,
+            )
+
+        return run_devices(prepared, progress, len(names), plan, run_towers_master, run_tower)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the names of towers and master, for ``run.json``."""
+        return {"towers": [tower.name for tower in self.towers], "master": self.master.name}
+
+    def _check(self) -> None:
+        super()._check()
+        count = len(self.towers)
+        if self.num_workers not in (None, count):
+            raise ConfigurationError(
+                f"Each of the {count} towers has a worker of its own. Received: "
+                f"num_workers={self.num_workers!r}. Leave it out."
+            )
+        if self.jit is True:
+            raise ConfigurationError(
+                "XLA cannot compile a model whose towers are elsewhere. Received: jit=True. Leave "
+                "it out."
+            )
+
+
+Towers.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [p for name, p in inspect.signature(Towers).parameters.items() if name != "keras_model"]
+)
+
+
+def check_separable(optimizer: Any) -> None:
+    """Refuse optimizers whose step for one variable depends on the others.
+
+    Parameters
+    ----------
+    optimizer : keras.optimizers.Optimizer
+        Compiled.
+
+    Raises
+    ------
+    ConfigurationError
+        If it clips by the global norm, holds other optimizers, or scales the loss.
+    """
+    name = type(optimizer).__name__
+    if getattr(optimizer, "global_clipnorm", None) is not None:
+        raise ConfigurationError(
+            "Clipping by the global norm needs the gradients of all towers at once, and each tower "
+            f"has only its own. Received: {name}(global_clipnorm={optimizer.global_clipnorm!r}). "
+            "Use clipnorm or clipvalue, which treat each variable by itself."
+        )
+    if hasattr(optimizer, "inner_optimizer") or hasattr(optimizer, "optimizers"):
+        raise ConfigurationError(
+            f"Each tower has one optimizer of its own. Received: {name}, which holds others. Give "
+            "one of these."
+        )

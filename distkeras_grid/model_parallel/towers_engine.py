@@ -1,0 +1,342 @@
+"""The engine of a model whose towers stand on several devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.engine.base import State, WindowResult
+from distkeras_grid.engine.keras_model import weight_layout
+from distkeras_grid.engine.tensorflow import TensorFlowEngine
+from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.model_parallel.line import Answer
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import (
+    Begin,
+    FetchState,
+    FetchWeights,
+    PutState,
+    PutWeights,
+    SetRate,
+    TowerBackward,
+    TowerForward,
+    TowerState,
+)
+from distkeras_grid.model_parallel.stacked import apart, joined, places
+from distkeras_grid.model_parallel.tower import as_bytes, as_numbers
+from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.trees import Packed
+from distkeras_grid.weights import Vector
+
+
+class RemoteTowers:
+    """The towers on other devices, numbered from 1.
+
+    Parameters
+    ----------
+    members : Members
+        The devices.
+    towers : int
+        Their number, without the master's own.
+    seconds : float
+        How long a device may take for an answer.
+    """
+
+    def __init__(self, members: Members, towers: int, seconds: float) -> None:
+        self._members = members
+        self._towers = towers
+        self._seconds = seconds
+        self._numbers = itertools.count(1)
+        self._outputs: dict[int, list[Future[Answer]]] = {}
+        self._steps: list[Future[Answer]] = []
+
+    @property
+    def lost(self) -> bool:
+        """Whether a device is no longer there."""
+        return self._members.count < 1 + self._towers
+
+    def send(self, x: Array, *, training: bool) -> int:
+        """Send an input to all towers; return the number of the pass."""
+        call = next(self._numbers)
+        message = TowerForward(call=call, training=training)
+        # Its own copy: TensorFlow may use the memory again before it is sent.
+        self._outputs[call] = self._ask([message] * self._towers, [np.array(x)])
+        return call
+
+    def outputs(self, call: int) -> list[Array]:
+        """Return what the towers have made of the input of a pass."""
+        found = [self._array(future) for future in self._outputs.pop(call)]
+        self._check_steps()
+        return found
+
+    def send_gradients(self, call: int, gradients: Sequence[Array]) -> None:
+        """Let each tower take its step; the next batch does not wait for it here."""
+        for number, gradient in enumerate(gradients, start=1):
+            line = self._members.line(number)
+            self._steps += line.ask(TowerBackward(call=call), [np.array(gradient)])
+
+    def put(self, weights: Sequence[Vector]) -> None:
+        """Let the towers go on with these weights."""
+        self._tell_each([(PutWeights(), [vector]) for vector in weights])
+
+    def begin(self, steps: int) -> None:
+        """Let the towers begin with new optimizers, after so many batches of earlier attempts."""
+        self._tell_each([(Begin(steps=steps), [])] * self._towers)
+
+    def put_state(self, states: Sequence[Packed]) -> None:
+        """Let the towers go on with what `fetch_state` returned."""
+        self._tell_each([(PutState(size=s.size), [as_numbers(s)]) for s in states])
+
+    def fetch_state(self) -> list[Packed]:
+        """Return all that the towers change beside their weights, packed."""
+        found = [
+            future.result(self._seconds) for future in self._ask([FetchState()] * self._towers, [])
+        ]
+        return [
+            as_bytes(array, message.size)
+            for message, (array,) in found
+            if isinstance(message, TowerState)
+        ]
+
+    def fetch(self) -> list[Vector]:
+        """Return the weights of all towers, after all steps so far."""
+        found = self._ask([FetchWeights()] * self._towers, [])
+        self._check_steps()
+        return [self._array(future) for future in found]
+
+    def set_rate(self, value: float) -> None:
+        """Set the learning rate of all towers."""
+        self._tell_each([(SetRate(value=value), [])] * self._towers)
+
+    def _tell_each(self, requests: Sequence[tuple[msgspec.Struct, list[Array]]]) -> None:
+        """Send each tower its request, and wait until all are done."""
+        asked = [
+            self._members.line(number).ask(*request)[0]
+            for number, request in enumerate(requests, start=1)
+        ]
+        for future in asked:
+            future.result(self._seconds)
+
+    def _ask(
+        self, messages: Sequence[msgspec.Struct], arrays: Sequence[Array]
+    ) -> list[Future[Answer]]:
+        return [
+            self._members.line(number).ask(message, arrays)[0]
+            for number, message in enumerate(messages, start=1)
+        ]
+
+    def _check_steps(self) -> None:
+        """Raise the error of a step that failed."""
+        done, self._steps = self._steps, []
+        for future in done:
+            future.result(self._seconds)
+
+    def _array(self, future: Future[Answer]) -> Array:
+        _, (array,) = future.result(self._seconds)
+        return array
+
+
+def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTowers) -> Any:
+    """Return the master's part of a model: its own tower, what the others send, and the rest.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The whole model, compiled.
+    towers : sequence of keras.Model
+        All towers of it. The first one is computed here.
+    master : keras.Model
+        The part that joins them.
+    remote : RemoteTowers
+        The other towers.
+
+    Returns
+    -------
+    keras.Model
+        Compiled as the whole model is, with a new optimizer. It shares the weights of the first
+        tower and of the master.
+    """
+    import keras
+
+    given = keras.Input(model.inputs[0].shape[1:])
+    if len(towers) == 1:
+        outputs = [towers[0](given)]
+    else:
+        send, collect = _layers(towers[1:], remote)
+        x, call = send(given)
+        first = towers[0](x)
+        outputs = [first, *collect([call, first])]
+    local = keras.Model(given, joined(outputs, master))
+    local.compile_from_config(model.get_compile_config())
+    return local
+
+
+def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
+    """Return the layers that send the input, and that collect the other towers' outputs."""
+    import keras
+    import tensorflow as tf
+
+    shapes = [tower.outputs[0].shape for tower in others]
+
+    class Send(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any, training: bool = False) -> tuple[Any, Any]:
+            def send(array: Array) -> Any:
+                return np.int64(remote.send(array, training=bool(training)))
+
+            call = tf.numpy_function(send, [x], tf.int64)
+            call.set_shape(())
+            # The own tower begins when the others have what they need.
+            with tf.control_dependencies([call]):
+                return tf.identity(x), call
+
+    class Collect(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any) -> list[Any]:
+            return list(tf.custom_gradient(_collect)(*inputs))
+
+    def _collect(call: Any, own: Any) -> tuple[list[Any], Callable[..., Any]]:
+        # After the own tower, so that it does not wait for the only thread.
+        with tf.control_dependencies([own]):
+            found = tf.numpy_function(
+                lambda number: remote.outputs(int(number)), [call], [tf.float32] * len(shapes)
+            )
+        # Outside of a compiled call, a single result is no list.
+        found = tf.nest.flatten(found)
+        for tensor, shape in zip(found, shapes, strict=True):
+            tensor.set_shape(shape)
+
+        def gradients(*dys: Any) -> Any:
+            def send(number: Any, *arrays: Array) -> Any:
+                remote.send_gradients(int(number), arrays)
+                return np.zeros((), np.float32)
+
+            sent = tf.numpy_function(send, [call, *dys], tf.float32)
+            with tf.control_dependencies([sent]):
+                return None, tf.zeros_like(own)
+
+        return found, gradients
+
+    return Send(name="send"), Collect(name="collect")
+
+
+class TowersEngine:
+    """Trains the master's part, and keeps the vector of the whole model.
+
+    The towers keep their own weights; these travel once in a window, to the server and to whoever
+    comes after this attempt. What is not here is that of the engine of the master's part.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The whole model, from `stack`.
+    towers : sequence of keras.Model
+        Its towers.
+    master : keras.Model
+        Its master.
+    remote : RemoteTowers
+        The towers but the first.
+    **options
+        As in `TensorFlowEngine`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        towers: Sequence[Any],
+        master: Any,
+        remote: RemoteTowers,
+        **options: Any,
+    ) -> None:
+        first, head = apart(towers[0]), apart(master)
+        local = local_model(model, [first, *towers[1:]], head, remote)
+        self._inner = TensorFlowEngine(local, **{**options, "jit": False})
+        self._remote = remote
+        self.layout = weight_layout(model)
+        # Where each number of the master's own vector is in the whole one.
+        self._own = np.empty(weight_layout(local).size, np.int64)
+        for copy, part in ((first, towers[0]), (head, master)):
+            self._own[places(local, copy)] = places(model, part)
+        self._theirs = [places(model, tower) for tower in towers[1:]]
+        # Their state's key in that of the whole; names of the engine's own are numbers.
+        self._names = [f"tower {number}" for number in range(1, len(towers))]
+        self._held: list[Vector] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what this engine has in common with that of the master's part."""
+        return getattr(self._inner, name)
+
+    def warm_up(self, block: Block) -> float:
+        """Compile, and leave master and towers as they were; see `ModelEngine`."""
+        held = self._remote.fetch()
+        seconds = self._inner.warm_up(block)
+        self._remote.put(held)
+        self._remote.begin(0)
+        self._held = held
+        return seconds
+
+    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+        """Train one window; see `distkeras_grid.engine.base.Engine`.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If a tower is lost. Another attempt goes on from the last window.
+        """
+        import tensorflow as tf
+
+        own, found = aligned_empty(self._own.size), aligned_empty(self._own.size)
+        np.take(before, self._own, out=own, mode="clip")
+        try:
+            self._put([before[places] for places in self._theirs])
+            result = self._inner.run(own, blocks, found)
+            self._held = self._remote.fetch()
+        except (OSError, tf.errors.OpError) as error:
+            if not self._remote.lost:
+                raise
+            raise ServerUnreachableError(
+                f"A tower's device is lost, and its steps since the last window with it: {error}"
+            ) from error
+        after[self._own] = found
+        for where, vector in zip(self._theirs, self._held, strict=True):
+            after[where] = vector
+        return result
+
+    def begin_after(self, steps: int) -> None:
+        """Begin after `steps` batches of earlier attempts; see `Engine`."""
+        self._inner.begin_after(steps)
+        self._remote.begin(steps)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate of the master and of all towers."""
+        self._inner.set_learning_rate(value)
+        self._remote.set_rate(value)
+
+    def state(self) -> State:
+        """Return copies of everything but the weights that master and towers change."""
+        theirs = zip(self._names, self._remote.fetch_state(), strict=True)
+        return {**self._inner.state(), **{name: np.array(packed) for name, packed in theirs}}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        self._inner.restore(state)
+        self._remote.put_state([state[name] for name in self._names])
+
+    def weights(self) -> Vector:
+        """Return a copy of the whole model's weights as a flat vector."""
+        vector = np.empty(self.layout.size, np.float32)
+        vector[self._own] = self._inner.weights()
+        for where, theirs in zip(self._theirs, self._remote.fetch(), strict=True):
+            vector[where] = theirs
+        return vector
+
+    def _put(self, weights: list[Vector]) -> None:
+        """Send the towers their weights, unless they have them already."""
+        held = self._held
+        if held is not None and all(map(np.array_equal, weights, held)):
+            return
+        self._remote.put(weights)

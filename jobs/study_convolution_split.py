@@ -1,0 +1,121 @@
+"""Convolutions over several devices: real runs on this machine, and a time model beyond it.
+
+Varies the kernels of a net of two convolutions, the batch, the bandwidth, and the number and the
+speed of the devices. Two processes of one core each train for real, one of them slowed down in half
+of the runs; larger clusters are computed by the time model, with its error stated. The pictures and
+index.html are in the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from distkeras_grid import build_session
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
+from distkeras_grid.cli.running import run
+from distkeras_grid.comparison.data import load_data
+from distkeras_grid.comparison.machine import processor_name
+from distkeras_grid.comparison.split_runs import SplitResult, SplitSetup, measure
+from distkeras_grid.comparison.split_study import SIZES, write_study
+
+EXAMPLES = """\
+examples:
+  random numbers in the shape of CIFAR-10:
+    python jobs/study_convolution_split.py --output split-study
+  CIFAR-10 itself, from the folder of its binary version:
+    distkeras-grid ingest --format cifar10 --input cifar-10-batches-bin --output cifar10
+    python jobs/study_convolution_split.py --data cifar10 --output split-study
+  a quick look:
+    python jobs/study_convolution_split.py --kernels 8:32,16:64 --output look
+
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=EXAMPLES + exit_codes_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--output", required=True, type=Path, metavar="FOLDER", help="local; made if necessary")
+    add("--data", metavar="URI", help="data set of `ingest` with splits train and test (random)")
+    add(
+        "--kernels",
+        type=_pairs,
+        default=list(SIZES),
+        help="of the real runs (50:500,150:800,300:1000,500:1500)",
+    )
+    add("--batch", type=int, default=4, help="rows of a batch in the real runs (4)")
+    add(
+        "--slowdowns",
+        type=_factors,
+        default=[1.0, 2.0],
+        help="how many times as long the device of a real run takes (1,2)",
+    )
+    return parser
+
+
+def study(flags: argparse.Namespace) -> ExitCode:
+    """Measure, and write the page."""
+    flags.output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        setup = SplitSetup((1, 1), flags.batch)
+        if flags.data:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dkg-split-")))
+            session = build_session("distkeras_grid split study", master="local[2]")
+            data = load_data(flags.data, flags.batch, scratch)
+            height, width, channels = data.field.shape
+            shape = (height, width, channels)
+            setup = replace(setup, shape=shape, classes=data.classes, folder=scratch)
+            data.train.unpersist()
+            session.stop()
+        results = [
+            _told(measure(replace(setup, kernels=kernels, slowdowns=(slowdown,))))
+            for kernels in flags.kernels
+            for slowdown in flags.slowdowns
+        ]
+    machine = f"{processor_name()}, {os.cpu_count()} cores"
+    page = write_study(flags.output, results, machine, flags.data or "random numbers")
+    print(f"wrote {page}", flush=True)
+    return ExitCode.OK
+
+
+def _told(result: SplitResult) -> SplitResult:
+    setup = result.setup
+    print(
+        f"{setup.kernels[0]}:{setup.kernels[1]} kernels, device 1/{setup.slowdowns[0]:g}: one core "
+        f"{result.one_core:.3f} s, all cores {result.all_cores:.3f} s, divided "
+        f"{result.divided:.3f} s (predicted {result.plan.divided:.3f} s)",
+        flush=True,
+    )
+    return result
+
+
+def _pairs(text: str) -> list[tuple[int, int]]:
+    pairs = [tuple(map(int, part.split(":"))) for part in text.split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise argparse.ArgumentTypeError(f"pairs such as 50:500 are due, not {text!r}")
+    return [(first, second) for first, second in pairs]
+
+
+def _factors(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: study(flags))
+
+
+if __name__ == "__main__":
+    sys.exit(run("study", main, sys.argv[1:]))

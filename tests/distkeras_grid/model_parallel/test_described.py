@@ -1,0 +1,87 @@
+"""Which layers of a model can be divided, and why others cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.described import find_convolutions
+
+pytestmark = pytest.mark.tensorflow
+
+
+def model_of(*layers, shape=(8, 8, 4)):
+    import keras
+
+    return keras.Sequential([keras.Input(shape), *layers])
+
+
+def reasons():
+    import keras
+
+    layers = keras.layers
+
+    class Own(layers.Conv2D):
+        pass
+
+    return {
+        "kind": (layers.Conv2DTranspose(4, 3, name="c"), (8, 8, 4), "Conv2DTranspose is none of"),
+        "own": (Own(4, 3, name="c"), (8, 8, 4), "Own is none of"),
+        "channels": (
+            layers.Conv2D(4, 3, data_format="channels_first", name="c"),
+            (4, 8, 8),
+            "channels do not come last",
+        ),
+        "precision": (layers.Conv2D(4, 3, dtype="mixed_float16", name="c"), (8, 8, 4), "float16"),
+        "size": (layers.Conv2D(4, 3, name="c"), (None, 8, 4), "no fixed size"),
+        "one": (layers.Conv2D(1, 3, name="c"), (8, 8, 4), "single channel"),
+        "both": (
+            layers.DepthwiseConv2D(3, strides=2, dilation_rate=2, name="c"),
+            (8, 8, 4),
+            "strides and dilation",
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", ["kind", "own", "channels", "precision", "size", "one", "both"])
+def test_what_stays_whole_says_why(case):
+    layer, shape, why = reasons()[case]
+    found = find_convolutions(model_of(layer, shape=shape))
+    assert found.layers == {}
+    assert why in found.whole["c"]
+    with pytest.raises(ConfigurationError, match="cannot be divided"):
+        found.chosen(("c",))
+
+
+def test_the_gradient_of_the_input_is_needed_only_after_what_is_trained():
+    import keras
+
+    layers = keras.layers
+    frozen = layers.Conv2D(4, 3, padding="same", name="frozen")
+    frozen.trainable = False
+    chain = [layers.Rescaling(2.0), frozen, layers.Activation("relu")]
+    model = model_of(
+        *chain,
+        layers.Conv2D(4, 3, padding="same", name="first trained"),
+        layers.Conv2D(4, 3, padding="same", name="second trained"),
+    )
+    found = {name: c.input_gradient for name, (_, c) in find_convolutions(model).layers.items()}
+    assert found == {"frozen": False, "first trained": False, "second trained": True}
+
+
+def test_layers_of_a_model_inside_a_model_are_found_and_their_gradient_is_kept():
+    import keras
+
+    inner = model_of(keras.layers.Conv2D(6, 3, name="inside"))
+    outer = model_of(keras.layers.Dense(4), inner, keras.layers.Conv2D(2, 1, name="outside"))
+    (inside, outside) = (c for _, c in find_convolutions(outer).layers.values())
+    assert (inside.name, inside.input_shape) == ("inside", (8, 8, 4))
+    assert outside.input_gradient
+
+
+def test_two_convolutions_of_one_name_are_refused():
+    import keras
+
+    inner = model_of(keras.layers.Conv2D(4, 3, padding="same", name="c"))
+    with pytest.raises(ConfigurationError, match="each needs its own"):
+        find_convolutions(model_of(inner, keras.layers.Conv2D(4, 3, name="c")))
