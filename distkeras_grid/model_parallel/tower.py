@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -44,15 +45,23 @@ class TowerComputer:
         Built; trained in place.
     optimizer : mapping
         Configuration of the optimizer, as `keras.optimizers.serialize` returns it.
+    custom_objects : mapping of str to object, optional
+        The user's own classes and functions that are in it.
     """
 
-    def __init__(self, tower: Any, optimizer: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        tower: Any,
+        optimizer: dict[str, Any],
+        custom_objects: Mapping[str, Any] | None = None,
+    ) -> None:
         import keras
         import tensorflow as tf
 
         self.tower = tower
         self._variables = list(tower.trainable_variables)
         self._config = optimizer
+        self._objects = dict(custom_objects or {})
         self._offset = keras.Variable(0, dtype="int", name="schedule_offset")
         self._kept: tuple[int, Any, Any] | None = None
         # What a callback has set stays, also with a new optimizer.
@@ -171,7 +180,7 @@ class TowerComputer:
         for variable, value in self._others:
             variable.assign(value)
 
-        self._optimizer = keras.optimizers.deserialize(self._config)
+        self._optimizer = keras.optimizers.deserialize(self._config, self._objects)
         self._optimizer.build(self._variables)
         follow_schedules_from(self._optimizer, self._offset)
         if self._rate is not None:

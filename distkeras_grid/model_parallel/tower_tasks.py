@@ -75,11 +75,15 @@ def _tower(plan: TowersPlan, number: int) -> Computing:
     from distkeras_grid.model_parallel.tower import TowerComputer
 
     model = model_from_bytes(plan.model, plan.custom_objects)
-    optimizer = keras.optimizers.serialize(model.optimizer)
-    return TowerComputer(apart(model.get_layer(plan.towers[number])), optimizer)
+    # The copies are built from descriptions, in which the user's own classes are names.
+    with keras.saving.custom_object_scope(dict(plan.custom_objects)):
+        tower = apart(model.get_layer(plan.towers[number]))
+    return TowerComputer(tower, keras.optimizers.serialize(model.optimizer), plan.custom_objects)
 
 
 def _build(plan: TowersPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -> ModelEngine:
+    import keras
+
     from distkeras_grid.engine.compile_settings import compile_model
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
@@ -91,8 +95,9 @@ def _build(plan: TowersPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -
     members = Members(plan.count, lambda line: meeting.report([line]))
     meeting.admit(members, Welcome())
     remote = RemoteTowers(members, plan.count - 1, plan.spec.limits.start_timeout)
-    engine = TowersEngine(
-        model, towers, model.get_layer(plan.master), remote, **engine_options(worker)
-    )
+    with keras.saving.custom_object_scope(dict(worker.custom_objects)):
+        engine = TowersEngine(
+            model, towers, model.get_layer(plan.master), remote, **engine_options(worker)
+        )
     # What it does not have itself, it has from the engine that it holds.
     return cast("ModelEngine", engine)

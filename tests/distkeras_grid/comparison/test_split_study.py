@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from distkeras_grid.comparison.split_runs import SplitResult, SplitSetup, measure
 from distkeras_grid.comparison.split_study import (
+    LATENCY,
+    NETWORKS,
     SIZES,
     Calibration,
     calibrate,
@@ -81,6 +84,21 @@ def test_the_page_has_the_runs_and_the_pictures(tmp_path):
     assert {path.name for path in tmp_path.glob("*.png")} == {
         f"{name}.png" for name in ("devices", "bandwidth", "batch", "speed")
     }
+
+
+def test_the_table_of_the_guide_is_what_the_time_model_says(project):
+    """Four devices of 50 GFLOP/s, 25 in the first convolution, and a batch of 128."""
+    guide = (project / "distkeras_grid/model_parallel/README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| kernels (.*?)\n\n", guide, re.DOTALL)
+    head, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert len(rows) == len(SIZES)
+    calibration = Calibration((25e9, 50e9), 1e-9)
+    for (name, *told), kernels in zip(rows, SIZES, strict=True):
+        assert name == f"{kernels[0]}:{kernels[1]}"
+        for network, figure in zip(head, told, strict=True):
+            link = Link(bandwidth=NETWORKS[network], latency=LATENCY)
+            plan = predict(SplitSetup(kernels, 128, (1.0,) * 3), calibration, link)
+            assert figure == f"{speed_up(plan):.2f}"
 
 
 @pytest.mark.tensorflow
