@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from distkeras_grid.engine.compile_settings import has_own_train_step
 from distkeras_grid.engine.keras_model import layers_of
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.geometry import Convolution, Kind
@@ -57,7 +58,8 @@ def find_convolutions(model: Any) -> FoundLayers:
     """
     layers: dict[str, tuple[Any, Convolution]] = {}
     whole: dict[str, str] = {}
-    trained = _trained_before(model)
+    # A train_step of the user's own may differentiate with respect to the input.
+    trained = {} if has_own_train_step(model) else _trained_before(model)
     for layer in layers_of(model):
         if not _is_convolution(layer):
             continue

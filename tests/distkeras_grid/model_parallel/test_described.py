@@ -69,6 +69,18 @@ def test_the_gradient_of_the_input_is_needed_only_after_what_is_trained():
     assert found == {"frozen": False, "first trained": False, "second trained": True}
 
 
+def test_an_own_train_step_may_need_every_gradient():
+    import keras
+
+    class Adversarial(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    layers = [keras.Input((8, 8, 4)), keras.layers.Conv2D(4, 3, name="c")]
+    assert find_convolutions(Adversarial(layers)).layers["c"][1].input_gradient
+    assert not find_convolutions(keras.Sequential(layers)).layers["c"][1].input_gradient
+
+
 def test_layers_of_a_model_inside_a_model_are_found_and_their_gradient_is_kept():
     import keras
 
