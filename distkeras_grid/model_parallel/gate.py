@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Self
 
 from distkeras_grid.errors import ParameterServerError
-from distkeras_grid.model_parallel.duplex import BROKEN
 from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.wire import ArrayChannel, accept
 from distkeras_grid.parameter_server.auth import NonceMemory, seat_key
@@ -101,11 +100,14 @@ class Gate:
             hello = accept(
                 channel, lambda number: seat_key(self._key, number), self._run, self, self._welcome
             )
-        except BROKEN as error:
+        except ParameterServerError as error:
             sys.stderr.write(f"a connection was refused: {type(error).__name__}: {error}\n")
-            if isinstance(error, ParameterServerError):
-                with contextlib.suppress(OSError):
-                    channel.send(Goodbye(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
+            with contextlib.suppress(OSError):
+                channel.send(Goodbye(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
+            channel.close()
+            return
+        except OSError as error:
+            sys.stderr.write(f"a connection broke: {error}\n")
             channel.close()
             return
         finally:
