@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
 .PHONY: help setup demo test test-core test-full test-faults test-hadoop check check-airflow lint \
-	types layers quick fmt bench clean
+	types layers quick fmt bench bench-scale clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
@@ -75,6 +75,9 @@ fmt: setup ## format the sources
 
 bench: setup ## print the benchmarks; FASHION_MNIST=FOLDER names the four IDX .gz files
 	@$(BIN)/python -m tests.benchmarks
+
+bench-scale: setup ## a night's worth of tiles on generated images, extrapolated to 4,559,688 tiles
+	@$(BIN)/python -m tests.benchmarks.scale
 
 clean: ## remove .venv and everything generated
 	@rm -rf .venv build dist *.egg-info demo-report spark-warehouse

@@ -14,6 +14,7 @@ def alike_among(
     contents: Mapping[str, str | None],
     fingerprints: Mapping[str, bytes],
     new: Collection[str] | None = None,
+    known: Iterable[Likeness] = (),
 ) -> list[Likeness]:
     """Return which images show the same place, one image for each content.
 
@@ -25,6 +26,8 @@ def alike_among(
         By digest.
     new : collection of str, optional
         Digests; only pairs with one of these are looked for. Default: all.
+    known : iterable of Likeness, optional
+        Between paths, found before.
 
     Returns
     -------
@@ -37,7 +40,7 @@ def alike_among(
             paths.setdefault(content, path)
     named = {path: fingerprints[content] for content, path in paths.items()}
     wanted = None if new is None else {path for content, path in paths.items() if content in new}
-    return find_near_duplicates(named, wanted)
+    return find_near_duplicates(named, wanted, [(pair.one, pair.other) for pair in known])
 
 
 def joining(pairs: Iterable[Likeness], kept: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
+from data_prep import croissant
 from data_prep.hugging_face import CARD, describe_tiles
 from distkeras_grid.errors import GridError
 from distkeras_grid.spark.storage import Storage
 
 
 def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str], object]) -> None:
-    """Write ``.huggingface.yaml``; without it the data set is as good.
+    """Write ``.huggingface.yaml`` and ``_croissant.json``; without them the data set is as good.
+
+    A run that is killed before leaves those of a former version.
 
     Parameters
     ----------
@@ -20,9 +25,18 @@ def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str],
     manifest : str
         The content of ``_dataset.json``.
     say : callable
-        Receives why it could not be written.
+        Receives why one could not be written.
     """
     try:
         storage.write_in_place(f"{root}/{CARD}", describe_tiles(manifest))
     except GridError as error:
         say(f"{CARD} could not be written: {error}")
+    uri = f"{root}/{croissant.FILE}"
+    try:
+        former = storage.read_text(uri) if storage.exists(uri) else None
+        name = storage.resolve(root).rpartition("/")[2]
+        text = croissant.describe(msgspec.json.decode(manifest), name, former)
+        # What people wrote into it is not lost if this is killed meanwhile.
+        storage.write_text(uri, text, overwrite=True)
+    except GridError as error:
+        say(f"{croissant.FILE} could not be written: {error}")

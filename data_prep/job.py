@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from data_prep.changes import Listed
+from data_prep.croissant import FILE as CROISSANT
 from data_prep.cutting import Cutting
 from data_prep.filters import parse_filter
 from data_prep.hugging_face import CARD
@@ -47,7 +48,7 @@ TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
     # Releases before this one kept folds in files.
-    others=("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds", *HIDDEN),
+    others=("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, CROISSANT, "_folds", *HIDDEN),
     unfinished=("_owner.*",),
     # Splits at the top, without shards.
     former=("_SUCCESS", "split=*"),

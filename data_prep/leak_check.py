@@ -17,7 +17,7 @@ from data_prep.labels import compile_pattern
 from data_prep.leaks import Leak, Picture, find_leaks
 from data_prep.likeness import fingerprint
 from data_prep.likeness_store import load_fingerprints
-from data_prep.manifest import TILED, DataSet, Entry
+from data_prep.manifest import DataSet, Entry
 from data_prep.near_duplicates import find_near_duplicates
 from data_prep.raster import Raster
 from data_prep.settings import suffix_glob
@@ -166,7 +166,7 @@ def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bo
     except SchemaError as error:
         error.add_note("Check the folder of images from which the data set was made.")
         raise
-    tiled = [entry for entry in known.entries.values() if entry.status == TILED and entry.content]
+    tiled = [entry for entry in known.entries.values() if entry.has_rows and entry.content]
     pictures = pictures_of(known.entries.values())
     _hold_against_rows(spark, root, tiled, pictures)
     fingerprints = {}
@@ -194,13 +194,13 @@ def pictures_of(entries: Iterable[Entry]) -> list[Picture]:
     every = [entry for entry in entries if entry.content]
     splits: dict[str | None, set[str]] = {}
     for entry in every:
-        if entry.status == TILED:
+        if entry.has_rows:
             splits.setdefault(entry.content, set()).add(str(entry.split))
     return [
         Picture(entry.source, split, str(entry.content), entry.group)
         for entry in every
         for split in (
-            [str(entry.split)] if entry.status == TILED else sorted(splits.get(entry.content, ()))
+            [str(entry.split)] if entry.has_rows else sorted(splits.get(entry.content, ()))
         )
     ]
 

@@ -112,20 +112,37 @@ def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
     )
 
 
-def parse(content: bytes) -> Fingerprint:
-    """Read what `fingerprint` wrote.
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """The part of a fingerprint by which pictures are looked for.
 
-    Raises
-    ------
-    DataError
-        If it is no fingerprint.
+    Parameters
+    ----------
+    descriptors : array [features, 32]
+        See `Fingerprint`; a view of the fingerprint's bytes.
+    phash : int or None
+        64 bits; None where there is no thumbnail.
     """
-    side = THUMBNAIL**2
+
+    descriptors: NDArray[np.uint8]
+    phash: int | None
+
+
+def sketch(content: bytes) -> Sketch:
+    """Read a part of what `fingerprint` wrote; see `parse`."""
+    _, _, seen, count, phash = _read_header(content)
+    start = HEADER.size + 8 + (THUMBNAIL**2 if seen else 0) + 4 * count
+    descriptors = np.frombuffer(content, np.uint8, count * DESCRIPTOR, start)
+    return Sketch(descriptors.reshape(count, DESCRIPTOR), phash if seen else None)
+
+
+def _read_header(content: bytes) -> tuple[int, int, bool, int, int]:
+    """Return width, height, whether there is a thumbnail, number of features, and hash."""
     try:
         version, seen, count, width, height = HEADER.unpack_from(content)
         (phash,) = struct.unpack_from("<Q", content, HEADER.size)
-        start = HEADER.size + 8
-        expected = start + (side if seen else 0) + count * (4 + DESCRIPTOR)
+        side = THUMBNAIL**2 if seen else 0
+        expected = HEADER.size + 8 + side + count * (4 + DESCRIPTOR)
         known = version == VERSION and width > 0 and height > 0
     except struct.error:
         known, expected = False, -1
@@ -134,6 +151,19 @@ def parse(content: bytes) -> Fingerprint:
             f"A fingerprint of a picture is damaged. Received: {len(content)} bytes. Delete the "
             "folder _likeness of the data set; the next update makes it anew."
         )
+    return width, height, bool(seen), count, phash
+
+
+def parse(content: bytes) -> Fingerprint:
+    """Read what `fingerprint` wrote.
+
+    Raises
+    ------
+    DataError
+        If it is no fingerprint.
+    """
+    width, height, seen, count, phash = _read_header(content)
+    side, start = THUMBNAIL**2, HEADER.size + 8
     thumbnail = None
     if seen:
         levels = np.frombuffer(content, np.int8, side, start).astype(np.float32)

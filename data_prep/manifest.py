@@ -147,7 +147,11 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values that there are."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        told = {name: value for name, value in vars(self).items() if value is not None}
+        # As JSON has it, so that it can be compared with what was read.
+        return {
+            name: list(each) if isinstance(each, tuple) else each for name, each in told.items()
+        }
 
 
 def revised(entry: Entry, **now: Any) -> Entry:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.likeness import DESCRIPTOR, Fingerprint, parse
+from data_prep.likeness import DESCRIPTOR, Fingerprint, Sketch, parse, sketch
 
 # Two features are the same if at most so many of their 256 bits differ.
 LIKE_BITS = 52
@@ -29,6 +30,13 @@ HASH_BANDS = (13, 13, 13, 13, 12)
 # Tables of the index over features, and features that must fall together.
 TABLES = 8
 LEAST_VOTES = 2
+# Pictures whose keys are made at a time: 12 MB of features.
+CHUNK = 2048
+# Pictures that are kept ready to be compared: 10 MB.
+PARSED = 1024
+# A picture is joined to so many others at most, if that joins nothing new: one that is replaced
+# later does not part the others.
+LINKS = 3
 # A feature that so many pictures have says nothing about two of them.
 CROWD = 32
 
@@ -50,11 +58,15 @@ class Likeness:
 
 
 def find_near_duplicates(
-    fingerprints: Mapping[str, bytes], new: Collection[str] | None = None
+    fingerprints: Mapping[str, bytes],
+    new: Collection[str] | None = None,
+    known: Iterable[tuple[str, str]] = (),
 ) -> list[Likeness]:
-    """Return the pairs of pictures whose fields of view overlap.
+    """Return pairs of pictures whose fields of view overlap.
 
-    The work grows with the number of pictures and of pairs found, not with all pairs.
+    The work grows with the number of pictures and of those that are alike, not with all pairs. In
+    a series of one place every two pictures are alike; of these so many pairs are returned that
+    each picture is joined to `LINKS` others, directly and so that all are joined through others.
 
     Parameters
     ----------
@@ -62,6 +74,8 @@ def find_near_duplicates(
         By name; see `data_prep.likeness.fingerprint`.
     new : collection of str, optional
         Only pairs with one of these. Default: all.
+    known : iterable of (str, str), optional
+        Pairs that were found before; what they join needs no more.
 
     Returns
     -------
@@ -69,17 +83,58 @@ def find_near_duplicates(
         Sorted by names.
     """
     names = sorted(fingerprints)
-    if new is not None and not new:
+    if not names or (new is not None and not new):
         return []
-    pictures = [parse(fingerprints[name]) for name in names]
+    contents = [fingerprints[name] for name in names]
+    sketches = [sketch(content) for content in contents]
     wanted = np.array([new is None or name in new for name in names], bool)
-    pairs = {*_pairs_by_features(pictures, wanted), *_pairs_by_hash(pictures, wanted)}
+    pairs = {*_pairs_by_features(sketches, wanted), *_pairs_by_hash(sketches, wanted)}
+    # A picture is compared with several others one after the other.
+    picture = lru_cache(maxsize=PARSED)(lambda place: parse(contents[place]))
+    links = _Links(len(names))
+    places = {name: place for place, name in enumerate(names)}
+    for one, other in known:
+        if one in places and other in places:
+            links.add(places[one], places[other])
     found = []
     for i, j in sorted(pairs):
-        why = compare(pictures[i], pictures[j])
-        if why is not None:
-            found.append(Likeness(names[i], names[j], why))
+        if links.need(i, j):
+            why = compare(picture(i), picture(j))
+            if why is not None:
+                links.add(i, j)
+                found.append(Likeness(names[i], names[j], why))
     return found
+
+
+class _Links:
+    """Which pictures are joined, directly and through others.
+
+    Parameters
+    ----------
+    count : int
+        Number of pictures.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._parents = list(range(count))
+        self._degrees = [0] * count
+
+    def need(self, one: int, other: int) -> bool:
+        """Tell whether a link between two pictures adds something."""
+        few = min(self._degrees[one], self._degrees[other]) < LINKS
+        return few or self._root(one) != self._root(other)
+
+    def add(self, one: int, other: int) -> None:
+        """Join two pictures."""
+        self._parents[self._root(one)] = self._root(other)
+        self._degrees[one] += 1
+        self._degrees[other] += 1
+
+    def _root(self, place: int) -> int:
+        while self._parents[place] != place:
+            self._parents[place] = self._parents[self._parents[place]]
+            place = self._parents[place]
+        return place
 
 
 def compare(one: Fingerprint, other: Fingerprint) -> str | None:
@@ -135,26 +190,87 @@ def _same_thumbnail(one: Fingerprint, other: Fingerprint) -> str | None:
 
 
 def _pairs_by_features(
-    pictures: Sequence[Fingerprint], wanted: NDArray[np.bool_]
+    pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs with features that agree in some bits, chosen at random, of several tables."""
-    counts = [len(picture.points) for picture in pictures]
-    owners = np.repeat(np.arange(len(pictures), dtype=np.int64), counts)
-    if not len(owners):
-        return
-    every = np.concatenate([picture.descriptors for picture in pictures])
+    """Yield pairs with features that agree in some bits, chosen at random, of several tables.
+
+    Of 100,000 pictures the features are 600 MB, so keys are made of some pictures at a time, and
+    only the few that do not stand alone are kept.
+    """
     bits = key_bits(len(pictures))
     rng = np.random.default_rng(0)
     votes: list[NDArray[np.int64]] = []
     for _ in range(TABLES):
         chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
-        keys = np.zeros(len(owners), np.int64)
-        for bit in chosen:
-            keys = (keys << 1) | ((every[:, bit >> 3] >> (bit & 7)) & 1)
-        votes.append(_together(keys, owners, wanted))
+        votes.append(_together(*_shared_keys(pictures, chosen, wanted), wanted))
     pairs, times = np.unique(np.concatenate(votes), return_counts=True)
     for pair in pairs[times >= LEAST_VOTES].tolist():
         yield divmod(pair, len(pictures))
+
+
+def _shared_keys(
+    pictures: Sequence[Sketch], chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the keys of features that others may have, too, and whose they are.
+
+    A hash of 32 bits tells almost all that stand alone.
+    """
+    chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
+    hashes = [_hashed(_keys(pictures, chunk, chosen)) for chunk in chunks]
+    shared = _repeated(np.concatenate(hashes))
+    if not wanted.all():
+        new = [
+            each[np.repeat(wanted[chunk], _counts(pictures, chunk))]
+            for chunk, each in zip(chunks, hashes, strict=True)
+        ]
+        shared = np.intersect1d(shared, np.concatenate(new))
+    keys, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for chunk, each in zip(chunks, hashes, strict=True):
+        places = np.flatnonzero(_among(each, shared))
+        if len(places):
+            keys.append(_keys(pictures, chunk, chosen)[places])
+            owners.append(np.repeat(np.array(chunk), _counts(pictures, chunk))[places])
+    return np.concatenate(keys), np.concatenate(owners)
+
+
+def _counts(pictures: Sequence[Sketch], chunk: range) -> list[int]:
+    return [len(pictures[place].descriptors) for place in chunk]
+
+
+def _keys(pictures: Sequence[Sketch], chunk: range, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the chosen bits of all features of some pictures."""
+    every = np.concatenate([pictures[place].descriptors for place in chunk])
+    # Bit after bit of many features: the processor does 32 or 64 of them at once.
+    columns = np.ascontiguousarray(every.T)
+    packed = np.zeros((8, len(every)), np.uint8)
+    for place, bit in enumerate(chosen.tolist()):
+        packed[place >> 3] |= ((columns[bit >> 3] >> (bit & 7)) & 1) << (place & 7)
+    return np.ascontiguousarray(packed.T).view(np.int64).ravel()
+
+
+def _hashed(keys: NDArray[np.int64]) -> NDArray[np.uint32]:
+    # Multiplication by the golden ratio spreads all bits into the upper half (Knuth, TAOCP 6.4).
+    spread = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    hashed: NDArray[np.uint32] = (spread >> np.uint64(32)).astype(np.uint32)
+    return hashed
+
+
+def _repeated(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the values that are there more than once, sorted."""
+    values.sort()
+    return np.unique(values[1:][values[1:] == values[:-1]])
+
+
+def _among(values: NDArray[np.uint32], few: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Tell which values are among some sorted ones."""
+    # The upper bits alone tell most that are not, from a table that stays in the cache.
+    known = np.zeros(1 << 22, bool)
+    known[few >> 10] = True
+    among: NDArray[np.bool_] = known[values >> 10]
+    places = np.flatnonzero(among)
+    near = np.searchsorted(few, values[places]).clip(max=max(0, len(few) - 1))
+    among[places] = few[near] == values[places] if len(few) else False
+    return among
 
 
 def key_bits(pictures: int) -> int:
@@ -168,20 +284,18 @@ def key_bits(pictures: int) -> int:
 
 
 def _pairs_by_hash(
-    pictures: Sequence[Fingerprint], wanted: NDArray[np.bool_]
+    pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs whose perceptual hashes agree in one band."""
-    seen = np.array([i for i, each in enumerate(pictures) if each.thumbnail is not None], np.int64)
-    hashes = np.array([pictures[i].phash for i in seen], np.uint64)
+    seen = np.array([i for i, each in enumerate(pictures) if each.phash is not None], np.int64)
+    hashes = np.array([each.phash or 0 for each in pictures], np.uint64)
     shift = 0
     for width in HASH_BANDS:
-        keys = (hashes >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         shift += width
-        pairs = _together(keys.astype(np.int64), seen, wanted, crowd=len(seen))
+        pairs = _together(keys.astype(np.int64), seen, wanted, crowd=len(seen), hashes=hashes)
         for pair in np.unique(pairs).tolist():
-            i, j = divmod(pair, len(pictures))
-            if (pictures[i].phash ^ pictures[j].phash).bit_count() <= HASH_BITS:
-                yield i, j
+            yield divmod(pair, len(pictures))
 
 
 def _together(
@@ -189,10 +303,12 @@ def _together(
     owners: NDArray[np.int64],
     wanted: NDArray[np.bool_],
     crowd: int = CROWD,
+    hashes: NDArray[np.uint64] | None = None,
 ) -> NDArray[np.int64]:
     """Return pairs of different owners with equal keys, as ``smaller * pictures + larger``.
 
-    Keys that more than `crowd` have are skipped. Pairs without a wanted picture are, too.
+    Keys that more than `crowd` have are skipped. So are pairs without a wanted picture, and those
+    whose hashes differ in more than `HASH_BITS`.
     """
     order = np.lexsort((owners, keys))
     keys, owners = keys[order], owners[order]
@@ -214,5 +330,7 @@ def _together(
             break
         low, high = owners[:-distance][same], owners[distance:][same]
         new = wanted[low] | wanted[high]
+        if hashes is not None:
+            new &= np.bitwise_count(hashes[low] ^ hashes[high]) <= HASH_BITS
         found.append(low[new] * len(wanted) + high[new])
     return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -1,141 +1,15 @@
-"""Which run works on a data set: a sign of life beside the tiles, and the proof that one is dead.
-
-A run writes ``_owner.ID`` first, renews it while it works, and deletes it last. Who comes then and
-finds the sign of another run on its own machine looks whether that process is still there. Of a
-run elsewhere it waits whether the sign changes: clocks of two machines are never compared.
-"""
+"""Which run works on a data set, and what becomes of what dead runs left there."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-import time
-import uuid
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from collections.abc import Callable, Collection
 
-import msgspec
-
-from data_prep.publication import (
-    JOURNAL,
-    owner_name,
-    owners,
-    perform,
-    recover,
-    take_over,
-)
-from distkeras_grid.errors import BusyError, GridError, PathNotFoundError
+from data_prep.publication import JOURNAL, owners, perform, recover, take_over
+from distkeras_grid.spark.presence import Presence
 from distkeras_grid.spark.storage import Storage
 
-# Seconds between two signs of life.
-BEAT_SECONDS = 10.0
-# A run elsewhere counts as dead if so many looks at its sign, with a pause before each, find no
-# change: 60 s. Looks are counted and no clock is asked, so a pause of the process that looks, or of
-# the file system, proves nothing about the other.
-LOOKS = 60
-LOOK_SECONDS = 1.0
-# When a process began that exists, but whose status this user may not see.
-UNKNOWN = "unknown"
-# The runs of this process that are not over.
-_RUNNING: set[str] = set()
 
-Text = Annotated[str, msgspec.Meta(pattern=r"^[\w.:/-]{0,255}\Z")]
-
-
-class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sign of life.
-
-    Parameters
-    ----------
-    host : str
-        For messages.
-    machine : str
-        Names this start of the machine and its space of process numbers; empty where the system
-        does not tell.
-    process : int
-        Number of the process.
-    began : str
-        When it began, in the machine's own unit.
-    beat : int
-        Grows with each sign.
-    """
-
-    host: Text
-    machine: Text
-    process: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
-    began: Text
-    beat: int
-
-
-def read_sign(text: str | None) -> Sign | None:
-    """Return a sign of life, None for what is none, such as one that is half written."""
-    try:
-        return None if text is None else msgspec.json.decode(text, type=Sign)
-    except msgspec.DecodeError:
-        return None
-
-
-def is_gone(sign: Sign, machine: str, began: Callable[[int], str | None]) -> bool:
-    """Tell whether the process that gave a sign is proven dead from here.
-
-    Parameters
-    ----------
-    sign : Sign
-    machine : str
-        This machine.
-    began : callable
-        Returns when a process of this machine began, None where there is none, and `UNKNOWN` where
-        that cannot be seen.
-
-    Examples
-    --------
-    >>> sign = Sign(host="a", machine="1/2", process=7, began="55", beat=3)
-    >>> is_gone(sign, "1/2", {7: "55"}.get), is_gone(sign, "1/2", {7: "99"}.get)
-    (False, True)
-    >>> is_gone(sign, "8/2", {}.get)  # elsewhere: nobody knows
-    False
-    """
-    here = bool(machine) and sign.machine == machine
-    return here and began(sign.process) not in (sign.began, UNKNOWN)
-
-
-def this_machine() -> str:
-    """Return a name for this start of this machine and its space of process numbers."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return ""
-
-
-def process_began(number: int) -> str | None:
-    """Return when a process of this machine began, None where there is none.
-
-    `UNKNOWN` is returned for another user's process where the system hides those (``hidepid``).
-    """
-    try:
-        status = Path(f"/proc/{number}/stat").read_text()
-    except OSError:
-        return UNKNOWN if _exists(number) else None
-    # The name in brackets may hold anything; the start is the 22nd of all, 20 behind it.
-    state, *rest = status.rpartition(")")[2].split()
-    return None if state == "Z" else rest[18]
-
-
-def _exists(number: int) -> bool:
-    try:
-        os.kill(number, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
-
-
-class Ownership:
+class Ownership(Presence):
     """The right to change a data set, for as long as the ``with`` block runs.
 
     What a dead run left is finished, undone and swept at the beginning; what this one leaves at the
@@ -158,150 +32,20 @@ class Ownership:
     """
 
     def __init__(self, storage: Storage, root: str, say: Callable[[str], object]) -> None:
-        self.id = uuid.uuid4().hex
-        self._storage = storage
-        self._root = root
-        self._say = say
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="sign of life", daemon=True)
+        super().__init__(storage, root, say)
         self.last_shard = -1
-        self._made = False
-        self._sign = Sign(
-            host=socket.gethostname()[:255],
-            machine=this_machine(),
-            process=os.getpid(),
-            began=process_began(os.getpid()) or "",
-            beat=0,
-        )
 
-    def __enter__(self) -> Self:
-        """Show that this run lives; end what others began who are dead.
+    def owners(self) -> set[str]:
+        """Return the ids of all runs that have left something."""
+        return owners(self._storage.list_names(self._root), self.text_of(JOURNAL))
 
-        Raises
-        ------
-        BusyError
-            If another run works on the data set.
-        """
-        self._made = not self._storage.exists(self._root)
-        _RUNNING.add(self.id)
-        try:
-            self._show()
-            self._thread.start()
-            dead = self._proven_dead()
-            taken = perform(self._storage, self._root, take_over(dead))
-        except BaseException as error:
-            self._leave(error)
-            raise
+    def take_over(self, dead: Collection[str]) -> None:
+        """Finish, undo and sweep what dead runs left."""
+        taken = perform(self._storage, self._root, take_over(dead))
         self.last_shard = taken.last
         if taken.outcome:
             self._say(f"{taken.outcome} the change that a run had begun which was killed")
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Sweep what this run leaves."""
-        self._leave(error)
-
-    def _leave(self, error: BaseException | None) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(BEAT_SECONDS)
-        try:
-            perform(self._storage, self._root, recover({self.id}, finish=False))
-            if self._made:
-                self._storage.delete_empty(self._root)
-        except GridError as second:
-            if error is None:
-                raise
-            error.add_note(f"what this run left is swept by the next: {second}")
-        finally:
-            _RUNNING.discard(self.id)
-
-    def _show(self) -> None:
-        text = msgspec.json.encode(self._sign).decode()
-        self._storage.write_in_place(f"{self._root}/{owner_name(self.id)}", text)
-
-    def _beat(self) -> None:
-        uri = f"{self._root}/{owner_name(self.id)}"
-        while not self._stopped.wait(BEAT_SECONDS):
-            try:
-                # Who was taken for dead and swept does not come back.
-                if not self._storage.exists(uri):
-                    return
-                self._sign = msgspec.structs.replace(self._sign, beat=self._sign.beat + 1)
-                self._show()
-                if self._stopped.is_set():
-                    # The run is over, and may have swept its sign before this one was written.
-                    self._storage.delete(uri)
-            except GridError as error:
-                # The next one may get through; if none does, publishing tells.
-                self._say(f"no sign of life could be written: {error}")
-
-    def _proven_dead(self) -> set[str]:
-        """Return the ids of all other runs that left something.
-
-        Raises
-        ------
-        BusyError
-            If one of them lives.
-        """
-        names = self._storage.list_names(self._root)
-        others = owners(names, self._text(JOURNAL)) - {self.id}
-        first = {other: self._read(other) for other in others}
-        unsure = {each: text for each, text in first.items() if not self._is_gone(each, text)}
-        if unsure:
-            self._watch(unsure)
-        return others
-
-    def _is_gone(self, other: str, text: str | None) -> bool:
-        # The sign is the first that a run writes and the last that it deletes.
-        if text is None:
-            return True
-        sign = read_sign(text)
-        if sign is None:
-            return False
-        mine = self._sign
-        if (sign.machine, sign.process, sign.began) == (mine.machine, mine.process, mine.began):
-            return bool(mine.machine) and other not in _RUNNING
-        return is_gone(sign, mine.machine, process_began)
-
-    def _watch(self, unsure: Mapping[str, str | None]) -> None:
-        """Look at the signs until they have been silent long enough; raise if one changes."""
-        for text in unsure.values():
-            self._say(f"waiting whether {_described(text)} still works here ...")
-        for _ in range(LOOKS):
-            time.sleep(LOOK_SECONDS)
-            now = {other: text for other in unsure if (text := self._read(other)) is not None}
-            for other, text in now.items():
-                if text != unsure[other] or self._lives_here(text):
-                    raise BusyError(
-                        f"{_described(text)} works on {self._root}. Nothing was done. Wait until "
-                        "it has ended."
-                    )
-            if not now:
-                return
-
-    def _lives_here(self, text: str) -> bool:
-        sign = read_sign(text)
-        if sign is None or not sign.machine or sign.machine != self._sign.machine:
-            return False
-        return process_began(sign.process) == sign.began
-
-    def _read(self, other: str) -> str | None:
-        return self._text(owner_name(other))
-
-    def _text(self, name: str) -> str | None:
-        # Not asked first whether it is there: a run that ends deletes it at any moment.
-        try:
-            return self._storage.read_text(f"{self._root}/{name}")
-        except PathNotFoundError:
-            return None
-
-
-def _described(text: str | None) -> str:
-    sign = read_sign(text)
-    return f"process {sign.process} on {sign.host}" if sign else "another run"
+    def sweep(self) -> None:
+        """Undo what this run has not decided, and delete what it leaves."""
+        perform(self._storage, self._root, recover({self.id}, finish=False))

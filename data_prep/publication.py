@@ -36,6 +36,8 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark.dataframes import MANIFEST, read_shards
+from distkeras_grid.spark.presence import ID as _ID
+from distkeras_grid.spark.presence import OWNER, owner_name
 from distkeras_grid.spark.versions import FOLDER as VERSIONS
 from distkeras_grid.spark.versions import file_of, read_history
 
@@ -43,7 +45,6 @@ JOURNAL = "_update.json"
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["finished", "undone"]
 
-_ID = r"[0-9a-f]{32}"
 # In this order they are swept: first what a run decides by, last what says that it lives.
 _HIDDEN = tuple(
     re.compile(rf"{kind}\.({_ID})")
@@ -51,11 +52,10 @@ _HIDDEN = tuple(
 )
 # The same as patterns of `fnmatch`, for who lists a data set.
 HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_version.*", "_new-*.*", "_old-*.*")
-_OWNER = re.compile(rf"_owner\.({_ID})")
 _SHARD = re.compile(r"shard=(\d{1,18})")
 _NUMBERED = re.compile(r"(?:shard=|_new-|_old-)(\d{1,18})(?:\.|\Z)")
 _VERSION = re.compile(rf"{VERSIONS}/(\d{{1,18}})\.json")
-_NAMES = (*_HIDDEN, _OWNER, _SHARD, _VERSION, re.compile(r"_(dataset|update)\.json"))
+_NAMES = (*_HIDDEN, OWNER, _SHARD, _VERSION, re.compile(r"_(dataset|update)\.json"))
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}\\Z")]
@@ -240,11 +240,6 @@ def new_name(number: int, owner: str) -> str:
     return f"_new-{number}.{owner}"
 
 
-def owner_name(owner: str) -> str:
-    """Return the name of the file by which a run shows that it lives."""
-    return f"_owner.{owner}"
-
-
 def owner_of(name: str) -> str | None:
     """Return the id of the run to which a hidden name belongs, None for any other name.
 
@@ -253,7 +248,7 @@ def owner_of(name: str) -> str | None:
     >>> owner_of("_new-3." + "0" * 32) == "0" * 32, owner_of("_new-3.mine"), owner_of("shard=3")
     (True, None, None)
     """
-    found = next((m for kind in (*_HIDDEN, _OWNER) if (m := kind.fullmatch(name))), None)
+    found = next((m for kind in (*_HIDDEN, OWNER) if (m := kind.fullmatch(name))), None)
     return found.group(1) if found else None
 
 
@@ -490,7 +485,7 @@ def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | Non
     if journal is not None and (decision := read_decision(journal)).owner in dead:
         outcome = yield from _conclude(decision, finish=finish)
     names = yield Names()
-    for kind in (*_HIDDEN, _OWNER):
+    for kind in (*_HIDDEN, OWNER):
         for name in names:
             if (found := kind.fullmatch(name)) and found.group(1) in dead:
                 yield Delete(name)

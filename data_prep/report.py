@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 
@@ -21,6 +22,9 @@ from distkeras_grid.pages import STYLE
 Corners = NDArray[np.float64]
 
 FOLDER = "_reports"
+# The newest runs of which the report stays: three months of nights.
+KEPT_REPORTS = 90
+_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)\.(json|html)")
 # So many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
 # Longer side of a thumbnail on the page [CSS pixels].
@@ -74,7 +78,7 @@ class Figures:
         Of this run, by split and class.
     angles : dict of str to int
         Tiles of this run by angle.
-    new, changed, unchanged, removed : int
+    new, changed, unchanged, relabelled, removed : int
         Images.
     left_out, quarantined, copies : dict of str to str
         Why, by path.
@@ -104,6 +108,7 @@ class Figures:
     new: int
     changed: int
     unchanged: int
+    relabelled: int
     removed: int
     left_out: dict[str, str]
     quarantined: dict[str, str]
@@ -211,12 +216,13 @@ def _summary(figures: Figures) -> str:
         f"{format_bytes(figures.read_bytes)} ({figures.read_rate:,.1f} MB/s)",
         f"{format_bytes(figures.written_bytes)} ({figures.written_rate:,.1f} MB/s)",
     )
+    counts = (figures.new, figures.changed, figures.unchanged, figures.relabelled)
+    kinds = ("new", "changed", "unchanged", "relabelled")
     return _table(
         [
-            ("images", "new", "changed", "unchanged", "gone", "left out", "in quarantine"),
+            ("images", *kinds, "gone", "left out", "in quarantine"),
             (
-                f"{figures.new + figures.changed + figures.unchanged:,}",
-                *(f"{n:,}" for n in (figures.new, figures.changed, figures.unchanged)),
+                *(f"{n:,}" for n in (sum(counts), *counts)),
                 f"{figures.removed:,}",
                 f"{len(figures.left_out):,}",
                 f"{len(figures.quarantined):,}",
@@ -355,3 +361,17 @@ def _grid(
 
 def _data(jpeg: bytes) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
+
+
+def outdated(names: Iterable[str]) -> list[str]:
+    """Return which files of reports go, all but those of the newest runs; other names never.
+
+    Examples
+    --------
+    >>> nights = [f"2026-{month:02}-01T020000Z.json" for month in range(1, 13)]
+    >>> outdated([*nights, "thesis.json"])
+    []
+    """
+    found = {name: match.group(1) for name in names if (match := _NAME.fullmatch(name))}
+    kept = sorted(set(found.values()))[-KEPT_REPORTS:]
+    return sorted(name for name, time in found.items() if time not in kept)

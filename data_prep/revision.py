@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 from data_prep.cards import write_cards
 from data_prep.manifest import DataSet
 from data_prep.ownership import Ownership
-from data_prep.publication import Change, perform, publish, shards_of
+from data_prep.publication import Change, perform, publish, read_last, shards_of
 from data_prep.versions import successor
 from distkeras_grid.errors import PathNotFoundError
 from distkeras_grid.spark.dataframes import MANIFEST
@@ -61,10 +61,43 @@ def publish_tables(
         changed = change(before)
         if changed is None:
             return before.content
-        numbered = {**changed, "last_update": before.last_update + 1}
-        content = successor(numbered, basis, datetime.now(UTC))
-        text = msgspec.json.encode(content).decode() + "\n"
-        go = sorted(shards_of(basis) - shards_of(text))
-        perform(storage, root, publish(owner.id, Change(go=go), text, basis))
+        content, text = publish_next(storage, root, owner.id, basis, changed)
         write_cards(storage, root, text, say)
     return content
+
+
+def publish_next(
+    storage: Storage,
+    root: str,
+    owner: str,
+    basis: str,
+    content: Mapping[str, Any],
+    come: Sequence[int] = (),
+) -> tuple[dict[str, Any], str]:
+    """Publish the version that follows a manifest; return its manifest and the text of it.
+
+    Parameters
+    ----------
+    storage : Storage
+    root : str
+        The data set.
+    owner : str
+        Id of the run.
+    basis : str
+        The manifest that is there.
+    content : mapping
+        The new one; number, time, hash and history are put in here.
+    come : sequence of int, optional
+        New shards, which the run has written.
+
+    Raises
+    ------
+    OutputExistsError
+        If another run came between.
+    """
+    numbered = {**content, "last_update": read_last(basis).last_update + 1}
+    told = successor(numbered, basis, datetime.now(UTC))
+    text = msgspec.json.encode(told).decode() + "\n"
+    go = sorted(shards_of(basis) - shards_of(text))
+    perform(storage, root, publish(owner, Change(list(come), go), text, basis))
+    return told, text

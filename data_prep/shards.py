@@ -104,6 +104,7 @@ class _State:
     basis: str | None
     change: Change = field(default_factory=Change)
     size: float = 0.0  # bytes that are not published
+    begun: bool = False  # whether something is published
 
 
 class Shards:
@@ -303,7 +304,7 @@ class Shards:
         perform(self._storage, self._root, plan)
         write_cards(self._storage, self._root, text, self._say)
         state.basis, state.content = text, manifest
-        state.change, state.size = Change(), 0.0
+        state.change, state.size, state.begun = Change(), 0.0, True
         # Who reads between two publications of one night knows what comes with the second.
         state.update += is_new
 
@@ -314,7 +315,8 @@ class Shards:
         keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
         if state.basis is None:
             return ()
-        if is_new:
+        # What this night has published before it was over is no version that anybody looks for.
+        if is_new and not state.begun:
             return remember(state.basis, shards, keep, now)
         return retained(read_history(state.basis, MANIFEST).history, shards, keep, now)
 

@@ -51,7 +51,7 @@ from data_prep.plan import Plan, PlannedSource
 from data_prep.publication import shard_name
 from data_prep.reading import choose_opening
 from data_prep.report import FOLDER as REPORTS
-from data_prep.report import Figures, Shown, count, grid_angles, render
+from data_prep.report import Figures, Shown, count, grid_angles, outdated, render
 from data_prep.samples_shown import choose_images, look_up
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
@@ -298,6 +298,9 @@ class _Night:
             self._storage.write_in_place(f"{uri}.json", figures.to_json())
             page = render(figures, shown, {each.source: each for each in tiled}, angles)
             self._storage.write_in_place(f"{uri}.html", page)
+            reports = f"{self._root}/{REPORTS}"
+            for name in outdated(self._storage.list_names(reports)):
+                self._storage.delete(f"{reports}/{name}")
         except GridError as error:
             self._say(f"no report could be written: {error}")
             return done
@@ -319,6 +322,7 @@ class _Night:
             new=done.new,
             changed=done.changed,
             unchanged=done.unchanged,
+            relabelled=done.relabelled,
             removed=done.removed,
             left_out=done.left_out,
             quarantined=done.quarantined,
@@ -502,7 +506,6 @@ class _Night:
     ) -> list[Likeness]:
         """Return which images show the same place: those known before, and those with a new one."""
         contents = contents_of(changes, found)
-        new = alike_among(contents, {**prints, **fresh}, fresh)
         moved = changes.moved
         former = [
             replace(
@@ -512,10 +515,12 @@ class _Night:
         ]
         known = before.entries if before else {}
         then = {moved.get(path, path): each.pixel_sha256 for path, each in known.items()}
+        standing = still_true(former, then, contents)
+        new = alike_among(contents, {**prints, **fresh}, fresh, standing)
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in describe(new, splits):
             self._say(line)
-        return list(dict.fromkeys([*still_true(former, then, contents), *new]))
+        return list(dict.fromkeys([*standing, *new]))
 
     def _check_cells(
         self, before: DataSet | None, changes: Changes, planned: Sequence[PlannedSource]

@@ -21,7 +21,7 @@ new manifest by one rename (`data_prep.publication`). Before that rename the for
 copied to ``_versions/N.json``, and the new one lists it under ``history`` with its SHA-256. So
 either both are there or neither is: ``_versions`` is a copy of what is readable anyway until the
 rename decides. A file there that no manifest lists was left by a killed run; the next publication
-deletes it.
+deletes it. A long night publishes several times, and keeps what was there before it began.
 
 **How a version is read.** `read_tiles(path, version=N)` takes the manifest of ``_versions/N.json``
 in place of ``_dataset.json``; all else is the same. Tiles are not copied: two versions share the

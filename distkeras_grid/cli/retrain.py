@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -17,6 +17,7 @@ from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.presence import Presence
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -119,10 +120,14 @@ def retrain(flags: argparse.Namespace) -> None:
     early.check_input(flags.validation_data, "--validation-data")
     with doing("starting Spark"):
         storage = Storage(build_session("distkeras-grid retrain", master=flags.master))
+    with Runs(storage, flags.output.rstrip("/"), tell):
+        _add_run(storage, flags)
+
+
+def _add_run(storage: Storage, flags: argparse.Namespace) -> None:
+    """Train on what is new, if anything is, and add the run; no other command works on the runs."""
     runs = flags.output.rstrip("/")
-    names = storage.list_names(runs) if storage.exists(runs) else []
-    for name in filter(LEFTOVER.fullmatch, names):
-        storage.delete(f"{runs}/{name}")
+    names = storage.list_names(runs)
     manifest = read_manifest(storage, flags.data)
     latest = read_latest(storage, runs, names)
     new = new_sources(manifest, flags.split, latest)
@@ -139,6 +144,20 @@ def retrain(flags: argparse.Namespace) -> None:
     report(**pointer, samples=trainer.history.samples)
     for old in outdated(names, flags.keep):
         delete_run(storage, f"{runs}/{old}")
+
+
+class Runs(Presence):
+    """The right to add to a folder of runs.
+
+    What dead commands left there is deleted. The sign of life of a living one ends this one, so
+    nobody's unfinished run is taken for a leftover.
+    """
+
+    def take_over(self, dead: Collection[str]) -> None:
+        """Delete hidden names that `Storage` gave, and the signs of dead commands."""
+        for name in filter(LEFTOVER.fullmatch, self._storage.list_names(self._root)):
+            self._storage.delete(f"{self._root}/{name}")
+        super().take_over(dead)
 
 
 def check(flags: argparse.Namespace) -> None:

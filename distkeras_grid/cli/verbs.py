@@ -77,6 +77,11 @@ VERBS = {
         "data_prep.revise_command",
         "change labels, groups, splits and exclusions of a data set of tiles, without a tile",
     ),
+    "compact": Verb(
+        "data_prep.compact_command",
+        "copy the small shards of many nights into fewer ones",
+        on_cluster=True,
+    ),
     "versions": Verb(
         "data_prep.version_command",
         "list the versions of a data set of tiles, with the hashes that a paper can cite",

@@ -10,7 +10,7 @@ from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaE
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
 from distkeras_grid.spark.storage import Storage, translated
-from distkeras_grid.spark.tables import Correction, Tables, read_tables
+from distkeras_grid.spark.tables import VERSION_KEY, Correction, Tables, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
 if TYPE_CHECKING:
@@ -205,11 +205,25 @@ def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
     spark = frame.sparkSession
     if tables.image and IMAGE_COLUMN in frame.columns:
         # Later classes have later numbers, so the files' own metadata may lack some.
-        frame = frame.withMetadata(IMAGE_COLUMN, tables.image)
+        frame = frame.withMetadata(IMAGE_COLUMN, tables.image_metadata())
     if aside := tables.set_aside():
         gone = spark.createDataFrame(pa.table({DIGEST_COLUMN: pa.array(aside)}))
         frame = frame.join(F.broadcast(gone), DIGEST_COLUMN, "left_anti").select(*frame.columns)
-    corrections = tables.corrections()
+    return corrected(frame, tables.corrections())
+
+
+def corrected(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
+    """Put into the rows of some images what these have now.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows as they are in the files.
+    corrections : sequence of Correction
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
     if not corrections:
         return frame
     names = Correction._fields[1:]
@@ -219,7 +233,7 @@ def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
         for name in Correction._fields
     ]
     told = pa.table(arrays, [f"now_{name}" for name in Correction._fields])
-    now = F.broadcast(spark.createDataFrame(told))
+    now = F.broadcast(frame.sparkSession.createDataFrame(told))
     joined = frame.join(now, F.col(DIGEST_COLUMN) == F.col("now_sha256"), "left")
     return joined.select(
         *(
@@ -231,6 +245,18 @@ def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
             for name in frame.columns
         )
     )
+
+
+def version_of(frame: DataFrame) -> dict[str, Any] | None:
+    """Return number and hash of the version of a data set that rows are of, None if nobody knows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What `read_tiles` or `read_parquet` returned, also filtered and with other columns.
+    """
+    found = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
+    return next((version for version in found if version), None)
 
 
 def read_shards(manifest: str, path: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ name complete or not at all: it has a hidden name first and is renamed at the en
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +21,10 @@ from distkeras_grid.file_systems import meaning
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Py4J sends bytes as one line of base64. In pieces they need less memory on both sides.
-CHUNK_BYTES = 8 << 20
+# Py4J sends bytes as one line of base64, at some 10 MB/s. What is longer goes through a local file,
+# which this process and its JVM see, because they are on one machine.
+CHUNK_BYTES = 1 << 20
+COPY_BYTES = 8 << 20
 
 # Parts of the messages of file systems, and what to do about them in a Spark session.
 HINTS = {
@@ -104,12 +107,36 @@ class Storage:
             file_system, path = self._open(uri)
             stream = file_system.open(path)
             try:
-                chunks = []
-                while chunk := bytes(stream.readNBytes(CHUNK_BYTES)):
-                    chunks.append(chunk)
+                content = bytes(stream.readNBytes(CHUNK_BYTES))
+                if len(content) == CHUNK_BYTES:
+                    content += self._rest_of(stream)
             finally:
                 stream.close()
-        return b"".join(chunks)
+        return content
+
+    def _rest_of(self, stream: Any) -> bytes:
+        """Return what a stream of the JVM still holds."""
+        with tempfile.NamedTemporaryFile(prefix="dkg-") as file:
+            target = self._jvm.java.io.FileOutputStream(file.name)
+            try:
+                self._jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target)
+            finally:
+                target.close()
+            return Path(file.name).read_bytes()
+
+    def _write(self, stream: Any, content: bytes) -> None:
+        """Write all of some bytes to a stream of the JVM."""
+        if len(content) <= CHUNK_BYTES:
+            stream.write(bytes(content))
+            return
+        with tempfile.NamedTemporaryFile(prefix="dkg-") as file:
+            file.write(content)
+            file.flush()
+            source = self._jvm.java.io.FileInputStream(file.name)
+            try:
+                self._jvm.org.apache.commons.io.IOUtils.copyLarge(source, stream)
+            finally:
+                source.close()
 
     def read_text(self, uri: str) -> str:
         """Return the content of a UTF-8 file."""
@@ -137,8 +164,7 @@ class Storage:
             file_system, path = self._open(temporary)
             stream = file_system.create(path, True)
             try:
-                for start in range(0, len(content), CHUNK_BYTES):
-                    stream.write(bytes(content[start : start + CHUNK_BYTES]))
+                self._write(stream, content)
             finally:
                 stream.close()
 
@@ -159,9 +185,7 @@ class Storage:
                 file_system = file_system.getRawFileSystem()
             stream = file_system.create(path, True)
             try:
-                encoded = content.encode("utf-8")
-                for start in range(0, len(encoded), CHUNK_BYTES):
-                    stream.write(bytes(encoded[start : start + CHUNK_BYTES]))
+                self._write(stream, content.encode("utf-8"))
             finally:
                 stream.close()
 
@@ -190,7 +214,7 @@ class Storage:
                 try:
                     # Hadoop's own copyBytes would take a small number for the size of its buffer.
                     copy = self._jvm.org.apache.commons.io.IOUtils.copyLarge
-                    while count := int(copy(source, stream, 0, CHUNK_BYTES)):
+                    while count := int(copy(source, stream, 0, COPY_BYTES)):
                         done(count)
                 finally:
                     stream.close()

@@ -15,6 +15,8 @@ from distkeras_grid.errors import SchemaError
 from distkeras_grid.spark.folds import Folds, check_together, splits_in
 from distkeras_grid.spark.versions import Digest, ShardName
 
+# In the metadata of the image column: which version its rows are of.
+VERSION_KEY = "distkeras_grid_version"
 Split = Annotated[str, msgspec.Meta(pattern=r"^(train|validation|test)\Z")]
 
 
@@ -94,6 +96,10 @@ class Tables(msgspec.Struct, frozen=True):
         Which images show the same place, and whether they stay together.
     folds : dict of str to Folds
         By the name that begins the names of the folds.
+    last_update : int
+        Number of the version.
+    hash : str
+        Of the version; empty in manifests of earlier releases.
     """
 
     shards: tuple[ShardName, ...] = ()
@@ -103,6 +109,13 @@ class Tables(msgspec.Struct, frozen=True):
     near_duplicates: tuple[_Alike, ...] = ()
     settings: _Settings = msgspec.field(default_factory=_Settings)
     folds: dict[str, Folds] = msgspec.field(default_factory=dict)
+    last_update: int = -1
+    hash: str = ""
+
+    def image_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the image column; they tell the version, too."""
+        version = {"number": self.last_update, "hash": self.hash}
+        return {**self.image, VERSION_KEY: version} if self.hash else self.image
 
     def splits(self) -> dict[str, str]:
         """Return the split of each image that has rows, by path."""
@@ -124,8 +137,14 @@ class Tables(msgspec.Struct, frozen=True):
             if each.status == "tiled" and each.set_aside is not None
         ]
 
-    def corrections(self) -> list[Correction]:
-        """Return what rows have now, of images whose files say something else."""
+    def corrections(self, *, whole: bool = False) -> list[Correction]:
+        """Return what rows have now, of images whose files say something else.
+
+        Parameters
+        ----------
+        whole : bool, default False
+            Whether images that are set aside are wanted, too.
+        """
         numbers = {name: number for number, name in enumerate(self.classes)}
         return [
             Correction(
@@ -133,7 +152,7 @@ class Tables(msgspec.Struct, frozen=True):
                 *(numbers[str(each.label)], str(each.label)),
             )
             for each in self.sources
-            if each.has_rows and each.is_corrected
+            if each.is_corrected and (each.has_rows or (whole and each.status == "tiled"))
         ]
 
     def in_fold(self, column: str, path: str) -> dict[str, str]:

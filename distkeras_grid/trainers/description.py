@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ def describe_run(
     callbacks: Iterable[Any],
     master: str,
     custom_objects: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the description of a run, as JSON values.
 
@@ -46,11 +47,14 @@ def describe_run(
         Spark's master.
     custom_objects : iterable of str, default ()
         Names of the user's own classes and functions.
+    data : mapping, optional
+        Number and hash of the version of the data set, where that is known.
     """
     return {
         "run": run,
         "master": master,
         "spec": spec.to_json(),
+        "data_version": data,
         **policies(spec),
         "callbacks": [described_callback(callback) for callback in callbacks],
         "custom_objects": sorted(custom_objects),

@@ -20,6 +20,7 @@ from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettin
 from distkeras_grid.rules import compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
+from distkeras_grid.spark.dataframes import version_of
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal
 from distkeras_grid.spark.session import active_session
@@ -345,6 +346,7 @@ def prepare(
         callbacks,
         str(checked.data.frame.sparkSession.sparkContext.master),
         request.source.objects,
+        version_of(checked.data.frame),
     )
     if resumed is not None:
         description["resumed"] = [*resumed.driver.resumed, resumed.told()]

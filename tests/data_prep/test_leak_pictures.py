@@ -1,6 +1,7 @@
 """What a manifest, or a folder, says about splits is told to the check of leaks as it is."""
 
 import re
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 
@@ -37,6 +38,11 @@ def test_a_copy_brings_its_group_to_the_picture_that_is_tiled():
 def test_what_has_no_tiles_leaks_nothing():
     entries = [entry("a.png", "train", REMOVED, group="g"), entry("b.png", "test", group="g")]
     assert find_leaks(pictures_of([*entries, entry("c.png", "train", REMOVED, "e")])) == []
+
+
+def test_what_is_set_aside_leaks_nothing():
+    aside = replace(entry("b.png", "test", group="g"), set_aside="blurred")
+    assert find_leaks(pictures_of([entry("a.png", "train", group="g"), aside])) == []
 
 
 def folder(*names, group=None, whole=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
 
 from data_prep.images import decode_image
-from data_prep.likeness import burned_in, fingerprint, parse
-from data_prep.near_duplicates import find_near_duplicates
+from data_prep.likeness import HEADER, burned_in, fingerprint, parse, sketch
+from data_prep.near_duplicates import LINKS, _Links, _shared_keys, find_near_duplicates
 from distkeras_grid.errors import DataError
 
 
@@ -117,13 +119,97 @@ def test_of_a_night_only_pairs_with_a_new_picture_are_looked_at(micrographs):
     assert find_near_duplicates({}) == []
 
 
+def synthetic(seed, features=40, like=None, noise=0):
+    """The fingerprint of a picture that nobody has taken."""
+    rng = np.random.default_rng(seed)
+    descriptors = rng.integers(0, 256, (features, 32), np.uint8) if like is None else like.copy()
+    for bit in rng.integers(0, 256, noise):
+        descriptors[:, bit >> 3] ^= np.uint8(1 << (bit & 7))
+    points = np.random.default_rng(1).integers(0, 65536, (features, 2)).astype("<u2")
+    header = HEADER.pack(1, 0, features, 600, 600) + bytes(8)
+    return header + points.tobytes() + descriptors.tobytes(), descriptors
+
+
+def components(names, found):
+    """How many separate sets the pairs leave."""
+    sets = {name: {name} for name in names}
+    for each in found:
+        both = sets[each.one] | sets[each.other]
+        sets |= dict.fromkeys(both, both)
+    return len({id(each) for each in sets.values()})
+
+
+def test_a_series_of_one_place_is_joined_by_few_pairs():
+    """All pairs were compared: 3,160 of 80 frames, and the square of any number."""
+    _, place = synthetic(0)
+    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(30)}
+    others = {f"x{i:03}": synthetic(1000 + i)[0] for i in range(30)}
+    found = find_near_duplicates({**frames, **others})
+    assert {each.one[0] for each in found} == {each.other[0] for each in found} == {"0"}
+    assert 29 <= len(found) <= LINKS * 30
+    assert components(frames, found) == 1
+    # One that is replaced later does not part the others.
+    for gone in frames:
+        left = [each for each in found if gone not in (each.one, each.other)]
+        assert components([name for name in frames if name != gone], left) == 1
+
+
+def test_two_series_that_meet_in_one_place_are_joined_once():
+    """Each picture has its links, but nothing joins the series yet."""
+    links = _Links(8)
+    for series in (range(4), range(4, 8)):
+        for one, other in itertools.combinations(series, 2):
+            assert links.need(one, other)
+            links.add(one, other)
+    assert not links.need(0, 3)
+    assert links.need(1, 6)
+    links.add(1, 6)
+    assert not links.need(2, 7)
+
+
+def test_a_new_frame_of_a_series_is_joined_and_not_compared_with_all():
+    _, place = synthetic(0)
+    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(20)}
+    known = [(each.one, each.other) for each in find_near_duplicates(frames)]
+    more = {**frames, "new": synthetic(200, like=place, noise=3)[0]}
+    found = find_near_duplicates(more, {"new"}, known)
+    assert [each.other for each in found] == ["new"] * LINKS
+    assert len(find_near_duplicates(more, {"new"})) > LINKS
+
+
+def test_keys_that_pictures_share_are_found_with_whose_they_are():
+    rng = np.random.default_rng(5)
+    chosen = rng.choice(256, 20, replace=False)
+    pictures = [sketch(synthetic(i)[0]) for i in range(200)]
+    wanted = rng.random(200) < 0.1
+    keys, owners = _shared_keys(pictures, chosen, wanted)
+    bits = [np.unpackbits(each.descriptors, axis=1, bitorder="little") for each in pictures]
+    every = [(tuple(row[chosen]), i) for i, rows in enumerate(bits) for row in rows]
+    expected = {}
+    for key, owner in every:
+        expected.setdefault(key, set()).add(owner)
+    shared = {
+        frozenset(each) for each in expected.values() if len(each) > 1 and wanted[list(each)].any()
+    }
+    found = {}
+    for key, owner in zip(keys.tolist(), owners.tolist(), strict=True):
+        found.setdefault(key, set()).add(owner)
+    assert shared
+    assert shared <= {frozenset(each) for each in found.values()}
+    # A hash of 32 bits lets few others through.
+    assert sum(map(len, found.values())) < 1.2 * sum(map(len, shared)) + 20
+
+
 def test_a_fingerprint_is_small_and_says_when_it_is_damaged(micrographs):
     content = fingerprint(micrographs[0])
     assert len(content) < 8000
     assert fingerprint(micrographs[0]) == content
-    read = parse(content)
-    assert (read.height, read.width, 1) == micrographs[0].shape
-    assert abs(float(read.thumbnail.mean())) < 1e-3
+    whole = parse(content)
+    assert (whole.height, whole.width, 1) == micrographs[0].shape
+    assert abs(float(whole.thumbnail.mean())) < 1e-3
+    assert np.array_equal(sketch(content).descriptors, whole.descriptors)
+    assert sketch(content).phash == whole.phash
     for damaged in (b"", content[:-1], content + b"x", b"\xff" + content[1:]):
-        with pytest.raises(DataError):
-            parse(damaged)
+        for read in (parse, sketch):
+            with pytest.raises(DataError):
+                read(damaged)

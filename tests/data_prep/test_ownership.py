@@ -13,10 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import ownership
-from data_prep.ownership import Ownership, Sign, is_gone, process_began, read_sign, this_machine
-from data_prep.publication import new_name, owner_name
+from data_prep.ownership import Ownership
+from data_prep.publication import new_name
 from distkeras_grid.errors import BusyError, PathNotFoundError, StorageError
+from distkeras_grid.spark import presence
+from distkeras_grid.spark.presence import (
+    Sign,
+    is_gone,
+    owner_name,
+    process_began,
+    read_sign,
+    this_machine,
+)
 
 DEAD = "d" * 32
 
@@ -90,7 +98,7 @@ def test_a_sign_while_it_works_and_nothing_afterwards(root):
 
 
 def test_signs_change_while_it_works(root, monkeypatch):
-    monkeypatch.setattr(ownership, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(presence, "BEAT_SECONDS", 0.01)
     with own(root) as owner:
         file = root / owner_name(owner.id)
         beats = set()
@@ -104,7 +112,7 @@ def test_signs_change_while_it_works(root, monkeypatch):
 
 
 def test_who_was_swept_does_not_come_back(root, monkeypatch):
-    monkeypatch.setattr(ownership, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(presence, "BEAT_SECONDS", 0.01)
     with own(root) as owner:
         owner._stopped.wait(0.05)
         Folder().delete(root / owner_name(owner.id))
@@ -115,7 +123,7 @@ def test_who_was_swept_does_not_come_back(root, monkeypatch):
 
 def test_a_sign_that_took_long_to_write_does_not_outlive_its_run(root, monkeypatch):
     """A process that lives on, such as a notebook's, kept all others from the data set by it."""
-    monkeypatch.setattr(ownership, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(presence, "BEAT_SECONDS", 0.01)
 
     class Slow(Folder):
         begun, goes_on = threading.Event(), threading.Event()
@@ -184,8 +192,8 @@ def test_leftovers_without_a_sign_are_swept(root):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(ownership, "LOOKS", 10)
-    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(presence, "LOOKS", 10)
+    monkeypatch.setattr(presence, "LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.parametrize("sign", [{"machine": "elsewhere"}, {"machine": ""}, "", "half", "[]"])
@@ -235,7 +243,7 @@ def test_who_was_stopped_for_long_looks_again_before_it_takes_another_for_dead(
 
 
 def test_a_run_that_ends_while_it_is_watched_is_not_waited_for(root, quick, monkeypatch):
-    monkeypatch.setattr(ownership, "LOOKS", 10**6)
+    monkeypatch.setattr(presence, "LOOKS", 10**6)
     leave(root, {"machine": "elsewhere"})
 
     class Ends(Folder):
@@ -287,7 +295,7 @@ def test_another_users_process_that_the_system_hides_is_not_proven_dead(root, qu
         return read_text(path, *arguments, **more)
 
     monkeypatch.setattr(Path, "read_text", read)
-    assert process_began(1) == ownership.UNKNOWN
+    assert process_began(1) == presence.UNKNOWN
     said = []
     with own(root, said):
         assert not (root / new_name(2, DEAD)).exists()

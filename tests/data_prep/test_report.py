@@ -15,7 +15,7 @@ from PIL import Image
 
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.plan import PlannedSource
-from data_prep.report import Figures, Shown, count, grid_angles, render
+from data_prep.report import KEPT_REPORTS, Figures, Shown, count, grid_angles, outdated, render
 from data_prep.samples_shown import choose_images, choose_tiles, thumbnail
 from data_prep.tiles import iter_tiles
 
@@ -40,6 +40,7 @@ def figures(**more):
         "new": 3,
         "changed": 0,
         "unchanged": 1,
+        "relabelled": 2,
         "removed": 0,
         "left_out": {},
         "quarantined": {},
@@ -137,3 +138,12 @@ def test_images_and_tiles_are_chosen_in_turn():
     rows = [("a", f"s{i % 3}", f"{i:03}") for i in range(30)]
     chosen = choose_tiles(rows, 6)
     assert Counter(int(tile) % 3 for tile in chosen["a"]) == {0: 2, 1: 2, 2: 2}
+
+
+def test_reports_of_the_newest_nights_stay_and_other_files_always():
+    """The folder grew for ever."""
+    times = [f"2026-{1 + i // 28:02}-{1 + i % 28:02}T020000Z" for i in range(KEPT_REPORTS + 2)]
+    files = [f"{time}.{kind}" for time in times for kind in ("json", "html")]
+    gone = [f"{time}.{kind}" for time in times[:2] for kind in ("html", "json")]
+    assert outdated([*reversed(files), "thesis.html", f"{times[0]}.txt"]) == gone
+    assert outdated(files[4:]) == []

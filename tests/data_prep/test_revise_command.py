@@ -114,6 +114,7 @@ def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, t
     # The folders say what they said before.
     night = update_tiles(settings, spark=spark)
     assert (night.tiles, night.relabelled, night.left_out) == (0, 0, {})
+    assert night.manifest["last_update"] == 2
     assert told(data, "train", "test") == after
     assert night.manifest["tiles"] == read_parquet(spark, data).count() == 10
     assert main([*flags, "--include", str(tmp_path / "bad.csv")]) == 0

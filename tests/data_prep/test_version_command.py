@@ -15,7 +15,7 @@ from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.version_command import list_versions, main
 from distkeras_grid.errors import PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from distkeras_grid.spark.dataframes import read_parquet, read_tiles, version_of
 
 pytestmark = pytest.mark.spark
 
@@ -65,6 +65,8 @@ def test_each_night_is_a_version_that_can_be_read_while_its_shards_are_kept(
     (train,) = read_tiles(data, splits=("train",), version=0)
     assert Field.from_metadata("image", train.schema["image"].metadata).classes == ("a", "b")
     assert read_parquet(spark, data, version=0).count() == days[0].total()
+    told = version_of(train.where("label = 0").select("image"))
+    assert (told["number"], len(told["hash"])) == (0, 64)
 
     assert main(["--data", data]) == 0
     told = capsys.readouterr().out

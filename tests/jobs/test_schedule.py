@@ -180,4 +180,7 @@ def test_two_nights_and_two_weeks(spark, job, work, samples, monkeypatch):
     latest = json.loads((work / "runs" / "latest.json").read_text())
     assert Path(latest["model"]).exists()
     ran = json.loads((work / "runs" / second / "run.json").read_text())
+    manifest = json.loads((work / "tiles" / "_dataset.json").read_text())
+    version = {"number": manifest["last_update"], "hash": manifest["hash"]}
+    assert ran["data_version"] == version
     assert ran["samples"] == told["samples"]

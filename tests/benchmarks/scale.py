@@ -1,0 +1,281 @@
+"""A night's worth of tiles on generated images, and what it says of 4,559,688 tiles.
+
+The tiles are those of the first source: 256x256, half overlap, 72 angles, 6,972 of a gray image of
+2272x1704 pixels; 654 images make 4,559,688. Four images are tiled by the job as users run it, then
+one more, then nothing new, and all rows are read. Planning, publishing
+and the search for near-duplicates are measured on 100,000 images that are not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import psutil
+
+from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.changes import Listed, compare, decide, splits_of
+from data_prep.images import decode_image
+from data_prep.labels import annotate_each
+from data_prep.likeness import HEADER
+from data_prep.manifest import planned_source
+from data_prep.near_duplicates import find_near_duplicates
+from data_prep.ownership import Ownership
+from data_prep.plan import counted, format_bytes
+from data_prep.publication import new_name
+from data_prep.schema import image_field
+from data_prep.shards import Night, Shards, _entry
+from data_prep.stages import Inspected
+from distkeras_grid.spark.dataframes import read_parquet
+from distkeras_grid.spark.session import build_session, task_slots
+from distkeras_grid.spark.storage import Storage
+
+SPEC = TileSpec(256, angles=range(0, 360, 5), mode="inscribed", include_original=True)
+SIZE = (2272, 1704)
+SOURCE_TILES, SOURCE_IMAGES = 4_559_688, 654
+SAMPLE_SECONDS = 0.1
+PARTS = ("nights", "planning", "likeness")
+
+
+@dataclass
+class Cost:
+    """What something took.
+
+    Parameters
+    ----------
+    seconds : float
+        Wall time.
+    processor : float
+        Seconds of all cores, of this process and those below it.
+    memory : int
+        Most bytes at a moment, of all these processes; pages that several share count for each.
+    """
+
+    seconds: float = 0.0
+    processor: float = 0.0
+    memory: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds:7.1f} s, {self.processor:7.1f} s of processor, at most "
+            f"{format_bytes(self.memory)}"
+        )
+
+
+@contextmanager
+def measuring() -> Iterator[Cost]:
+    """Measure the body of a ``with`` statement."""
+    cost, stopped = Cost(), threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(SAMPLE_SECONDS):
+            cost.memory = max(cost.memory, int(_of_all(_memory)))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before, began = _of_all(_seconds), time.monotonic()
+    watcher.start()
+    try:
+        yield cost
+    finally:
+        cost.seconds, cost.processor = time.monotonic() - began, _of_all(_seconds) - before
+        stopped.set()
+        watcher.join()
+
+
+def _of_all(look: Callable[[psutil.Process], float]) -> float:
+    """Add up a figure of this process and of those below it that still run."""
+    me, total = psutil.Process(), 0.0
+    for each in (me, *me.children(recursive=True)):
+        # One may end between the list and the look at it.
+        with suppress(psutil.NoSuchProcess):
+            total += look(each)
+    return total
+
+
+def _memory(process: psutil.Process) -> float:
+    return float(process.memory_info().rss)
+
+
+def _seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    # Of children that have ended their parent has the times.
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def draw(folder: Path, count: int, first: int = 0) -> None:
+    """Enlarge samples, and add the noise of a sensor, which enlarging takes away."""
+    samples = sorted((Path(__file__).parents[2] / "data_prep" / "samples").glob("*/*.png"))
+    for number in range(first, first + count):
+        path = samples[number * 7 % len(samples)]
+        gray = cv2.resize(decode_image(path.read_bytes(), path.name), SIZE, interpolation=3)
+        noise = np.random.default_rng(number).normal(0, 2, gray.shape)
+        target = folder / "ab"[number % 2] / f"{number:03}.tif"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(target), np.clip(gray + noise, 0, 255).astype(np.uint8))
+
+
+def nights(spark: Any, root: Path, images: int) -> None:
+    """Tile, add, do nothing, compact and read; then extrapolate."""
+    raw = root / "raw"
+    draw(root / "warm", 1)
+    small = replace(SPEC, angles=[0], include_original=False)
+    warm = TilingSettings(str(root / "warm"), str(root / "warm tiles"), small, split="1")
+    update_tiles(warm, spark=spark)
+    draw(raw, images)
+    settings = TilingSettings(
+        *(str(raw), str(root / "tiles"), SPEC), split="1", near_duplicates="report", update=True
+    )
+    with measuring() as first:
+        done = update_tiles(settings, spark=spark)
+    tiles, files = done.tiles, _files(root)
+    size = sum(file.stat().st_size for file in files)
+    print(f"first night, {counted(images, 'image')}, {counted(tiles, 'tile')}: {first}")
+    print(
+        f"  {format_bytes(size)} in {counted(len(files), 'file')}: {size / tiles:,.0f} bytes a tile"
+    )
+    draw(raw, 1, images)
+    with measuring() as second:
+        update_tiles(settings, spark=spark)
+    print(f"second night, one image more: {second}")
+    with measuring() as idle:
+        update_tiles(settings, spark=spark)
+    print(f"third night, nothing new: {idle}")
+    with measuring() as reading:
+        read_parquet(spark, settings.output).write.format("noop").mode("overwrite").save()
+    print(f"reading all rows: {reading}")
+    spent = Cost(first.seconds - idle.seconds, first.processor - idle.processor)
+    extrapolate(tiles, spent, size, len(files), task_slots(spark))
+
+
+def _files(root: Path) -> list[Path]:
+    return sorted((root / "tiles").glob("shard=*/split=*/*.parquet"))
+
+
+def extrapolate(tiles: int, spent: Cost, size: int, files: int, slots: int) -> None:
+    """Say what the figures mean for the tiles of the source, and what that assumes."""
+    times = SOURCE_TILES / tiles
+    hours, processor = spent.seconds * times / 3600, spent.processor * times / 3600
+    print(f"\n{SOURCE_TILES:,} tiles of {SOURCE_IMAGES} such images:")
+    print(f"  {hours:.1f} hours on {slots} task slots as busy as here; {processor:.1f} hours of")
+    print(f"  processor: {processor / slots:.2f} on {slots} cores that do nothing else")
+    print(f"  {format_bytes(size * times)} in about {files * times:,.0f} files")
+    print("assumed: time and bytes grow with the tiles (each image is cut by itself); images like")
+    print("these; a night without changes is the cost of starting, and is counted once; slots do")
+    print("not wait for disks or network, nor for one another.")
+
+
+class Uncut(Shards):
+    """Publishes images as if they had been cut."""
+
+    def _cut(self, shard: Any, night: Any, state: Any) -> Any:
+        state.last += 1
+        self._storage.make_dirs(f"{self._root}/{new_name(state.last, self._owner.id)}")
+        state.change.come.append(state.last)
+        return {each.source: _entry(each, state, night) for each in shard}
+
+
+def planning(spark: Any, root: Path, images: int) -> None:
+    """Decide and publish a night of images that are not there, and one more image."""
+    settings = TilingSettings("/raw", str(root / "planned"), SPEC, labels="folder:1", update=True)
+    with measuring() as cost:
+        night = _planned(images, settings)
+        with Ownership(Storage(spark), settings.output, print) as owner:
+            content = Uncut(spark, settings, owner, None, lambda _: None).publish(night)
+    manifest = Path(settings.output, "_dataset.json").stat().st_size
+    print(f"planning and publishing {images:,} images: {cost}")
+    print(
+        f"  a manifest of {format_bytes(manifest)}, written {content['last_update'] + 1} times; "
+        f"{len(content['shards']):,} shards"
+    )
+
+
+def _planned(images: int, settings: TilingSettings) -> Night:
+    names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(images)]
+    listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
+    found = {
+        name: Inspected(
+            listed[name].uri,
+            hashlib.sha256(name.encode()).hexdigest(),
+            *(*SIZE, 1, "uint8", 15_600.0, None),
+            pixel_sha256=hashlib.sha256(f"pixels {name}".encode()).hexdigest(),
+            bits=8,
+            tiles=6972,
+        )
+        for name in names
+    }
+    said, problems = annotate_each(names, settings.labels, str, r"/(?P<group>specimen\d+)/")
+    comparison = compare({}, listed, said, problems, (), prune=False)
+    classes = tuple(sorted({each.label for each in said.values()}))
+    image = image_field(settings.spec, 1, "uint8", "raw", classes, 8)
+    changes = decide({}, listed, said, comparison, found, image, prune=False)
+    splits = splits_of(changes, {}, said, found, settings.fractions, settings.seed)
+    planned = [
+        planned_source(
+            *(found[path], path),
+            label=said[path].label,
+            split=splits[path],
+            group=said[path].group,
+        )
+        for path in sorted(changes.work)
+    ]
+    return Night(None, None, changes, planned, listed, image)
+
+
+def likeness(images: int) -> None:
+    """Look for near-duplicates among fingerprints of pictures that nobody has taken."""
+    rng = np.random.default_rng(0)
+    prints = {f"{number:06}": _fingerprint(rng) for number in range(images)}
+    before = psutil.Process().memory_info().rss
+    with measuring() as cost:
+        pairs = find_near_duplicates(prints)
+    size = sum(map(len, prints.values()))
+    print(f"near-duplicates among {images:,} images ({len(pairs)} pairs): {cost}")
+    print(f"  fingerprints {format_bytes(size)}; {format_bytes(before)} before the search")
+
+
+def _fingerprint(rng: np.random.Generator) -> bytes:
+    header = HEADER.pack(1, 1, 192, *SIZE) + rng.bytes(8)
+    return header + rng.bytes(256) + rng.bytes(192 * 4) + rng.bytes(192 * 32)
+
+
+def main() -> int:
+    """Measure each part in a process of its own, so that none inherits another's memory."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
+    add: Callable[..., Any] = parser.add_argument
+    add("--images", type=int, default=4, help="images of the first night (4)")
+    add("--planned", type=int, default=100_000, help="images that are only planned (100000)")
+    add("--part", choices=PARTS, help="only this part")
+    flags = parser.parse_args()
+    if flags.part is None:
+        given = ["--images", str(flags.images), "--planned", str(flags.planned)]
+        command = [sys.executable, "-m", "tests.benchmarks.scale", *given]
+        ended = [subprocess.run([*command, "--part", part], check=False) for part in PARTS]
+        return sum(each.returncode != 0 for each in ended)
+    if flags.part == "likeness":
+        likeness(flags.planned)
+        return 0
+    spark = build_session("scale", master=f"local[{os.cpu_count() or 1}]")
+    with tempfile.TemporaryDirectory(prefix="dkg-scale-") as folder:
+        if flags.part == "planning":
+            planning(spark, Path(folder), flags.planned)
+        else:
+            nights(spark, Path(folder), flags.images)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
