@@ -110,7 +110,7 @@ def test_a_program_of_the_user(tmp_path: Path):
     [
         (
             ["sandbox"],
-            "A job is one of tile, train, retrain, predict, evaluate, export, doctor, or",
+            "A job is one of tile, train, retrain, predict, evaluate, compact, export, doctor, or",
         ),
         (["nowhere.py"], "There is no file 'nowhere.py' here"),
         (["--py-files", "lost.py", *EVALUATE], "There is no file 'lost.py' here"),
