@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    # Releases before this one kept folds in files. Who is killed while it describes a version leaves
-    # a hidden name.
+    # Releases before this one kept folds in files. Who is killed while it describes a version
+    # leaves a hidden name.
     others=(
         *("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds"),
         *(CROISSANT, f"_{CROISSANT}.*.tmp", *HIDDEN),
