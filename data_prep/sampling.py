@@ -51,9 +51,10 @@ class Prepared:
         return replace(self, pixels=spread(self.pixels))
 
     def close(self) -> None:
-        """Free what a raster has put onto the disk."""
-        if isinstance(self.pixels, Raster):
-            self.pixels.close()
+        """Close what reads the image, and free what it has put onto the disk."""
+        for pixels in (self.pixels, self.picture.pixels):
+            if isinstance(pixels, Raster):
+                pixels.close()
 
 
 def prepare(
@@ -101,7 +102,7 @@ def prepare(
                 f"{uri} does not state the size of its pixels. Give --source-pixel-size."
             )
         factor_x, factor_y = (side / cutting.pixel_size for side in stated)
-        pixels = resample(pixels, factor_x, factor_y, uri)
+        pixels = resample(pixels, factor_x, factor_y, uri, cutting.max_pixels)
     scale = (pixels.shape[1] / width, pixels.shape[0] / height)
     zones = cutting.zones.of(path, width, height).scaled(*scale)
     pixel_size = None if stated is None else stated[0] / scale[0]
@@ -116,8 +117,28 @@ def converted(pixels: Pixels | Raster, channels: int) -> Pixels | Raster:
     return pixels if channels == pixels.shape[2] else Raster(pixels.regions, channels)
 
 
+def _decoded(raster: Raster, max_pixels: int, name: str) -> Pixels:
+    """Return all pixels of a raster: an image is resampled as a whole."""
+    height, width = raster.shape[:2]
+    if height * width > max_pixels:
+        raise ImageError(
+            f"{name} has {width}x{height} pixels, too many to be resampled. Resample it with "
+            "another program, or allow more by --max-pixels."
+        )
+    pixels: Pixels = np.empty(raster.shape, raster.dtype)
+    top = 0
+    for band in raster.bands():
+        pixels[top : top + len(band)] = band
+        top += len(band)
+    return pixels
+
+
 def resample(
-    pixels: Pixels | Raster, factor_x: float, factor_y: float, name: str
+    pixels: Pixels | Raster,
+    factor_x: float,
+    factor_y: float,
+    name: str,
+    max_pixels: int = MAX_PIXELS,
 ) -> Pixels | Raster:
     """Return an image with as many times the pixels on each side, at least one.
 
@@ -130,11 +151,13 @@ def resample(
     factor_x, factor_y : float
     name : str
         Named in errors.
+    max_pixels : int, default 178,956,970
+        A larger image that is read part by part is refused.
 
     Raises
     ------
     ImageError
-        If the image would become too large, or is one that is read part by part.
+        If the image is or would become too large.
     """
     height, width, channels = pixels.shape
     # A file can state any number; what is too large may be infinite.
@@ -149,10 +172,7 @@ def resample(
     if size == (width, height):
         return pixels
     if isinstance(pixels, Raster):
-        raise ImageError(
-            f"{name} has {width}x{height} pixels, too many to be resampled. Resample it with "
-            "another program, or leave it out by --glob."
-        )
+        pixels = _decoded(pixels, max_pixels, name)
     grows = size[0] * size[1] > width * height
     how = cv2.INTER_CUBIC if grows else cv2.INTER_AREA
     resized: Pixels = cv2.resize(pixels, size, None, 0, 0, how).reshape(size[1], size[0], channels)

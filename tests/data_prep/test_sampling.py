@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tifffile
 
+from data_prep import sampling
 from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
 from data_prep.picture import Choice
+from data_prep.raster import Raster
 from data_prep.sampling import prepare, resample
 from data_prep.tiles import iter_tiles
 from data_prep.zones import Zone, ZoneRules
@@ -47,6 +49,20 @@ def test_images_come_to_one_pixel_size(stated, given, wanted, shape):
     assert ready.scale == (shape[1] / 90, shape[0] / 60)
     assert ready.pixel_size == pytest.approx(wanted or stated[0])
     assert ready.picture.pixels.shape == (60, 90, 1)
+
+
+def test_an_image_that_is_read_part_by_part_is_resampled_as_a_whole(monkeypatch):
+    cutting = replace(CUTTING, pixel_size=0.5)
+    whole = prepare(tiff(0.25, 0.25), "x", "x", cutting)
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    ready = prepare(tiff(0.25, 0.25), "x", "x", cutting)
+    np.testing.assert_array_equal(ready.pixels, whole.pixels)
+    assert isinstance(ready.picture.pixels, Raster)
+    ready.close()
+    same = prepare(tiff(0.5, 0.5), "x", "x", cutting)
+    assert isinstance(same.pixels, Raster)
+    with pytest.raises(ImageError, match="x"):
+        prepare(tiff(0.25, 0.25), "x", "x", replace(cutting, max_pixels=100))
 
 
 def test_without_a_pixel_size_there_is_no_resampling():
