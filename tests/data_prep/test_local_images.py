@@ -194,7 +194,9 @@ def test_a_net_learns_from_tiles_that_nobody_has_written(spark, tmp_path):
         keras.layers.Dense(2, activation="softmax"),
     ]
     model = keras.Sequential(layers)
-    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", ["accuracy"])
+    model.compile(
+        keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
     trainer = AveragingTrainer(
         model, num_workers=2, batch_size=8, features_col="image", progress=False
     )
