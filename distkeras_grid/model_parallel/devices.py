@@ -118,6 +118,7 @@ class Devices(Members):
         self._numbers = itertools.count(1)
         self._pacing = Pacing()
         self._link = Link(bandwidth=float("inf"))
+        self._overheads: dict[str, float] = {}
         self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
         self._reviewed = False
         self.rest = 0.0
@@ -149,10 +150,14 @@ class Devices(Members):
                 (self._batch, *layer.output_shape),
             )
             x, kernel, dy = (random.standard_normal(shape, np.float32) for shape in shapes)
+            taken = []
             for _ in range(1 + OBSERVATIONS):
+                clock = time.perf_counter()
                 _, number = self.forward(name, x, kernel)
                 self.backward(name, number, x, kernel, dy)
                 self.kernel_gradient(name, number)
+                taken.append(time.perf_counter() - clock)
+            self._note_overhead(layer, statistics.median(taken[1:]))
             self._shares[name] = self._all_mine(layer)
         with self._changed:
             self._replan()
@@ -160,6 +165,14 @@ class Devices(Members):
             slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
             self._patience = PATIENCE_SECONDS + PATIENCE * slowest
             return self.plan
+
+    def _note_overhead(self, layer: Convolution, seconds: float) -> None:
+        """Note how much longer a measured pass took than computing and sending alone."""
+        shares, paces = self._shares[layer.name], self._present_paces(layer.name)
+        if any(units and pace is None for units, pace in zip(shares, paces, strict=True)):
+            return
+        expected = divided_seconds(layer, self._batch, shares, paces, self._link)
+        self._overheads[layer.name] = max(0.0, seconds - expected)
 
     def adopt(self, plan: Plan) -> None:
         """Divide as a plan says, from the next pass of each layer on."""
@@ -193,8 +206,17 @@ class Devices(Members):
         """Plan again from what is known of the devices that are there."""
         paces = {name: self._present_paces(name) for name in self._layers}
         layers = [layer for name, layer in self._layers.items() if paces[name][0] is not None]
-        which = self._which
-        self.adopt(plan_layers(layers, self._batch, paces, self._link, which=which, rest=self.rest))
+        self.adopt(
+            plan_layers(
+                layers,
+                self._batch,
+                paces,
+                self._link,
+                which=self._which,
+                rest=self.rest,
+                overheads=self._overheads,
+            )
+        )
 
     def _review(self, name: str) -> str:
         """Divide anew if the last passes show that other shares are faster; return what to tell."""
@@ -206,8 +228,9 @@ class Devices(Members):
         known = [pace for pace, units in zip(paces, shares, strict=True) if pace or not units]
         if len(known) < len(shares):
             return ""
-        better = plan_layer(layer, self._batch, paces, self._link, always=self._which != "auto")
-        now = divided_seconds(layer, self._batch, shares, paces, self._link)
+        overhead, always = self._overheads.get(name, 0.0), self._which != "auto"
+        better = plan_layer(layer, self._batch, paces, self._link, always=always, overhead=overhead)
+        now = overhead + divided_seconds(layer, self._batch, shares, paces, self._link)
         if better.shares == shares or now < WORTH_CHANGING * better.divided:
             return ""
         self._replan()

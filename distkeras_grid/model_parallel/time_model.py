@@ -3,8 +3,11 @@
 For a layer with K units, device d with k_d of them and a pace of c_d seconds a unit, the master is
 device 0. It computes its own share while the others receive, compute and send::
 
-    divided = max(k_0 c_0,  2 latency + bytes / bandwidth + max_{d>0} k_d c_d)
+    divided = max(k_0 c_0,  2 latency + bytes / bandwidth + max_{d>0} k_d c_d) + overhead
     whole   = K c_0
+
+The overhead is what a measured pass took longer than that: copies, and threads that wait for each
+other.
 
 `bytes` are those of all other devices together, because they pass through the master's one link::
 
@@ -244,6 +247,7 @@ def plan_layer(
     link: Link,
     *,
     always: bool = False,
+    overhead: float = 0.0,
 ) -> LayerPlan:
     """Divide a layer over the devices that make it fastest, in proportion to their speeds.
 
@@ -259,6 +263,8 @@ def plan_layer(
         The master's.
     always : bool, default False
         Whether all devices take part, even if that is slower.
+    overhead : float, default 0
+        Seconds of a batch that a divided layer takes longer, forward and backward.
 
     Returns
     -------
@@ -272,7 +278,8 @@ def plan_layer(
     for count in range(len(fastest_first) + 1):
         used = {0, *fastest_first[:count]}
         shares = divide(layer.units, [s if d in used else 0.0 for d, s in enumerate(speeds)])
-        options.append((divided_seconds(layer, batch, shares, paces, link), shares))
+        seconds = divided_seconds(layer, batch, shares, paces, link)
+        options.append((seconds + (overhead if any(shares[1:]) else 0.0), shares))
     seconds, shares = options[-1] if always else min(options, key=lambda option: option[0])
     return LayerPlan(
         layer=layer.name,
@@ -291,6 +298,7 @@ def plan_layers(
     *,
     which: Layers = "auto",
     rest: float = 0.0,
+    overheads: Mapping[str, float] | None = None,
 ) -> Plan:
     """Decide which layers are divided, and how.
 
@@ -308,12 +316,16 @@ def plan_layers(
         Which layers are divided: those for which it pays, all, or those of these names.
     rest : float, default 0
         Seconds of a batch outside of these layers.
+    overheads : mapping of str to float, optional
+        By layer, as in `plan_layer`.
     """
+    extra = overheads or {}
     plans = []
     for layer in layers:
         named = which == "all" or (which != "auto" and layer.name in which)
         present = paces[layer.name] if named or which == "auto" else [*paces[layer.name]][:1]
-        plan = plan_layer(layer, batch, present, link, always=named)
+        overhead = extra.get(layer.name, 0.0)
+        plan = plan_layer(layer, batch, present, link, always=named, overhead=overhead)
         missing = len(paces[layer.name]) - len(plan.shares)
         plans.append(
             LayerPlan(

@@ -98,6 +98,21 @@ def test_the_choice_is_the_best_of_its_options():
                 assert plan.divided == pytest.approx(again)
 
 
+def test_an_overhead_counts_for_divided_layers_only():
+    c = layer()
+    paces = [pace(c, 64, 1e10)] * 2
+    plain = plan_layer(c, 64, paces, FREE)
+    half = plain.whole / 2
+    slightly = plan_layer(c, 64, paces, FREE, overhead=0.5 * half)
+    assert slightly.divided == pytest.approx(1.5 * half)
+    assert slightly.shares == plain.shares
+    much = plan_layer(c, 64, paces, FREE, overhead=1.5 * half)
+    assert not much.is_divided
+    assert much.divided == pytest.approx(much.whole)
+    plan = plan_layers([c], 64, {"c": paces}, FREE, overheads={"c": 1.5 * half})
+    assert plan.shares == {}
+
+
 def test_a_lost_device_gets_nothing():
     c = layer()
     a = pace(c, 64, 1e10)
