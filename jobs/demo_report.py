@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from demo_training import Comparison
     from matplotlib.figure import Figure
 
+    from distkeras_grid.evaluation.levels import Evaluation
+
 SHOWN_ANGLES = (0.0, 30.0, 60.0)
 TILES_PER_ANGLE = 4
 # Written first: by it a folder is known as one that the demo may delete.
@@ -83,8 +85,15 @@ def write_report(
             plots.curves(by_samples, "samples", "val_accuracy"), "Accuracy over samples", "",
         ),
         picture(
-            folder, "confusion.png", plots.confusion_matrix(comparison.confusion, classes),
+            folder, "confusion.png",
+            plots.confusion_matrix(comparison.evaluation.level("row").confusion, classes),
             "Confusion matrix", "The net of the two workers on split test.",
+        ),
+        Section(
+            "By class and by image", rows=class_rows(comparison.evaluation),
+            text="The net of the two workers on split test. All tiles of an image together name "
+            "its class, too. In brackets are 95 % intervals by the bootstrap, which draws whole "
+            f"images: there are {comparison.evaluation.clusters}.",
         ),
         picture(
             folder, "staleness.png", plots.staleness_histogram(history), "Staleness",
@@ -118,6 +127,19 @@ def result_rows(comparison: Comparison) -> list[list[object]]:
         [r.name, f"{r.seconds:.1f}", f"{r.start_up:.1f}", f"{r.accuracy:.3f}"]
         for r in comparison.results
     ]
+    return rows
+
+
+def class_rows(evaluation: Evaluation) -> list[list[object]]:
+    """Return the table of the figures by class, for tiles and for images."""
+    rows: list[list[object]] = [["class", "of", "count", "precision", "recall", "accuracy"]]
+    for name, unit in (("row", "tiles"), ("source", "images")):
+        level = evaluation.level(name)
+        rows += [
+            [each.name, unit, each.count, str(each.precision), str(each.recall), ""]
+            for each in level.classes
+        ]
+        rows.append(["all", unit, level.count, "", "", str(level.accuracy)])
     return rows
 
 

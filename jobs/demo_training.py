@@ -13,12 +13,11 @@ import numpy as np
 from demo_progress import Doing, doing
 
 from distkeras_grid import ADAG, AccuracyEvaluator, ModelPredictor, SingleTrainer, read_tiles
-from distkeras_grid.inference.evaluator import confusion_matrix
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
+    from distkeras_grid.evaluation.levels import Evaluation
     from distkeras_grid.progress import Reporter
     from distkeras_grid.trainers.base import Trainer
 
@@ -58,7 +57,7 @@ class Comparison:
 
     results: list[Result]
     distributed: Trainer
-    confusion: NDArray[np.int64]
+    evaluation: Evaluation
     tiles: DataFrame
 
 
@@ -114,15 +113,16 @@ def compare(tiles: str, epochs: int) -> Comparison:
             spark_result("SingleTrainer, 1 core", one, predict(model_of_one, test)),
             local,
         ]
-        confusion = confusion_matrix(predicted)
+        evaluation = AccuracyEvaluator().report(predicted)
     for result in results:
         print(f"{result.name}: accuracy {result.accuracy:.3f}")
-    return Comparison(results, two, confusion, train)
+    return Comparison(results, two, evaluation, train)
 
 
 def predict(model: keras.Model, test: DataFrame) -> DataFrame:
     """Return labels and predictions, kept: each look would compute them again."""
-    return ModelPredictor(model, "image").predict(test).select("label", "prediction").cache()
+    predicted = ModelPredictor(model, "image").predict(test)
+    return predicted.select("source", "label", "prediction").cache()
 
 
 def spark_result(name: str, trainer: Trainer, predicted: DataFrame) -> Result:

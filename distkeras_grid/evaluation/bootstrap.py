@@ -45,6 +45,20 @@ class Figure:
     low: float | None = None
     high: float | None = None
 
+    def __str__(self) -> str:
+        """Return the figure and its interval.
+
+        Examples
+        --------
+        >>> print(Figure(0.9, 0.85, 0.95), Figure(1.0), Figure(None), sep="; ")
+        0.900 (0.850 to 0.950); 1.000 (no interval); not defined
+        """
+        if self.value is None:
+            return "not defined"
+        if self.low is None or self.high is None:
+            return f"{self.value:.3f} (no interval)"
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
     def to_json(self) -> dict[str, float | None]:
         """Return the figure as JSON types."""
         return {"value": self.value, "low": self.low, "high": self.high}

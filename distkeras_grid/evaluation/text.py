@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from distkeras_grid.evaluation.bootstrap import Figure
 from distkeras_grid.evaluation.levels import BY_CLASS, Evaluation, Level
 
 HEAD = "label \\ predicted"
@@ -22,7 +21,7 @@ def as_text(evaluation: Evaluation) -> str:
         _table(
             ("by", "count", "accuracy", "balanced accuracy"),
             [
-                (level.name, f"{level.count:,}", _told(level.accuracy), _told(level.balanced))
+                (level.name, f"{level.count:,}", str(level.accuracy), str(level.balanced))
                 for level in evaluation.levels
             ],
         ),
@@ -59,21 +58,10 @@ def format_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str] = ()) -
 
 def _by_class(level: Level) -> str:
     lines = [
-        (each.name, f"{each.count:,}", *(_told(getattr(each, name)) for name in BY_CLASS))
+        (each.name, f"{each.count:,}", *(str(getattr(each, name)) for name in BY_CLASS))
         for each in level.classes
     ]
     return _table((f"class, by {level.name}", "count", "precision", "recall", "F1"), lines)
-
-
-def _told(figure: Figure) -> str:
-    if figure.value is None:
-        return "not defined"
-    interval = (
-        "(no interval)"
-        if figure.low is None or figure.high is None
-        else f"({figure.low:.3f} to {figure.high:.3f})"
-    )
-    return f"{figure.value:.3f} {interval}"
 
 
 def _explained(evaluation: Evaluation) -> list[str]:
