@@ -18,6 +18,7 @@ from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.images import read_image
 from data_prep.isolation import Care, Trials
 from data_prep.job import surviving
+from data_prep.leak_check import check_leaks_of
 from data_prep.reading import FILE, Opening
 from data_prep.stages import Reader
 from distkeras_grid.errors import ImageError
@@ -201,3 +202,13 @@ def test_an_image_that_kills_its_worker_while_it_is_cut(spark, deadly, settings)
     done = update_tiles(settings, spark=spark, say=say)
     assert list(done.left_out) == ["a/1.bmp"]
     assert sources(spark, settings) == ["a/0.bmp", "b/0.bmp"]
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_image_that_kills_its_worker_is_not_judged_for_leaks(spark, deadly, settings):
+    deadly.touch()
+    # The folders of the classes stand for splits.
+    checked = check_leaks_of(settings.input, spark=spark)
+    assert list(checked.unreadable) == ["a/1.bmp"]
+    assert checked.leaks == []
