@@ -16,6 +16,8 @@ from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.images import read_image
+from data_prep.ingest.job import ingest_images
+from data_prep.ingest.settings import IngestSettings
 from data_prep.isolation import Care, Trials
 from data_prep.job import surviving
 from data_prep.leak_check import check_leaks_of
@@ -212,3 +214,16 @@ def test_an_image_that_kills_its_worker_is_not_judged_for_leaks(spark, deadly, s
     checked = check_leaks_of(settings.input, spark=spark)
     assert list(checked.unreadable) == ["a/1.bmp"]
     assert checked.leaks == []
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_image_that_kills_its_worker_is_named_where_images_are_ingested(
+    spark, deadly, settings, tmp_path
+):
+    deadly.touch()
+    with pytest.raises(ImageError, match=r"a/1\.bmp .*SIGKILL"):
+        ingest_images(
+            IngestSettings("images", settings.input, str(tmp_path / "out"), size=32, split="1"),
+            spark=spark,
+        )
