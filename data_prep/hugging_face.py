@@ -91,10 +91,12 @@ def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
         return {split: [CORRECTED] for split in splits}
     found: dict[str, set[int]] = {}
     for each in manifest["sources"]:
-        if each["status"] == "tiled":
+        # An image of which conditions keep no tile is in no shard.
+        if each["status"] == "tiled" and "shard" in each:
             found.setdefault(each["split"], set()).add(each["shard"])
     # All shards of the folder would include those of versions that are kept.
     return {
         split: [f"shard={number}/split={split}/*.parquet" for number in sorted(found[split])]
         for split in splits
+        if split in found
     }

@@ -55,6 +55,13 @@ def test_each_split_has_the_shards_of_its_images():
     }
 
 
+def test_an_image_without_a_tile_is_in_no_file():
+    """`tile --keep` may drop all tiles of an image; the night ended with a KeyError."""
+    without = entry("e.png", 0, "validation")
+    del without["shard"]
+    assert paths_of(card(manifest(without))) == paths_of(card(manifest()))
+
+
 @pytest.mark.parametrize(
     ("encoding", "kind"), [("jpeg", "image"), ("png", "image"), ("raw", "binary")]
 )

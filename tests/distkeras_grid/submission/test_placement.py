@@ -80,7 +80,7 @@ def test_an_upload_goes_piece_by_piece_and_replaces_nothing(
 ):
     from distkeras_grid.spark import storage as module
 
-    monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(module, "COPY_BYTES", 1000)
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(bytes(range(250)) * 10)
     pieces: list[int] = []
