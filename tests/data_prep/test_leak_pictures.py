@@ -83,10 +83,10 @@ def test_a_large_image_is_looked_at_part_by_part(monkeypatch, near_duplicates):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
     stream = BytesIO()
     tifffile.imwrite(stream, pixels, tile=(64, 64), photometric="rgb")
-    whole = leak_check._look("a.tif", stream.getvalue(), near_duplicates)
+    whole = leak_check._look("a.tif", stream.getvalue(), near_duplicates, None)
     by_part = partial(leak_check.open_image, region_bytes=0)
     monkeypatch.setattr(leak_check, "open_image", by_part)
-    assert leak_check._look("a.tif", stream.getvalue(), near_duplicates) == whole
+    assert leak_check._look("a.tif", stream.getvalue(), near_duplicates, None) == whole
     assert whole["pixel_sha256"] == pixel_digest(pixels)
     assert bool(whole["fingerprint"]) is near_duplicates
-    assert "a.tif" in leak_check._look("a.tif", stream.getvalue()[:9000], False)["error"]
+    assert "a.tif" in leak_check._look("a.tif", stream.getvalue()[:9000], False, None)["error"]
