@@ -90,7 +90,9 @@ def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
     assert trainer.history.samples == ROWS * 10
 
 
-@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("AveragingTrainer", marks=pytest.mark.full), "SynchronousSGD"]
+)
 def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark, tmp_path, name):
     """The second attempt repeats the lost windows, from the weights that the others have."""
 

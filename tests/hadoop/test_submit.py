@@ -124,6 +124,7 @@ def test_a_tiled_data_set_is_trained_on_in_containers(
     assert run["samples"] == run["spec"]["schedule"]["rows"]
 
 
+@pytest.mark.full
 def test_in_client_mode_executors_have_the_shipped_python(
     grid: Grid, files: InsecureClient, tiles: str, trained: str
 ) -> None:

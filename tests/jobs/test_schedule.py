@@ -135,6 +135,7 @@ def job(work, capsys):
     return go
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_two_nights_and_two_weeks(spark, job, work, samples, monkeypatch):

@@ -36,6 +36,7 @@ def looked_up():
 """
 
 
+@pytest.mark.full
 def test_executors_have_the_shipped_python_and_the_exit_code_comes_through(
     cluster: Cluster, tmp_path: Path
 ):
