@@ -36,7 +36,21 @@ def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str],
         former = storage.read_text(uri) if storage.exists(uri) else None
         name = storage.resolve(root).rpartition("/")[2]
         text = croissant.describe(msgspec.json.decode(manifest), name, former)
-        # What people wrote into it is not lost if this is killed meanwhile.
-        storage.write_text(uri, text, overwrite=True)
+        _replace(storage, uri, text)
     except GridError as error:
         say(f"{croissant.FILE} could not be written: {error}")
+
+
+def _replace(storage: Storage, uri: str, text: str) -> None:
+    """Replace a file in one step: what people wrote into it is not lost by a kill.
+
+    `Storage.write_text` would leave a checksum beside a file of this machine, and Hadoop would not
+    read the file again after somebody has edited it.
+    """
+    temporary = storage.hidden_beside(uri)
+    try:
+        storage.write_in_place(temporary, text)
+        storage.rename(temporary, uri, overwrite=True)
+    except BaseException as error:
+        storage.discard(temporary, error)
+        raise

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ServerUnreachableError, StartTimeoutError
+from distkeras_grid.errors import ProtocolError, ServerUnreachableError, StartTimeoutError
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import service
 from distkeras_grid.parameter_server.messages import (
@@ -76,6 +76,22 @@ def test_what_is_altered_on_its_way_is_not_used_and_comes_again(serve, tools, re
         assert value == sequence + 1
     assert len(relay.struck) == 1
     np.testing.assert_array_equal(bench.driver().center(), 4)
+
+
+@pytest.mark.parametrize(("kind", "folded"), [(WindowCommit, 0), (Exchanged, 1)])
+def test_a_line_that_alters_every_frame_is_given_up(
+    serve, tools, relayed, monkeypatch, kind, folded
+):
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 1.0)
+    bench = serve()
+    relay = relayed(bench, Fault(kind, "alter", nth=0, after=0.5))
+    client = bench.started(address=relay.address)
+    clock = time.monotonic()
+    with pytest.raises((ServerUnreachableError, ProtocolError)):
+        tools.exchange(client, tools.commit(0))
+    assert time.monotonic() - clock < 5.0
+    assert 2 <= len(relay.struck) <= 12
+    np.testing.assert_array_equal(bench.driver().center(), folded)
 
 
 @pytest.mark.parametrize("kind", [Update, Center])

@@ -1,0 +1,28 @@
+"""What other programs read of a data set, on a disk of this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from data_prep.cards import write_cards
+from data_prep.croissant import FILE
+from data_prep.hugging_face import CARD
+from distkeras_grid.spark.storage import Storage
+from tests.data_prep.test_croissant import manifest
+
+pytestmark = pytest.mark.spark
+
+
+def test_what_a_person_wrote_with_an_editor_stays(spark, tmp_path):
+    """Hadoop kept a checksum beside the file, and refused to read it after an edit."""
+    said: list[str] = []
+    text = json.dumps(manifest())
+    for _ in range(2):
+        write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
+        assert said == []
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CARD, FILE])
+        content = json.loads((tmp_path / FILE).read_text()) | {"license": "CC-BY-4.0"}
+        (tmp_path / FILE).write_text(json.dumps(content))
+    assert json.loads((tmp_path / FILE).read_text())["license"] == "CC-BY-4.0"
