@@ -38,6 +38,10 @@ class Disk:
     def resolve(self, uri):
         return uri
 
+    def hidden_beside(self, uri):
+        folder, _, name = uri.rpartition("/")
+        return f"{folder}/.{name}.hidden"
+
     def write_text(self, uri, content, *, overwrite=False):
         assert overwrite
         self.held[uri] = content

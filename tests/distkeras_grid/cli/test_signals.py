@@ -24,7 +24,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def work():
     try:
         print("working", flush=True)
-        time.sleep(60)
+        # A signal just before a long sleep would be seen after it.
+        for _ in range(600):
+            time.sleep(0.1)
     finally:
         print("stopped", flush=True)
 

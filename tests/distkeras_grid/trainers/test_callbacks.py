@@ -196,6 +196,8 @@ def normalized_model():
 
 def test_a_training_is_not_lost_when_its_statistics_take_too_long(frame, monkeypatch):
     monkeypatch.setattr("distkeras_grid.trainers.preparation.MEASURING_EPOCHS", -1e9)
+    # A job this small may end before a longer wait does.
+    monkeypatch.setattr("distkeras_grid.trainers.recalibration.POLL_SECONDS", 0)
     trainer = trained("ADAG", normalized_model(), frame, num_workers=2, statistics="recalibrate")
     assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
     assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
