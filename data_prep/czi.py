@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, BinaryIO
 
 from data_prep.picture import Pixels
 from data_prep.tiff_planes import Window
-from data_prep.vendor import library, local_path
+from data_prep.vendor import Form, library, local_path
 from distkeras_grid.errors import ImageError
 
 START = b"ZISRAWFILE"
@@ -29,9 +30,6 @@ class CziFile:
         Named in errors.
     """
 
-    is_colour: bool
-    grain = GRAIN
-
     def __init__(self, stream: BinaryIO, name: str) -> None:
         czi = library(lambda: import_module("pylibCZIrw.czi"), name)
         self._resources = ExitStack()
@@ -50,8 +48,7 @@ class CziFile:
                 "bits, all channels alike."
             )
         (kind,) = kinds
-        self.is_colour = kind.startswith("Bgr")
-        self.itemsize = ITEMSIZES[kind]
+        self._is_colour = kind.startswith("Bgr")
         lengths = {
             axis: stop - start for axis, (start, stop) in self._file.total_bounding_box.items()
         }
@@ -61,22 +58,29 @@ class CziFile:
         }
         self._times = lengths.get("T", 1)
         self.pages = len(self._scenes) * self._times
-        self.channels, self.planes = lengths.get("C", 1), lengths.get("Z", 1)
         metadata = _below(self._file.metadata, "ImageDocument", "Metadata")
         image = _below(metadata, "Information", "Image")
         names = [
             str(_below(each).get("@Name", ""))
             for each in _listed(_below(image, "Dimensions", "Channels").get("Channel"))
         ]
-        self.channel_names = names if len(names) == self.channels and all(names) else []
-        bits = str(image.get("ComponentBitCount", ""))
-        self.bits = int(bits) if bits.isdecimal() else None
-        self.pixel_size = _pixel_size(metadata)
+        channels, bits = lengths.get("C", 1), str(image.get("ComponentBitCount", ""))
+        self._form = Form(
+            (0, 0),
+            ITEMSIZES[kind],
+            GRAIN,
+            channels,
+            lengths.get("Z", 1),
+            names if len(names) == channels and all(names) else (),
+            self._is_colour,
+            int(bits) if bits.isdecimal() else None,
+            _pixel_size(metadata),
+        )
 
-    def size(self, page: int) -> tuple[int, int]:
-        """Return height and width of a page."""
+    def form(self, page: int) -> Form:
+        """Return what the planes of a page are like."""
         rectangle = list(self._scenes.values())[page // self._times]
-        return rectangle.h, rectangle.w
+        return replace(self._form, size=(rectangle.h, rectangle.w))
 
     def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
         """Decode a rectangle, array [height, width] or [height, width, 3]."""
@@ -89,7 +93,7 @@ class CziFile:
         place = {axis: at + self._firsts.get(axis, 0) for axis, at in wanted.items()}
         pixels: Pixels = self._file.read(roi=region, plane=place, scene=scene)
         # The library gives blue first.
-        return pixels[:, :, ::-1] if self.is_colour else pixels[:, :, 0]
+        return pixels[:, :, ::-1] if self._is_colour else pixels[:, :, 0]
 
     def close(self) -> None:
         """Close the file."""

@@ -1,10 +1,10 @@
 """From an image file to an array, without surprises.
 
-PNG, JPEG, TIFF and BMP, 8 or 16 bits; with the extra ``formats`` CZI and OME-Zarr, too. An EXIF
-orientation is applied, an alpha channel that is fully opaque is dropped, colour images whose
-channels are equal become gray. TIFF files are read by `data_prep.tiff`, those of microscopes by
-`data_prep.vendor`, the others here. A large image becomes a `Raster`, which decodes it part by
-part, if its format allows that.
+PNG, JPEG, TIFF and BMP, 8 or 16 bits; with the extras ``formats`` and ``dm`` CZI, LIF, ND2,
+OME-Zarr, dm3 and dm4, too. An EXIF orientation is applied, an alpha channel that is fully opaque is
+dropped, colour images whose channels are equal become gray. TIFF files are read by
+`data_prep.tiff`, those of microscopes by `data_prep.vendor`, the others here. A large image becomes
+a `Raster`, which decodes it part by part, if its format allows that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from io import BytesIO
@@ -26,13 +26,19 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from data_prep.czi import START as CZI_START
 from data_prep.czi import CziFile
+from data_prep.digital_micrograph import STARTS as DM_STARTS
+from data_prep.digital_micrograph import DmFile
+from data_prep.lif import START as LIF_START
+from data_prep.lif import LifFile
+from data_prep.nd2 import START as ND2_START
+from data_prep.nd2 import Nd2File
 from data_prep.ome_zarr import START as ZARR_START
 from data_prep.ome_zarr import ZarrFile
 from data_prep.picture import Choice, Picture, Pixels, without_alpha
 from data_prep.raster import Raster
 from data_prep.tiff import TiffPlane, channel_number, find_plane
 from data_prep.tiff_planes import Window
-from data_prep.vendor import VendorPlane, take
+from data_prep.vendor import Container, VendorPlane, take
 from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
@@ -47,6 +53,14 @@ MOST_WHOLE_BYTES = 4 << 30
 COMPARED_VALUES = 1 << 22
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 START_BYTES = len(CZI_START)
+# How files of microscopes begin, and what opens them.
+CONTAINERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[BinaryIO, str], Container]], ...] = (
+    (CZI_START, CziFile),
+    (ZARR_START, ZarrFile),
+    (LIF_START, LifFile),
+    (ND2_START, Nd2File),
+    (DM_STARTS, DmFile),
+)
 # One plane of a file that can hold several.
 Plane = TiffPlane | VendorPlane
 # Readers raise these on damaged files, each format its own; RuntimeError is imagecodecs'.
@@ -192,8 +206,7 @@ def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane |
     """Return one plane of a file that can hold several, None if it is of another kind."""
     if start.startswith(TIFF_STARTS):
         return find_plane(stream, name, choice)
-    kinds = ((CZI_START, CziFile), (ZARR_START, ZarrFile))
-    for known, kind in kinds:
+    for known, kind in CONTAINERS:
         if start.startswith(known):
             container = kind(stream, name)
             with ExitStack() as opening:

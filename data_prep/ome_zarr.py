@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Annotated, Any, BinaryIO
@@ -13,7 +14,7 @@ import numpy as np
 from data_prep.picture import Pixels
 from data_prep.tiff_metadata import MICROMETRES
 from data_prep.tiff_planes import Window
-from data_prep.vendor import library, local_path
+from data_prep.vendor import Form, library, local_path
 from distkeras_grid.errors import ImageError
 
 START = b"PK\x03\x04"
@@ -72,9 +73,6 @@ class ZarrFile:
         Named in errors.
     """
 
-    is_colour = False
-    bits = None
-
     def __init__(self, stream: BinaryIO, name: str) -> None:
         zarr = library(lambda: import_module("zarr"), name)
         self._resources = ExitStack()
@@ -95,27 +93,19 @@ class ZarrFile:
                 _Image(group[each.datasets[0].path], each, name) for each in described.multiscales
             ]
             opening.pop_all()
-        first = self._images[0]
-        if any(each.form != first.form for each in self._images):
-            raise ImageError(f"{name} holds images of several kinds. Save them as separate files.")
-        self.channels, self.planes = first.length("c"), first.length("z")
-        self._times = first.length("t")
-        self.pages = len(self._images) * self._times
-        labels = [each.label or "" for each in described.omero.channels] if described.omero else []
-        self.channel_names = labels if len(labels) == self.channels and all(labels) else []
-        self.pixel_size = first.pixel_size
-        self.grain = first.grain
-        self.itemsize = first.array.dtype.itemsize
+        self._pages = [(image, t) for image in self._images for t in range(image.length("t"))]
+        self.pages = len(self._pages)
+        omero = described.omero
+        self._labels = [each.label or "" for each in omero.channels] if omero else []
 
-    def size(self, page: int) -> tuple[int, int]:
-        """Return height and width of a page."""
-        image = self._images[page // self._times]
-        return image.length("y"), image.length("x")
+    def form(self, page: int) -> Form:
+        """Return what the planes of a page are like."""
+        return self._pages[page][0].form(self._labels)
 
     def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
         """Decode a rectangle, array [height, width]."""
-        places = {"t": page % self._times, "c": channel, "z": plane}
-        return self._images[page // self._times].read(places, window)
+        image, time = self._pages[page]
+        return image.read({"t": time, "c": channel, "z": plane}, window)
 
     def close(self) -> None:
         """Close the file."""
@@ -142,19 +132,22 @@ class _Image:
             raise ImageError(
                 f"{name} holds values of the type {array.dtype}. Convert it to 8 or 16 bits."
             )
-        self.pixel_size = self._pixel_size(described)
+        self._pixel_size = self._stated_size(described)
 
-    @property
-    def form(self) -> tuple[object, ...]:
-        """What all images of one archive must share."""
-        return self._axes, [self.length(axis) for axis in "tcz"], self.array.dtype
-
-    @property
-    def grain(self) -> tuple[int, int]:
-        """Height and width of the parts that are decoded at once."""
+    def form(self, labels: Sequence[str]) -> Form:
+        """Return what its planes are like."""
+        channels = self.length("c")
         # A shard holds chunks that can be read alone.
-        high, wide = (self.array.chunks[self._axes.index(axis)] for axis in "yx")
-        return int(high), int(wide)
+        high, wide = (int(self.array.chunks[self._axes.index(axis)]) for axis in "yx")
+        return Form(
+            (self.length("y"), self.length("x")),
+            self.array.dtype.itemsize,
+            (high, wide),
+            channels,
+            self.length("z"),
+            labels if len(labels) == channels and all(labels) else (),
+            pixel_size=self._pixel_size,
+        )
 
     def length(self, axis: str) -> int:
         """Return the length of an axis, 1 where there is none."""
@@ -170,7 +163,7 @@ class _Image:
         pixels = np.asarray(self.array[tuple(parts[axis] for axis in self._axes)])
         return pixels if self._axes.index("y") < self._axes.index("x") else pixels.T
 
-    def _pixel_size(self, described: _Multiscale) -> tuple[float, float] | None:
+    def _stated_size(self, described: _Multiscale) -> tuple[float, float] | None:
         transformations = (
             *described.datasets[0].coordinateTransformations,
             *described.coordinateTransformations,

@@ -28,56 +28,51 @@ from distkeras_grid.feeding.local_file import local_folder
 Size = tuple[float, float]
 
 
+@dataclass(frozen=True)
+class Form:
+    """What the planes of one page have in common.
+
+    Parameters
+    ----------
+    size : (int, int)
+        Height and width, pixels.
+    itemsize : int
+        Bytes of a value.
+    grain : (int, int)
+        Height and width of the parts that are decoded at once.
+    channels, planes : int
+        How many channels, and how many focal planes.
+    channel_names : sequence of str
+        Names of all channels; empty if one has none.
+    is_colour : bool
+        Whether each plane has red, green and blue; it has one channel then.
+    bits : int, optional
+        Significant bits, where they are stated.
+    pixel_size : pair of float, optional
+        Width and height of a pixel, micrometres.
+    """
+
+    size: tuple[int, int]
+    itemsize: int
+    grain: tuple[int, int]
+    channels: int = 1
+    planes: int = 1
+    channel_names: Sequence[str] = ()
+    is_colour: bool = False
+    bits: int | None = None
+    pixel_size: Size | None = None
+
+
 class Container(Protocol):
     """An image file as its library shows it."""
 
     @property
     def pages(self) -> int:
-        """How many scenes, or images, times how many times."""
+        """How many images: scenes, positions and times."""
         ...
 
-    @property
-    def channels(self) -> int:
-        """How many channels."""
-        ...
-
-    @property
-    def planes(self) -> int:
-        """How many focal planes."""
-        ...
-
-    @property
-    def channel_names(self) -> Sequence[str]:
-        """Names of all channels; empty if one has none."""
-        ...
-
-    @property
-    def is_colour(self) -> bool:
-        """Whether each plane has red, green and blue; it has one channel then."""
-        ...
-
-    @property
-    def bits(self) -> int | None:
-        """Significant bits, where they are stated."""
-        ...
-
-    @property
-    def pixel_size(self) -> Size | None:
-        """Width and height of a pixel, micrometres."""
-        ...
-
-    @property
-    def grain(self) -> tuple[int, int]:
-        """Height and width of the parts that are decoded at once."""
-        ...
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a value."""
-        ...
-
-    def size(self, page: int) -> tuple[int, int]:
-        """Return height and width of a page."""
+    def form(self, page: int) -> Form:
+        """Return what the planes of a page are like."""
         ...
 
     def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
@@ -96,6 +91,8 @@ class VendorPlane:
     Parameters
     ----------
     container : Container
+    form : Form
+        Of the page.
     name : str
         Named in errors.
     page : int
@@ -110,6 +107,7 @@ class VendorPlane:
     """
 
     container: Container
+    form: Form
     name: str
     page: int
     channels: tuple[int, ...]
@@ -120,20 +118,20 @@ class VendorPlane:
     @property
     def size(self) -> tuple[int, int]:
         """Height and width, pixels."""
-        return self.container.size(self.page)
+        return self.form.size
 
     @property
     def nbytes(self) -> int:
         """Bytes that the whole plane takes."""
-        samples = 3 if self.container.is_colour else len(self.channels)
-        return math.prod(self.size) * samples * self.container.itemsize
+        samples = 3 if self.form.is_colour else len(self.channels)
+        return math.prod(self.size) * samples * self.form.itemsize
 
     @property
     def grain(self) -> tuple[int, int] | None:
         """Height and width of the parts that can be decoded alone; None: only the whole can be."""
-        part_bytes = math.prod(self.container.grain) * 3 * self.container.itemsize
+        part_bytes = math.prod(self.form.grain) * 3 * self.form.itemsize
         is_known = math.prod(self.size) <= MAX_REGION_PIXELS and part_bytes <= MOST_PART_BYTES
-        return self.container.grain if is_known else None
+        return self.form.grain if is_known else None
 
     def read(self, window: Window | None = None) -> Pixels:
         """Decode the plane, or a rectangle of it, array [height, width] or [height, width, 3]."""
@@ -152,8 +150,8 @@ class VendorPlane:
 
     def picture(self, pixels: Pixels | Raster) -> Picture:
         """Return pixels of the plane with what the file says about them."""
-        bits = self.container.bits
-        return Picture(pixels, bits if bits and 8 < bits < 16 else None, self.container.pixel_size)
+        bits = self.form.bits
+        return Picture(pixels, bits if bits and 8 < bits < 16 else None, self.form.pixel_size)
 
     def check_size(self, max_pixels: int) -> None:
         """Refuse a plane that is too large to be decoded as a whole.
@@ -186,33 +184,33 @@ def take(container: Container, name: str, choice: Choice) -> VendorPlane:
         If there is no such plane.
     """
     page = _number(container.pages, choice.page, name, "pages", "--page")
-    planes, projection = _planes(container, name, choice)
-    if container.is_colour:
+    form = container.form(page)
+    planes, projection = _planes(form, name, choice)
+    if form.is_colour:
         samples = None
         if choice.channel is not None:
             samples = tuple(channel_number(c, 3, COLOUR_NAMES, name) for c in choice.channels)
-        return VendorPlane(container, name, page, (0,), planes, projection, samples)
+        return VendorPlane(container, form, name, page, (0,), planes, projection, samples)
     if choice.channel is None:
-        if container.channels > 1:
-            names = ", ".join(container.channel_names)
+        if form.channels > 1:
+            names = ", ".join(form.channel_names)
             raise AmbiguousImageError(
-                f"{name} holds {container.channels} channels ({names}). Received: none to take. "
-                f"Choose one by --channel 0 to {container.channels - 1}, or three such as "
+                f"{name} holds {form.channels} channels ({names}). Received: none to take. "
+                f"Choose one by --channel 0 to {form.channels - 1}, or three such as "
                 "--channel 0,1,2 for red, green and blue."
             )
-        return VendorPlane(container, name, page, (0,), planes, projection)
+        return VendorPlane(container, form, name, page, (0,), planes, projection)
     channels = tuple(
-        channel_number(text, container.channels, container.channel_names, name)
-        for text in choice.channels
+        channel_number(text, form.channels, form.channel_names, name) for text in choice.channels
     )
-    return VendorPlane(container, name, page, channels, planes, projection)
+    return VendorPlane(container, form, name, page, channels, planes, projection)
 
 
-def _planes(container: Container, name: str, choice: Choice) -> tuple[tuple[int, ...], str | None]:
+def _planes(form: Form, name: str, choice: Choice) -> tuple[tuple[int, ...], str | None]:
     if choice.z in PROJECTIONS:
-        return tuple(range(container.planes)), choice.z
+        return tuple(range(form.planes)), choice.z
     z = None if choice.z is None else int(choice.z)
-    return (_number(container.planes, z, name, "focal planes", "--z"),), None
+    return (_number(form.planes, z, name, "focal planes", "--z"),), None
 
 
 def _number(count: int, chosen: int | None, name: str, things: str, option: str) -> int:
@@ -226,7 +224,7 @@ def _number(count: int, chosen: int | None, name: str, things: str, option: str)
     return chosen or 0
 
 
-def library(load: Callable[[], ModuleType], name: str) -> ModuleType:
+def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -> ModuleType:
     """Return the library of a format.
 
     Raises
@@ -239,7 +237,7 @@ def library(load: Callable[[], ModuleType], name: str) -> ModuleType:
     except ImportError as error:
         raise ImageError(
             f"{name} needs a package that is not installed ({error.name}). Install it on all "
-            "hosts: pip install 'distkeras_grid[formats]'."
+            f"hosts: pip install 'distkeras_grid[{extra}]'."
         ) from error
 
 

@@ -1,0 +1,126 @@
+"""Gatan's dm3 and dm4 files, by RosettaSciIO."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from data_prep.picture import Pixels
+from data_prep.tiff_metadata import MICROMETRES
+from data_prep.tiff_planes import Window
+from data_prep.vendor import Form, library, local_path
+from distkeras_grid.errors import ImageError
+
+STARTS = (b"\0\0\0\x03", b"\0\0\0\x04")
+EXTRA = "dm"
+# Of the parts that the library maps.
+PART_BYTES = "4MiB"
+# Axes that it names so belong to an image; others are energies and wavelengths.
+AXES = (("y", "x"), ("z", "y", "x"))
+
+
+@dataclass(frozen=True)
+class _Image:
+    data: Any
+    form: Form
+
+
+class DmFile:
+    """A dm3 or dm4 file as a `data_prep.vendor.Container`; pages are the images of stacks.
+
+    Thumbnails do not count.
+
+    Parameters
+    ----------
+    stream : file
+    name : str
+        Named in errors.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        reader = library(lambda: import_module("rsciio.digitalmicrograph"), name, EXTRA)
+        # What the library reads by.
+        self._dask = library(lambda: import_module("dask"), name, EXTRA)
+        self._resources = ExitStack()
+        with ExitStack() as opening:
+            opening.push(self._resources.__exit__)
+            path = local_path(stream, self._resources)
+            with self._dask.config.set({"array.chunk-size": PART_BYTES}):
+                found = _signals(reader, path)
+            images = [_described(each, name) for each in found]
+            opening.pop_all()
+        self._pages = [
+            (image, number)
+            for image in images
+            for number in range(image.data.shape[0] if image.data.ndim == 3 else 1)
+        ]
+        if not self._pages:
+            raise ImageError(f"{name} holds no image. Remove it.")
+        self.pages = len(self._pages)
+
+    def form(self, page: int) -> Form:
+        """Return what the planes of a page are like."""
+        return self._pages[page][0].form
+
+    def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:  # noqa: ARG002
+        """Decode a rectangle, array [height, width] or [height, width, 3]."""
+        image, number = self._pages[page]
+        data = image.data[number] if image.data.ndim == 3 else image.data
+        part = data[window.top : window.bottom, window.left : window.right]
+        # In this thread: a task has one core.
+        pixels = np.asarray(self._dask.compute(part, scheduler="synchronous")[0])
+        if image.form.is_colour:
+            return np.stack([pixels[name] for name in "RGB"], axis=-1)
+        return pixels
+
+    def close(self) -> None:
+        """Close the file."""
+        self._resources.close()
+
+
+def _signals(reader: Any, path: str) -> list[dict[str, Any]]:
+    """Return what a file holds; only colour is read at once, which cannot be mapped."""
+    try:
+        return list(reader.file_reader(path, lazy=True))
+    except ValueError as error:
+        if "RGBA" not in str(error):
+            raise
+    return list(reader.file_reader(path, lazy=False))
+
+
+def _described(signal: dict[str, Any], name: str) -> _Image:
+    data, axes = signal["data"], {axis["name"]: axis for axis in signal["axes"]}
+    is_colour = data.dtype.names is not None
+    if tuple(axes) not in AXES:
+        raise ImageError(
+            f"{name} has the axes {', '.join(map(str, axes))}. Only images and stacks of images "
+            "can be tiled."
+        )
+    if not is_colour and data.dtype.kind not in "ui":
+        raise ImageError(
+            f"{name} holds values of the type {data.dtype}. Convert it to 8 or 16 bits, so that "
+            "black and white mean the same in every image."
+        )
+    height, width = data.shape[-2:]
+    chunks = getattr(data, "chunksize", data.shape)
+    form = Form(
+        (height, width),
+        1 if is_colour else data.dtype.itemsize,
+        (chunks[-2], chunks[-1]),
+        is_colour=is_colour,
+        pixel_size=_pixel_size(axes),
+    )
+    return _Image(data, form)
+
+
+def _pixel_size(axes: dict[str, dict[str, Any]]) -> tuple[float, float] | None:
+    """Return the size of a pixel; a diffraction pattern, in 1/nm, has none."""
+    sides = []
+    for name in "xy":
+        unit = MICROMETRES.get(str(axes[name]["units"]).strip().lower(), 0.0)
+        sides.append(float(axes[name]["scale"]) * unit)
+    return (sides[0], sides[1]) if all(0 < side < float("inf") for side in sides) else None

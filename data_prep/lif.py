@@ -1,0 +1,121 @@
+"""Leica LIF and LOF files, by liffile."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from data_prep.picture import Pixels
+from data_prep.tiff_planes import Window
+from data_prep.vendor import Form, library, local_path
+from distkeras_grid.errors import ImageError
+
+START = b"\x70\0\0\0"
+# Pixels are stored row by row, so any rectangle can be mapped.
+GRAIN = (256, 256)
+# Axes of a plane; S are red, green and blue.
+PLANE_AXES = "CZYXS"
+
+
+class LifFile:
+    """A file of Leica as a `data_prep.vendor.Container`.
+
+    Pages are its images, then times, positions and whatever else an image has an axis for.
+
+    Parameters
+    ----------
+    stream : file
+    name : str
+        Named in errors.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        liffile = library(lambda: import_module("liffile"), name)
+        self._name = name
+        self._resources = ExitStack()
+        with ExitStack() as opening:
+            opening.push(self._resources.__exit__)
+            path = local_path(stream, self._resources)
+            file = self._resources.enter_context(liffile.LifFile(path))
+            self._bytes = os.path.getsize(path)
+            # What has no rows and columns, such as lifetimes, is no image.
+            images = [each for each in file.images if {"Y", "X"} <= set(each.sizes)]
+            self._pages = [(each, place) for each in images for place in _places(each.sizes)]
+            opening.pop_all()
+        if not self._pages:
+            raise ImageError(f"{name} holds no image. Remove it.")
+        self.pages = len(self._pages)
+
+    def form(self, page: int) -> Form:
+        """Return what the planes of a page are like."""
+        image, _ = self._pages[page]
+        sizes, dtype = image.sizes, image.dtype
+        if dtype.kind != "u" or sizes.get("S", 1) not in (1, 3):
+            raise ImageError(
+                f"{self._name} holds {sizes.get('S', 1)} samples of {dtype} in a pixel. Convert it "
+                "to 8 or 16 bits, gray or RGB."
+            )
+        if image.memory_block.offset + image.memory_block.size > self._bytes:
+            raise ImageError(f"{self._name} ends before its pixels do. Copy it again.")
+        is_colour = sizes.get("S", 1) == 3
+        descriptions = image.xml_element.findall(".//ChannelDescription")
+        bits = {int(each.get("Resolution", 0)) for each in descriptions}
+        return Form(
+            (sizes["Y"], sizes["X"]),
+            dtype.itemsize,
+            # Red and blue are exchanged in the whole of an image.
+            (sizes["Y"], sizes["X"]) if is_colour else GRAIN,
+            sizes.get("C", 1),
+            sizes.get("Z", 1),
+            (),
+            is_colour,
+            bits.pop() if len(bits) == 1 else None,
+            _pixel_size(image.xml_element),
+        )
+
+    def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
+        """Decode a rectangle, array [height, width] or [height, width, 3]."""
+        image, place = self._pages[page]
+        at = {**place, "C": channel, "Z": plane}
+        if "S" in image.sizes:
+            at = {axis: number for axis, number in at.items() if axis in image.sizes}
+            found = image.frame(**at)[window.top : window.bottom, window.left : window.right]
+            return np.asarray(found if found.shape[-1] == 3 else found[..., 0])
+        parts: dict[str, int | slice] = {
+            **at,
+            "Y": slice(window.top, window.bottom),
+            "X": slice(window.left, window.right),
+        }
+        axes = list(image.sizes)
+        mapped = image.asarray(out="memmap")
+        found = np.asarray(mapped[tuple(parts[axis] for axis in axes)])
+        return found if axes.index("Y") < axes.index("X") else found.T
+
+    def close(self) -> None:
+        """Close the file."""
+        self._resources.close()
+
+
+def _places(sizes: dict[str, int]) -> list[dict[str, int]]:
+    """Return all places on the axes that are none of a plane."""
+    others = [axis for axis in sizes if axis not in PLANE_AXES]
+    places = itertools.product(*(range(sizes[axis]) for axis in others))
+    return [dict(zip(others, place, strict=True)) for place in places]
+
+
+def _pixel_size(image: Any) -> tuple[float, float] | None:
+    """Return the size from the XML of an image; lengths in it are metres."""
+    sides = []
+    for number in "12":
+        found = image.find(f".//DimensionDescription[@DimID='{number}']")
+        if found is None or found.get("Unit") != "m":
+            return None
+        # From the centre of the first pixel to that of the last.
+        steps = int(found.get("NumberOfElements")) - 1
+        sides.append(float(found.get("Length")) / max(1, steps) * 1e6)
+    return (sides[0], sides[1]) if all(0 < side < float("inf") for side in sides) else None
