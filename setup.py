@@ -9,8 +9,10 @@ TENSORFLOW = [
     "tensorflow-cpu>=2.21,<2.22; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "tensorflow>=2.21,<2.22; sys_platform != 'linux' or platform_machine != 'x86_64'",
 ]
-# Formats of microscopes: Zeiss CZI, by Zeiss' own library, and OME-Zarr.
-FORMATS = ["pylibCZIrw>=5.0", "zarr>=3.0"]
+# Formats of microscopes: Zeiss CZI, Leica LIF, Nikon ND2 and OME-Zarr.
+FORMATS = ["liffile>=2026.2", "nd2>=0.11", "pylibCZIrw>=5.0", "zarr>=3.0"]
+# Gatan's dm3 and dm4. RosettaSciIO is under the GPL, so it has an extra of its own.
+DM = ["rosettasciio>=0.9"]
 NOTEBOOK = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 DEVELOPMENT = [
     # Read what is written, in tests and in a notebook.
@@ -20,6 +22,8 @@ DEVELOPMENT = [
     "hypothesis>=6.100",
     "import-linter>=2.3",
     "mypy>=1.15",
+    # Writes dm3 and dm4, for tests.
+    "nionswift-io>=15.5",
     "numpydoc>=1.8",
     "pandas-stubs<3",
     "pre-commit>=4",
@@ -79,9 +83,10 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "notebook": NOTEBOOK,
         "formats": FORMATS,
+        "dm": DM,
         # Built from source: needs a C compiler and Kerberos' headers.
         "kerberos": ["requests-gssapi>=1.3"],
-        "dev": TENSORFLOW + NOTEBOOK + FORMATS + DEVELOPMENT,
+        "dev": TENSORFLOW + NOTEBOOK + FORMATS + DM + DEVELOPMENT,
     },
     entry_points={"console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"]},
 )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from data_prep import croissant
+from data_prep import croissant, readable_card
 from data_prep.hugging_face import CARD, describe_tiles
 from distkeras_grid.errors import GridError
 from distkeras_grid.spark.storage import Storage
 
 
 def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str], object]) -> None:
-    """Write ``.huggingface.yaml`` and ``_croissant.json``; without them the data set is as good.
+    """Write ``.huggingface.yaml``, ``_croissant.json`` and ``_README.md``.
 
-    A run that is killed before leaves those of a former version.
+    Without them the data set is as good. A run that is killed before leaves those of a former
+    version.
 
     Parameters
     ----------
@@ -31,26 +33,34 @@ def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str],
         storage.write_in_place(f"{root}/{CARD}", describe_tiles(manifest))
     except GridError as error:
         say(f"{CARD} could not be written: {error}")
-    uri = f"{root}/{croissant.FILE}"
+    name = storage.resolve(root).rpartition("/")[2]
+    content = msgspec.json.decode(manifest)
+    stated: dict[str, Any] = {"name": name, "license": croissant.UNKNOWN}
+
+    def described(former: str | None) -> str:
+        text = croissant.describe(content, name, former)
+        stated.update(msgspec.json.decode(text))
+        return text
+
+    def readable(former: str | None) -> str:
+        license = stated["license"]
+        told = license if isinstance(license, str) else msgspec.json.encode(license).decode()
+        return readable_card.describe(content, str(stated["name"]), told, former)
+
+    _replace(storage, f"{root}/{croissant.FILE}", described, say)
+    _replace(storage, f"{root}/{readable_card.FILE}", readable, say)
+
+
+def _replace(
+    storage: Storage,
+    uri: str,
+    write: Callable[[str | None], str],
+    say: Callable[[str], object],
+) -> None:
+    """Replace a file by what is made of its content; what people wrote into it is kept."""
     try:
-        former = storage.read_text(uri) if storage.exists(uri) else None
-        name = storage.resolve(root).rpartition("/")[2]
-        text = croissant.describe(msgspec.json.decode(manifest), name, former)
-        _replace(storage, uri, text)
+        text = write(storage.read_text(uri) if storage.exists(uri) else None)
+        # In one step: nothing is lost by a kill.
+        storage.write_text(uri, text, overwrite=True)
     except GridError as error:
-        say(f"{croissant.FILE} could not be written: {error}")
-
-
-def _replace(storage: Storage, uri: str, text: str) -> None:
-    """Replace a file in one step: what people wrote into it is not lost by a kill.
-
-    `Storage.write_text` would leave a checksum beside a file of this machine, and Hadoop would not
-    read the file again after somebody has edited it.
-    """
-    temporary = storage.hidden_beside(uri)
-    try:
-        storage.write_in_place(temporary, text)
-        storage.rename(temporary, uri, overwrite=True)
-    except BaseException as error:
-        storage.discard(temporary, error)
-        raise
+        say(f"{uri.rpartition('/')[2]} could not be written: {error}")

@@ -77,6 +77,7 @@ DAMAGE = (
     RuntimeError,
     MemoryError,
     AssertionError,  # tifffile's
+    NameError,  # nd2's, where metadata lack what it asks for
     struct.error,
     zipfile.BadZipFile,
     tifffile.TiffFileError,

@@ -2,12 +2,13 @@
 
 A decoder in C can crash on a damaged file, or unpack it to more memory than there is. The Python
 worker of the Spark task dies with it, and so would each attempt of the task, and each night. The
-first attempt decodes without this care. Every later one tries each image in a process of its own
-first, and leaves out those that end it.
+first attempt decodes without this care, and ends itself if one image takes too long. Every later
+one tries each image in a process of its own first, and leaves out those that end it or never end.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import resource
 import signal
@@ -19,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from distkeras_grid.errors import ImageError
 
@@ -29,6 +30,10 @@ DEADLINE = 1800.0
 _ALIVE = b"."
 # Seconds that a process takes to end by itself, for which nothing is left to do.
 _GRACE = 5.0
+# Whatever `sys.stderr` is now.
+_STDERR = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,13 @@ class Care:
         Otherwise only in a task that runs again.
     memory_mb : int, optional
         What one image may take of memory then. By default as much as the system gives.
+    deadline : float
+        How long work on an image may give no sign [s].
     """
 
     always: bool = False
     memory_mb: int | None = None
+    deadline: float = DEADLINE
 
     @contextmanager
     def trials(self) -> Iterator[Trials | None]:
@@ -56,10 +64,33 @@ class Care:
 
         context = TaskContext.get()
         if self.always or (context is not None and context.attemptNumber() > 0):
-            with Trials(self.memory_mb) as trials:
+            with Trials(self.memory_mb, self.deadline) as trials:
                 yield trials
         else:
             yield None
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """End this process if what is done meanwhile does not end.
+
+        A decoder in C may hold the lock of the interpreter, so nothing in Python could notice.
+        Spark runs the task again, which tries its images, and leaves out the one that takes too
+        long.
+        """
+        faulthandler.dump_traceback_later(self.deadline, exit=True, file=_STDERR)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def each_in_time(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield what an iterator does; only the time that it takes itself counts."""
+        while True:
+            with self.in_time():
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
 
 
 #: Only tasks that run again try images.

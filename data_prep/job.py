@@ -18,6 +18,7 @@ from data_prep.likeness_store import FOLDER as LIKENESS
 from data_prep.normalising import parse_normalising
 from data_prep.plan import Plan, plan_units, rows_of_a_file
 from data_prep.publication import HIDDEN, JOURNAL
+from data_prep.readable_card import FILE as PAGE
 from data_prep.report import FOLDER as REPORTS
 from data_prep.settings import TilingSettings
 from data_prep.split import check_leaks
@@ -51,7 +52,7 @@ TILES = OutputKind(
     # leaves a hidden name.
     others=(
         *("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds"),
-        *(CROISSANT, f"_{CROISSANT}.*.tmp", *HIDDEN),
+        *(CROISSANT, f"_{CROISSANT}.*.tmp", PAGE, f"_{PAGE}.*.tmp", *HIDDEN),
     ),
     unfinished=("_owner.*",),
     # Splits at the top, without shards.

@@ -92,8 +92,8 @@ class Nd2File:
         # The library drops axes of length 1.
         pixels = self._file.read_frame(frame).reshape(self._channels, *self._size, self._samples)
         part = pixels[channel, window.top : window.bottom, window.left : window.right]
-        # Blue is stored first.
-        return np.asarray(part[:, :, ::-1] if self._form.is_colour else part[:, :, 0])
+        # Blue is stored first. A copy: the file's mapping ends when it is closed.
+        return np.array(part[:, :, ::-1] if self._form.is_colour else part[:, :, 0], order="C")
 
     def close(self) -> None:
         """Close the file."""

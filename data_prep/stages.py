@@ -191,7 +191,8 @@ def inspector(
         with care.trials() as trials:
             for batch in batches:
                 found = [
-                    _inspect_row(row, by_path, cutting, shown, trials) for row in batch.to_pylist()
+                    _inspect_row(row, by_path, cutting, shown, trials, care)
+                    for row in batch.to_pylist()
                 ]
                 told = [vars(each) for each in found]
                 yield pa.RecordBatch.from_pylist(told, _inspected_schema())
@@ -205,6 +206,7 @@ def _inspect_row(
     cutting: Cutting,
     shown: frozenset[str],
     trials: Trials | None,
+    care: Care,
 ) -> Inspected:
     uri, sha256 = row["path"], ""
     try:
@@ -212,7 +214,7 @@ def _inspect_row(
             with _content(row, opening) as content:
                 sha256 = content.sha256()
             trials.survive(uri, _inspect_for_nothing, row, opening, cutting)
-        with _content(row, opening) as content:
+        with care.in_time(), _content(row, opening) as content:
             return inspect_image(uri, content, cutting, is_shown=uri in shown)
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
@@ -464,15 +466,16 @@ def cutter(
                             trials.survive(
                                 *(row["path"], _cut_for_nothing, row, opening, field, cutting)
                             )
-                        content = resources.enter_context(_content(row, opening))
-                        ready = resources.enter_context(
-                            closing(_prepared(row, content, field, cutting))
-                        )
+                        with care.in_time():
+                            content = resources.enter_context(_content(row, opening))
+                            ready = resources.enter_context(
+                                closing(_prepared(row, content, field, cutting))
+                            )
                     except ImageError:
                         if not tolerant:
                             raise
                         continue
-                    yield from cut_image(row, ready, field, cutting, dropped)
+                    yield from care.each_in_time(cut_image(row, ready, field, cutting, dropped))
                     if isinstance(ready.pixels, Raster):
                         # Ends this attempt of the task, for its tiles may be of two images. The
                         # next one sees another digest.

@@ -153,7 +153,7 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
         side = _micrometres(found["size"], "um")
         return _size([side, side])
     if page.is_sem:
-        return _zeiss(tiff.sem_metadata or {})
+        return _zeiss(tiff.sem_metadata or {}, int(page.imagewidth))
     if tiff.is_imagej:
         return _per_unit(page, str((tiff.imagej_metadata or {}).get("unit", "")))
     unit = page.tags.get("ResolutionUnit")
@@ -162,12 +162,20 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
     return None if _is_for_print(page, name) else _per_unit(page, name)
 
 
-def _zeiss(metadata: Mapping[str, Any]) -> Size | None:
-    for name in ("ap_image_pixel_size", "ap_pixel_size"):
+def _zeiss(metadata: Mapping[str, Any], width: int) -> Size | None:
+    """Return the size of a pixel, as the microscope states it for an image of so many columns."""
+    # Older microscopes state the size that the pixels of an image of 1024 columns have.
+    lengths = (
+        ("ap_image_pixel_size", 1.0),
+        ("ap_width", 1 / width),
+        ("ap_pixel_size", 1024 / width),
+    )
+    for name, factor in lengths:
         entry = metadata.get(name)
         if isinstance(entry, tuple) and len(entry) == 3:
             side = _micrometres(entry[1], str(entry[2]))
-            return _size([side, side])
+            if side is not None:
+                return _size([side * factor, side * factor])
     return None
 
 

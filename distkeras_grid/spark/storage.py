@@ -161,12 +161,25 @@ class Storage:
             If the file exists and `overwrite` is false.
         """
         with self._replacing(uri, overwrite) as temporary, translated("write", uri):
-            file_system, path = self._open(temporary)
-            stream = file_system.create(path, True)
+            stream = self._create(temporary)
             try:
                 self._write(stream, content)
             finally:
                 stream.close()
+
+    def _create(self, uri: str) -> Any:
+        """Return a stream of the JVM into a new file, in place of one that exists.
+
+        On a disk of this machine Hadoop would keep a checksum in a file beside it, and would not
+        read the file again after somebody has edited it.
+        """
+        file_system, path = self._open(uri)
+        if _is_local(file_system):
+            checksum = file_system.getChecksumFile(path)
+            file_system = file_system.getRawFileSystem()
+            # That of a former file; it would not be true of this one.
+            file_system.delete(checksum, False)
+        return file_system.create(path, True)
 
     def write_text(self, uri: str, content: str, *, overwrite: bool = False) -> None:
         """Write a UTF-8 file; see `write_bytes`."""
@@ -179,11 +192,7 @@ class Storage:
         more than a part of this file.
         """
         with translated("write", uri):
-            file_system, path = self._open(uri)
-            if _is_local(file_system):
-                # Without a second file for the checksum.
-                file_system = file_system.getRawFileSystem()
-            stream = file_system.create(path, True)
+            stream = self._create(uri)
             try:
                 self._write(stream, content.encode("utf-8"))
             finally:
@@ -210,7 +219,7 @@ class Storage:
             file_system, path = self._open(temporary)
             source = self._jvm.java.io.FileInputStream(str(file))
             try:
-                stream = file_system.create(path, True)
+                stream = self._create(temporary)
                 try:
                     # Hadoop's own copyBytes would take a small number for the size of its buffer.
                     copy = self._jvm.org.apache.commons.io.IOUtils.copyLarge
@@ -285,12 +294,8 @@ class Storage:
         with translated(f"rename to {target}", source):
             file_system, from_path = self._open(source)
             _, to_path = self._open(target)
-            if (
-                overwrite
-                and _is_local(file_system)
-                and file_system.getFileStatus(from_path).isFile()
-            ):
-                self._replace_local(file_system, from_path, to_path)
+            if _is_local(file_system) and file_system.getFileStatus(from_path).isFile():
+                self._rename_local(file_system, from_path, to_path, overwrite=overwrite)
                 return
             # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
             # refused. FileContext raises, and replaces a file in one step.
@@ -302,17 +307,19 @@ class Storage:
             options[0] = modes.OVERWRITE if overwrite else modes.NONE
             context.rename(from_path, to_path, options)
 
-    def _replace_local(self, file_system: Any, source: Any, target: Any) -> None:
-        """Rename a file of this machine over another in one step, which Hadoop does not do.
+    def _rename_local(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
+        """Rename a file of this machine, over another in one step, which Hadoop does not do.
 
-        Checksums lie in files of their own. At each moment a file has its own one or none.
+        Checksums lie in files of their own, and may be left of a file that was deleted by hand. At
+        each moment a file has its own one or none.
         """
         raw = file_system.getRawFileSystem()
         checksum = file_system.getChecksumFile(target)
         raw.delete(checksum, False)
         files, paths = self._jvm.java.nio.file.Files, self._jvm.java.nio.file.Paths
-        options = self._gateway.new_array(self._jvm.java.nio.file.CopyOption, 1)
-        options[0] = self._jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
+        options = self._gateway.new_array(self._jvm.java.nio.file.CopyOption, int(overwrite))
+        if overwrite:
+            options[0] = self._jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
         none = self._gateway.new_array(self._jvm.java.lang.String, 0)
         old, new = (paths.get(path.toUri().getPath(), none) for path in (source, target))
         files.move(old, new, options)

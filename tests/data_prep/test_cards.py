@@ -9,6 +9,7 @@ import pytest
 from data_prep.cards import write_cards
 from data_prep.croissant import FILE
 from data_prep.hugging_face import CARD
+from data_prep.readable_card import FILE as PAGE
 from distkeras_grid.spark.storage import Storage
 from tests.data_prep.test_croissant import manifest
 
@@ -22,7 +23,17 @@ def test_what_a_person_wrote_with_an_editor_stays(spark, tmp_path):
     for _ in range(2):
         write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
         assert said == []
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CARD, FILE])
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CARD, FILE, PAGE])
+        page = (tmp_path / PAGE).read_text()
+        (tmp_path / PAGE).write_text(page.replace("## Origin", "## Origin\n\nA lake."))
         content = json.loads((tmp_path / FILE).read_text()) | {"license": "CC-BY-4.0"}
         (tmp_path / FILE).write_text(json.dumps(content))
     assert json.loads((tmp_path / FILE).read_text())["license"] == "CC-BY-4.0"
+    write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
+    page = (tmp_path / PAGE).read_text()
+    assert page.count("A lake.") == 2
+    assert "Licence: CC-BY-4.0" in page
+    (tmp_path / PAGE).write_text("of somebody's own")
+    write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
+    assert (tmp_path / PAGE).read_text() == "of somebody's own"
+    assert len(said) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -55,6 +56,55 @@ def test_what_does_not_end_is_given_up_and_its_process_killed():
         with pytest.raises(ImageError, match=r"longer than 0\.5 s"):
             trials.survive("0.png", time.sleep, 60)
         assert multiprocessing.active_children() == []
+
+
+HANGS = {
+    # Holds the lock of the interpreter, as a decoder in C may.
+    "a decoder": "with care.in_time(): re.match('(a+)+b', 'a' * 60)",
+    "an iterator": "list(care.each_in_time(time.sleep(60) for _ in range(2)))",
+}
+
+
+@pytest.mark.parametrize("work", HANGS.values(), ids=HANGS)
+def test_a_first_attempt_that_hangs_ends_its_process(work):
+    code = (
+        f"import re, time; from data_prep.isolation import Care; care = Care(deadline=0.2)\n{work}"
+    )
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=30, check=False
+    )
+    assert ended.returncode == 1
+    assert b"Timeout" in ended.stderr
+    assert time.monotonic() - began < 20
+
+
+def test_only_the_work_itself_must_be_in_time():
+    care = Care(deadline=0.3)
+    for _ in care.each_in_time(iter(range(3))):
+        time.sleep(0.2)
+
+
+@pytest.mark.spark
+def test_an_image_that_hangs_in_a_pass_ends_the_process(tmp_path):
+    """Opening it hangs: nobody writes into the pipe. Spark sees a worker that died."""
+    os.mkfifo(tmp_path / "0.png")
+    code = f"""
+import pyarrow as pa
+from data_prep.geometry import TileSpec
+from data_prep.cutting import Cutting
+from data_prep.isolation import Care
+from data_prep.picture import Choice
+from data_prep.stages import inspector
+look = inspector(Cutting(TileSpec(8), "raw", 90, None, Choice()), care=Care(deadline=0.2))
+list(look(iter([pa.RecordBatch.from_pydict({{"path": ["file:{tmp_path}/0.png"]}})])))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert b"Timeout" in ended.stderr
+    assert b"open_local" in ended.stderr
 
 
 @pytest.mark.full

@@ -53,7 +53,7 @@ def left_behind(settings):
 def names_in(settings):
     return sorted(
         {path.name for path in Path(settings.output).iterdir()}
-        - {"_reports", "_likeness", ".huggingface.yaml", "_croissant.json"}
+        - {"_reports", "_likeness", ".huggingface.yaml", "_croissant.json", "_README.md"}
     )
 
 

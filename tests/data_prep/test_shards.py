@@ -144,6 +144,7 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
                 "_dataset.json",
                 ".huggingface.yaml",
                 "_croissant.json",
+                "_README.md",
             )
         ),
         f"/tiles/_owner.{Owner.id}",

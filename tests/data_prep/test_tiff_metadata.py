@@ -26,8 +26,14 @@ def ome(**sizes):
     return size(ome=True, metadata={"axes": "YX", **sizes})
 
 
-def zeiss():
-    text = "\r\nAP_IMAGE_PIXEL_SIZE\r\nImage Pixel Size = 11.16 nm\r\nAP_WD\r\nWD = 4.2 mm\r\n"
+IMAGE_PIXEL = "AP_IMAGE_PIXEL_SIZE\r\nImage Pixel Size = 11.16 nm\r\n"
+WIDTH = "AP_WIDTH\r\nWidth = 6 um\r\n"
+# As older microscopes state it: of an image of 1024 columns.
+PIXEL = "AP_PIXEL_SIZE\r\nPixel Size = 6 nm\r\n"
+
+
+def zeiss(*lines):
+    text = "\r\n" + "".join(lines) + "AP_WD\r\nWD = 4.2 mm\r\n"
     content = text.encode()
     return size(extratags=[(34118, 1, len(content), content, True)])
 
@@ -52,7 +58,10 @@ def test_electron_microscopes():
     content = FEI.encode()
     fei = size(extratags=[(34682, 2, len(content) + 1, content + b"\0", True)])
     assert fei == pytest.approx((0.0025, 0.0025))
-    assert zeiss() == pytest.approx((0.01116, 0.01116))
+    assert zeiss(PIXEL, WIDTH, IMAGE_PIXEL) == pytest.approx((0.01116, 0.01116))
+    assert zeiss(PIXEL, WIDTH) == pytest.approx((6 / 30, 6 / 30))
+    assert zeiss(PIXEL) == pytest.approx((0.006 * 1024 / 30,) * 2)
+    assert zeiss() is None
 
 
 def test_resolution_tags():

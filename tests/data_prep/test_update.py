@@ -104,7 +104,7 @@ def visible(settings):
 
 def hidden(settings):
     names = {path.name for path in Path(settings.output).iterdir() if path.name[0] == "_"}
-    return sorted(names - {"_reports", "_likeness", "_versions", "_croissant.json"})
+    return sorted(names - {"_reports", "_likeness", "_versions", "_croissant.json", "_README.md"})
 
 
 def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(

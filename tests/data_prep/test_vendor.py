@@ -1,4 +1,4 @@
-"""CZI files written by Zeiss' own library, and OME-Zarr archives written by zarr."""
+"""Files of microscopes, written by libraries or by `vendor_files`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from data_prep.raster import Raster
 from data_prep.reading import FILE, Opening
 from data_prep.stages import inspect_image
 from distkeras_grid.errors import AmbiguousImageError, ImageError
+from tests.data_prep.vendor_files import write_dm, write_lif, write_nd2
 
 RNG = np.random.default_rng(4)
 COLOUR = RNG.integers(0, 256, (300, 420, 3), dtype=np.uint8)
@@ -95,7 +96,13 @@ def write_zarr(path, version):
     return path
 
 
-@pytest.fixture(params=["stack_czi", "stack_zarr", "former_zarr"])
+@pytest.fixture(scope="module")
+def stack_nd2(folder):
+    frames = np.ascontiguousarray(np.moveaxis(STACK, 1, -1)).reshape(6, 300, 420, 2)
+    return write_nd2(folder / "stack.nd2", frames, LABELS, (("T", 2), ("Z", 3)))
+
+
+@pytest.fixture(params=["stack_czi", "stack_zarr", "former_zarr", "stack_nd2"])
 def stack(request):
     return request.getfixturevalue(request.param)
 
@@ -188,7 +195,98 @@ def test_other_archives_are_refused(tmp_path, attributes):
 
 
 def test_without_the_package_the_extra_is_named(stack, monkeypatch):
-    for name in ("zarr", "pylibCZIrw", "pylibCZIrw.czi"):
+    for name in ("nd2", "zarr", "pylibCZIrw", "pylibCZIrw.czi"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImageError, match=r"distkeras_grid\[formats\]"):
         open_image(BytesIO(stack.read_bytes()), "x", Choice(0, "0", "0"))
+
+
+@pytest.fixture(scope="module")
+def stack_lif(folder):
+    """Two images of different kinds in one file."""
+    images = [("TCZYX", STACK), ("YX", STACK[0, 0, 0])]
+    return write_lif(folder / "stack.lif", images, resolution=12)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (Choice(1, "1", "2"), STACK[1, 1, 2]),
+        (Choice(0, "0", "max"), STACK[0, 0].max(axis=0)),
+        (Choice(2), STACK[0, 0, 0]),
+    ],
+)
+def test_lif(stack_lif, choice, expected):
+    with stack_lif.open("rb") as stream:
+        picture = open_image(stream, "x", choice, region_bytes=None)
+        np.testing.assert_array_equal(picture.pixels[:, :, 0], expected)
+        assert (picture.bits, picture.pixel_size) == (12, pytest.approx((0.5, 0.25)))
+        raster = open_image(stream, "x", choice, region_bytes=0).pixels
+        found = raster.read(190, 100, 320, 260)[:, :, 0]
+        np.testing.assert_array_equal(found, expected[100:260, 190:320])
+        raster.close()
+
+
+@pytest.mark.parametrize("choice", [Choice(), Choice(0), Choice(0, "0"), Choice(0, None, "0")])
+def test_what_is_not_chosen_of_a_lif_is_asked_for(stack_lif, choice):
+    with pytest.raises(AmbiguousImageError, match="x"):
+        read_image(stack_lif.read_bytes(), "x", choice)
+
+
+def test_colour_of_lif_nd2_and_dm(tmp_path):
+    blue_first = np.ascontiguousarray(COLOUR[:, :, ::-1])
+    for path in (
+        write_lif(tmp_path / "a.lif", [("YXS", blue_first)], resolution=8),
+        write_nd2(tmp_path / "a.nd2", blue_first[np.newaxis]),
+        write_dm(tmp_path / "a.dm3", COLOUR),
+        write_dm(tmp_path / "a.dm4", COLOUR),
+    ):
+        with path.open("rb") as stream:
+            np.testing.assert_array_equal(open_image(stream, "x").pixels, COLOUR)
+            raster = open_image(stream, "x", region_bytes=0).pixels
+            np.testing.assert_array_equal(raster.read(5, 6, 70, 80), COLOUR[6:80, 5:70])
+            raster.close()
+
+
+@pytest.mark.parametrize("ending", ["dm3", "dm4"])
+def test_digital_micrograph(tmp_path, ending):
+    path = write_dm(tmp_path / f"a.{ending}", STACK[0, 0])
+    with path.open("rb") as stream:
+        picture = open_image(stream, "x", Choice(2), region_bytes=None)
+        np.testing.assert_array_equal(picture.pixels[:, :, 0], STACK[0, 0, 2])
+        assert picture.pixel_size == pytest.approx((0.00025, 0.00025))
+        with pytest.raises(AmbiguousImageError, match="3 pages"):
+            open_image(stream, "x")
+        raster = open_image(stream, "x", Choice(1), region_bytes=0).pixels
+        found = raster.read(190, 100, 320, 260)[:, :, 0]
+        np.testing.assert_array_equal(found, STACK[0, 0, 1, 100:260, 190:320])
+        raster.close()
+    diffraction = write_dm(tmp_path / f"b.{ending}", STACK[0, 0, 0], units="1/nm")
+    assert read_image(diffraction.read_bytes(), "x").pixel_size is None
+    fractions = write_dm(tmp_path / f"c.{ending}", np.ones((4, 4), np.float32))
+    with pytest.raises(ImageError, match="float32"):
+        read_image(fractions.read_bytes(), "x")
+
+
+def test_frames_that_were_never_recorded_are_not_black(tmp_path):
+    frames = np.ones((3, 8, 8, 1), np.uint16)
+    path = write_nd2(tmp_path / "a.nd2", frames, loops=(("T", 3),), recorded=2)
+    assert read_image(path.read_bytes(), "x", Choice(1)).pixels.max() == 1
+    with pytest.raises(ImageError, match="only 2 were recorded"):
+        read_image(path.read_bytes(), "x", Choice(2))
+
+
+def test_a_size_that_was_not_measured_is_none(tmp_path):
+    path = write_nd2(tmp_path / "a.nd2", np.ones((1, 8, 8, 1), np.uint16), calibration=None)
+    assert read_image(path.read_bytes(), "x").pixel_size is None
+
+
+@pytest.mark.parametrize("name", ["stack.lif", "a.dm3", "a.dm4"])
+@pytest.mark.parametrize("kind", ["cut", "damaged"])
+def test_damage_of_lif_and_dm_is_an_error(stack_lif, tmp_path, name, kind):
+    path = stack_lif if name == "stack.lif" else write_dm(tmp_path / name, STACK[0, 0, 0])
+    content = path.read_bytes()
+    half = len(content) // 2
+    broken = content[:half] if kind == "cut" else content[:20] + bytes(half)
+    with pytest.raises(ImageError, match="broken"):
+        read_image(broken, "broken", Choice(0, "0", "max"))

@@ -69,7 +69,7 @@ def test_names_are_sorted_and_those_of_checksums_left_out(storage, root, tmp_pat
     storage.write_bytes(f"{root}/b", b"123")
     (tmp_path / "a").mkdir()
     (tmp_path / ".hidden").touch()
-    assert (tmp_path / ".b.crc").exists()
+    (tmp_path / ".b.crc").touch()
     assert storage.list_names(root) == [".hidden", "a", "b"]
     assert storage.list_names(f"{root}/b") == ["b"]
     assert storage.list_names(f"{root}/a") == []
@@ -217,6 +217,24 @@ def test_a_file_that_replaces_another_is_readable_with_checksums_or_without(
     assert storage.read_text(f"{root}/a") == "new"
     assert (tmp_path / "a").stat().st_ino == before
     assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("write", ["write_text", "write_in_place"])
+def test_what_was_edited_by_hand_is_read_again(storage, root, tmp_path, write):
+    """Hadoop keeps checksums of local files, and refused to read the ones that were edited."""
+    getattr(storage, write)(f"{root}/run.json", '{"a": 1}')
+    (tmp_path / "run.json").write_text('{"a": 2, "b": 3}')
+    assert storage.read_text(f"{root}/run.json") == '{"a": 2, "b": 3}'
+    # A checksum that is left of a file which somebody has deleted is none of the next one.
+    (tmp_path / "run.json").unlink()
+    stream = storage._open(f"{root}/run.json")[0].create(storage._open(f"{root}/run.json")[1])
+    stream.write(b"of a former release")
+    stream.close()
+    (tmp_path / "run.json").unlink()
+    assert (tmp_path / ".run.json.crc").exists()
+    getattr(storage, write)(f"{root}/run.json", "new")
+    assert storage.read_text(f"{root}/run.json") == "new"
+    assert not (tmp_path / ".run.json.crc").exists()
 
 
 def test_only_an_empty_directory_is_deleted(storage, root, tmp_path):

@@ -1,0 +1,162 @@
+"""``_README.md``: what a person reads of a data set of tiles; no I/O.
+
+Hadoop, Spark and pyarrow take a file without the underscore for Parquet. It is written with each
+version; the part between two marks belongs to people, and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from data_prep.schema import IMAGE_COLUMN
+from distkeras_grid.errors import SchemaError
+from distkeras_grid.feeding.schema import Field
+
+FILE = "_README.md"
+BEGIN = "<!-- Yours: what stands from here to the next mark is kept. The rest is written anew. -->"
+END = "<!-- End of your part. -->"
+PLACEHOLDERS = """
+## Origin
+
+Who took the images, of what, with which instrument, when: not stated.
+
+## Licence and consent
+
+Not stated. Write it here, and as `license` into `_croissant.json`.
+
+## Labels
+
+Who gave them, by which rule, and how often two people agreed: not stated.
+
+## Limits
+
+What the images do not show, and what they should not be used for: not stated.
+"""
+MARKED = {"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "\\`", "*": "\\*", "_": "\\_", "[": "\\["}
+
+
+def describe(manifest: Mapping[str, Any], name: str, license: str, former: str | None) -> str:
+    """Return the content of ``_README.md``.
+
+    Parameters
+    ----------
+    manifest : mapping
+        The content of ``_dataset.json``.
+    name : str
+        Of the data set.
+    license : str
+        As ``_croissant.json`` has it.
+    former : str, optional
+        The content that is there; the part that belongs to people is kept.
+
+    Raises
+    ------
+    SchemaError
+        If `former` lacks a mark.
+    """
+    image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
+    height, width, channels = image.shape
+    number, digest = manifest["last_update"], manifest["hash"]
+    lines = [
+        f"# {_plain(name)}",
+        "",
+        BEGIN + _kept(former) + END,
+        "",
+        "## Content",
+        "",
+        f"Version {number} of {manifest['created']}: {manifest['tiles']:,} tiles of "
+        f"{height}x{width} pixels with {channels} channel{'s' * (channels > 1)} of {image.dtype}. "
+        "All tiles of an image are in one split.",
+        "",
+        *_table(manifest, image),
+        "",
+        f"Licence: {_plain(license)}",
+        "",
+        "## How the tiles were made",
+        "",
+        *_made(manifest),
+        "",
+        "## How to read them",
+        "",
+        "```python",
+        "from distkeras_grid import read_tiles",
+        "",
+        'train, test = read_tiles("PATH", splits=("train", "test"))',
+        "```",
+        "",
+        'Or `datasets.load_dataset("PATH")` of Hugging Face. `_dataset.json` lists each image with '
+        "its label, group and split; `_croissant.json` describes the columns for programs.",
+        "",
+        "## How to cite",
+        "",
+        f"{_plain(name)}, version {number}, SHA-256 {digest}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _kept(former: str | None) -> str:
+    """Return the part of the page that belongs to people."""
+    if former is None:
+        return "\n" + PLACEHOLDERS + "\n"
+    _, begin, rest = former.partition(BEGIN)
+    kept, end, _ = rest.rpartition(END)
+    if not begin or not end:
+        raise SchemaError(
+            f"{FILE} lacks the line {END if begin else BEGIN!r}. Write it back, or give the page "
+            "another name: the next publication writes it anew."
+        )
+    return kept
+
+
+def _table(manifest: Mapping[str, Any], image: Field) -> list[str]:
+    """Return images and tiles of each class in each split."""
+    images: Counter[tuple[str, str]] = Counter()
+    for entry in manifest["sources"]:
+        if entry["status"] == "tiled" and "set_aside" not in entry:
+            images[entry["split"], entry["label"]] += 1
+    splits = sorted(manifest["counts"])
+    rows = [
+        [label, *(_cell(images[s, label], manifest["counts"][s].get(label, 0)) for s in splits)]
+        for label in image.classes
+    ]
+    totals = [
+        _cell(
+            sum(images[split, label] for label in image.classes),
+            sum(manifest["counts"][split].values()),
+        )
+        for split in splits
+    ]
+    head = ["class (images / tiles)", *splits]
+    lines = [head, ["---"] * len(head), *([_plain(r[0]), *r[1:]] for r in rows), ["all", *totals]]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _cell(images: int, tiles: int) -> str:
+    return f"{images:,} / {tiles:,}"
+
+
+def _made(manifest: Mapping[str, Any]) -> list[str]:
+    chosen = {**manifest["spec"], **manifest["settings"]}
+    shown = ("tile", "stride", "angles", "mode", "edge", "interpolation", "encoding", "pixel_size")
+    lines = []
+    for name in (*shown, "normalise", "keep", "near_duplicates", "seed"):
+        value = chosen.get(name)
+        if name == "angles" and isinstance(value, list) and len(value) > 1:
+            value = f"{len(value)}, from {value[0]:g} to {value[-1]:g} degrees"
+        if value is not None:
+            lines.append(f"- {name.replace('_', ' ')}: {_plain(str(value))}")
+    return lines
+
+
+def _plain(text: str) -> str:
+    """Return a text in which nothing has a meaning to Markdown.
+
+    Examples
+    --------
+    >>> _plain("a|b <script>")
+    'a\\\\|b &lt;script>'
+    """
+    return "".join(MARKED.get(letter, letter) for letter in " ".join(text.split()))

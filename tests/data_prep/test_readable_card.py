@@ -1,0 +1,51 @@
+"""The page about a data set that a person reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_prep.manifest import TILED, Entry
+from data_prep.readable_card import BEGIN, END, describe
+from distkeras_grid.errors import SchemaError
+from tests.data_prep.test_croissant import IMAGE, OTHER, manifest
+
+ASIDE = Entry("b/1.png", TILED, tiles=2, label="b", split="test", set_aside="blurred")
+
+
+def rows(page):
+    table = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
+    return {cells[0]: cells[1:] for cells in table}
+
+
+def test_classes_splits_version_and_licence_are_told():
+    page = describe(manifest(IMAGE, OTHER, ASIDE), "rocks", "CC0-1.0", None)
+    found = rows(page)
+    assert found["class (images / tiles)"] == ["test", "train"]
+    assert (found["a"], found["b"]) == (["0 / 0", "1 / 4"], ["1 / 2", "0 / 0"])
+    assert found["all"] == ["1 / 2", "1 / 4"]
+    assert page.startswith("# rocks\n")
+    assert "Licence: CC0-1.0\n" in page
+    assert f"rocks, version 41, SHA-256 {'f' * 64}" in page
+
+
+def test_what_a_person_wrote_between_the_marks_stays_and_the_rest_is_new():
+    first = describe(manifest(IMAGE), "rocks", "x", None)
+    begin, end = first.index(BEGIN) + len(BEGIN), first.index(END)
+    edited = first[:begin] + "\nTaken in 2019.\n" + first[end:].replace("Version 41", "Version 7")
+    now = describe(manifest(IMAGE, OTHER), "rocks", "x", edited)
+    assert now.count("Taken in 2019.") == 1
+    assert "Version 41" in now
+    assert "Version 7" not in now
+    assert describe(manifest(IMAGE), "rocks", "x", first) == first
+
+
+@pytest.mark.parametrize("mark", [BEGIN, END])
+def test_a_page_without_a_mark_is_not_replaced(mark):
+    page = describe(manifest(IMAGE), "rocks", "x", None)
+    with pytest.raises(SchemaError, match="lacks the line"):
+        describe(manifest(IMAGE), "rocks", "x", page.replace(mark, ""))
+
+
+def test_names_mean_nothing_to_markdown():
+    page = describe(manifest(IMAGE), "a|b <script> *c*", "x", None)
+    assert page.startswith("# a\\|b &lt;script> \\*c\\*\n")
