@@ -156,7 +156,7 @@ def _plain(text: str) -> str:
 
     Examples
     --------
-    >>> _plain("a|b <script>")
-    'a\\\\|b &lt;script>'
+    >>> _plain("a < b")
+    'a &lt; b'
     """
     return "".join(MARKED.get(letter, letter) for letter in " ".join(text.split()))

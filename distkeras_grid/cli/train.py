@@ -21,6 +21,7 @@ from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
+from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
@@ -48,6 +49,11 @@ FLAGS = {
     "resume": "resume",
 }
 
+# What --local-sets takes.
+LOCAL_SETTINGS = (
+    *("iterations", "local_train", "local_test", "mode", "test_images", "images_per_class"),
+    *("split", "test_split"),
+)
 # Numbers that are saved for one weight: itself, and two of an optimizer such as Adam.
 SAVED_PER_WEIGHT = 3
 
@@ -70,6 +76,8 @@ examples:
 If it has parameters shape and classes, it is called with the shape of an image, such as
 (128, 128, 3), and the number of classes, such as 5, as far as the data have them. With several
 feature columns it is called without arguments.
+
+With --local-sets the split of the training tiles is train, unless --split or split= says otherwise.
 
 With --checkpoint-dir and --resume the same command goes on where a killed or interrupted one was.
 Ctrl-C and SIGTERM write a last checkpoint.
@@ -148,6 +156,21 @@ def build_parser(*, names_model: bool = True) -> Parser:
     )
     add("--batch-size", type=int, metavar="ROWS", help="rows in a batch of one worker (32)")
     add("--epochs", type=int, metavar="N", help="passes over the data (1)")
+    add(
+        "--local-sets",
+        metavar="NAME=VALUE[,...]",
+        help="each worker draws its own training and test sets and reads them by itself, such as "
+        "iterations=18,local_train=6000,local_test=2700; also mode, test_images, images_per_class, "
+        "split and test_split, as LocalSets has them",
+    )
+    add(
+        "--mirror",
+        action="append",
+        default=[],
+        metavar="URI",
+        dest="mirrors",
+        help="copy of the data set that workers read their local sets from; may be repeated",
+    )
     add(
         "--seed",
         type=int,
@@ -270,6 +293,64 @@ def numbered(
     }
 
 
+def local_sets(data: Any, flags: argparse.Namespace) -> LocalSets:
+    """Return the local sets that the flags ask for.
+
+    Parameters
+    ----------
+    data : DataFrame or str
+        All rows of the data set.
+    flags : argparse.Namespace
+        What `build_parser` parses.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``--local-sets`` does not name what it must, or names what there is not.
+    """
+    settings = [part.strip() for part in flags.local_sets.split(",") if part.strip()]
+    try:
+        arguments = parse_settings(settings)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace("--set", "--local-sets", 1)) from error
+    missing = [name for name in ("iterations", "local_train") if name not in arguments]
+    if missing or not set(arguments) <= set(LOCAL_SETTINGS):
+        raise ConfigurationError(
+            "--local-sets needs iterations and local_train, and takes "
+            f"{', '.join(LOCAL_SETTINGS)}. Received: {flags.local_sets!r}."
+        )
+    if flags.split is not None and arguments.setdefault("split", flags.split) != flags.split:
+        raise ConfigurationError(
+            f"The training tiles are of one split. Received: --split {flags.split} and "
+            f"--local-sets split={arguments['split']}."
+        )
+    return LocalSets(data, **arguments, mirrors=flags.mirrors)
+
+
+def check_local_sets(flags: argparse.Namespace) -> None:
+    """Refuse flags that do not go with local sets, or without them.
+
+    Raises
+    ------
+    ConfigurationError
+        The first one.
+    """
+    if flags.local_sets is None:
+        if flags.mirrors:
+            raise ConfigurationError(
+                f"Mirrors are for local sets. Received: --mirror {flags.mirrors[0]} without "
+                "--local-sets."
+            )
+        return
+    for name in ("fold", "epochs"):
+        if getattr(flags, name) is not None:
+            raise ConfigurationError(
+                f"--{name} does not go with --local-sets. Received: {getattr(flags, name)!r}. "
+                "Iterations count as epochs, and split and test_split divide the data."
+            )
+    local_sets("", flags)
+
+
 def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
     """Return the trainer's arguments from flags and ``--set``, without those that are not given.
 
@@ -331,7 +412,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)
     trainer.train(
-        data,
+        data if flags.local_sets is None else local_sets(data, flags),
         shuffle=not flags.keep_order,
         validation_data=validation,
         class_weight=numbered(flags.class_weight, features),
@@ -366,6 +447,7 @@ def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) 
     early.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite)
     early.check_input(flags.data, "--data")
     early.check_input(flags.validation_data, "--validation-data")
+    check_local_sets(flags)
     # Last: where names of losses are given, Keras is asked, too.
     early.check_trainer(flags.trainer, arguments)
 
@@ -389,7 +471,9 @@ def read_data(
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
     # Together, because finding the splits costs a job.
-    splits = tuple(name for name in (flags.split, flags.validation_split) if name is not None)
+    # Local sets choose their rows among all.
+    split = flags.split if flags.local_sets is None else None
+    splits = tuple(name for name in (split, flags.validation_split) if name is not None)
     if flags.fold is not None and flags.split is None:
         raise ConfigurationError(
             f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
@@ -398,7 +482,6 @@ def read_data(
     which = {"version": flags.data_version}
     read = read_tiles(flags.data, splits=splits, fold=flags.fold, **which) if splits else ()
     frames = dict(zip(splits, read, strict=True))
-    split = flags.split
     data = read_parquet(spark, flags.data, **which) if split is None else frames[split]
     if flags.where is not None:
         try:

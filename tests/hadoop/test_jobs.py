@@ -114,6 +114,31 @@ def test_training_with_the_driver_here(
     check_run(client, f"{ROOT}/run-client", "yarn")
 
 
+@pytest.mark.parametrize("kind", ["png", "webdataset", "tfrecord", "huggingface"])
+def test_exports_go_to_hdfs_by_the_tasks_themselves(
+    grid: Grid, client: InsecureClient, project: Path, tiles: str, kind: str
+) -> None:
+    output = f"{ROOT}/export-{kind}"
+    run(
+        grid,
+        project,
+        "export_tiles.py",
+        *("--data", tiles, "--format", kind, "--split", "test", "--output", f"hdfs://{output}"),
+    )
+    counts = read_json(client, f"{ROOT}/tiles/_dataset.json")["counts"]["test"]
+    files = [
+        f"{folder}/{name}"
+        for folder, _, names in client.walk(output)
+        for name in names
+        if not name.startswith(("_", "."))
+    ]
+    assert files
+    if kind == "png":
+        assert len([name for name in files if name.endswith(".png")]) == sum(counts.values())
+    assert all(client.status(name)["length"] > 0 for name in files)
+    assert not [name for name in client.list(ROOT) if name.endswith(".tmp")]
+
+
 def test_evaluation_in_cluster_mode(
     grid: Grid, client: InsecureClient, project: Path, predicted: str
 ) -> None:

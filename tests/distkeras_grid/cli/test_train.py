@@ -14,9 +14,11 @@ from distkeras_grid.cli.early import check_trainer
 from distkeras_grid.cli.train import (
     build_parser,
     call_model_function,
+    check_local_sets,
     check_space,
     class_weight,
     load_model,
+    local_sets,
     main,
     numbered,
     parse_settings,
@@ -70,6 +72,45 @@ def test_checkpoints_have_flags(text, every):
         check_trainer("DOWNPOUR", arguments_of("--resume"))
     with pytest.raises(ConfigurationError):
         check_trainer("DOWNPOUR", arguments_of(*flags[:3], "often"))
+
+
+LOCAL = ["--local-sets", "iterations=18, local_train=6000,local_test=2700,mode=partition"]
+
+
+def flags_of(*flags):
+    return build_parser().parse_args([*MINIMUM, *flags])
+
+
+def test_local_sets_are_those_that_the_flags_name():
+    flags = flags_of(*LOCAL, "--split", "all", "--mirror", "/a", "--mirror", "http://b")
+    check_local_sets(flags)
+    found = local_sets("rows", flags)
+    assert (found.data, found.iterations, found.local_train, found.local_test) == (
+        *("rows", 18, 6000, 2700),
+    )
+    assert (found.mode, found.split, list(found.mirrors)) == (
+        *("partition", "all", ["/a", "http://b"]),
+    )
+    assert local_sets("rows", flags_of(*LOCAL)).split == "train"
+    check_local_sets(flags_of())
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*LOCAL, "--epochs", "2"],
+        [*LOCAL, "--fold", "fold_0", "--split", "train"],
+        ["--mirror", "/a"],
+        ["--local-sets", "iterations=18"],
+        ["--local-sets", "iterations=18,local_train=60,size=4"],
+        ["--local-sets", "iterations"],
+        ["--local-sets", "iterations=0,local_train=60"],
+        ["--local-sets", "iterations=1,local_train=60,split=a", "--split", "b"],
+    ],
+)
+def test_what_does_not_go_with_local_sets_is_refused(flags):
+    with pytest.raises(ConfigurationError, match=r"--local-sets|num_epoch"):
+        check_local_sets(flags_of(*flags))
 
 
 def test_what_nobody_gave_is_left_to_the_trainer():

@@ -128,6 +128,60 @@ def test_a_grid_of_desktops_in_one_call(spark, tiles):
     assert History.from_jsonl_text(history.to_jsonl_text()).local_sets == history.local_sets
 
 
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["independent", "partition"])
+def test_an_interrupted_run_draws_the_same_and_goes_on_bit_for_bit(tiles, tmp_path, mode):
+    import keras
+
+    def failing(epoch):
+        def fail(number, _):
+            if number == epoch:
+                raise KeyboardInterrupt
+
+        return keras.callbacks.LambdaCallback(on_epoch_end=fail)
+
+    sets = LocalSets(tiles, iterations=4, local_train=30, local_test=12, mode=mode)
+    whole = trainer_of()
+    whole.train(sets, seed=4, callbacks=[failing(99)])
+    saving = {"checkpoint_dir": str(tmp_path / "checkpoints"), "resume": "auto"}
+    with pytest.raises(KeyboardInterrupt):
+        trainer_of(**saving).train(sets, seed=4, callbacks=[failing(1)])
+    second = trainer_of(**saving)
+    second.train(sets, callbacks=[failing(99)])
+    assert second.run["resumed"]
+    for mine, other in zip(second.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+    def drawn(trainer):
+        return {(e.iteration, e.worker): e.local.digest for e in trainer.history.local_sets}
+
+    assert drawn(second) == drawn(whole)
+    assert len(drawn(whole)) == 8
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.full
+def test_the_command_trains_on_local_sets(tiles, tmp_path):
+    from distkeras_grid.cli.train import main
+
+    net().save(tmp_path / "net.keras")
+    code = main(
+        [
+            *("--data", tiles, "--model", str(tmp_path / "net.keras"), "--features", "image"),
+            *("--local-sets", "iterations=2,local_train=30,local_test=12", "--mirror", tiles),
+            *("--validation-split", "validation", "--workers", "2", "--batch-size", "10"),
+            *("--output", str(tmp_path / "run"), "--seed", "4", "--set", "progress=False"),
+        ]
+    )
+    assert code == 0
+    history = History.from_jsonl_text((tmp_path / "run" / "history.jsonl").read_text())
+    assert len(history.local_sets) == 4
+    assert len(history.history["val_accuracy"]) == 2
+
+
 def validation(spark, path):
     return spark.read.parquet(path).where("split = 'validation'")
 
