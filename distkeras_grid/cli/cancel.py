@@ -30,9 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def cancel(flags: argparse.Namespace) -> ExitCode:
     """Stop an application."""
+    from distkeras_grid.submission.applications import check_id
     from distkeras_grid.submission.jvm import hadoop_client
     from distkeras_grid.submission.spark_submit import check_hadoop_settings
-    from distkeras_grid.submission.yarn import check_id, yarn_client
+    from distkeras_grid.submission.yarn import yarn_client
 
     check_id(flags.id)
     check_hadoop_settings()

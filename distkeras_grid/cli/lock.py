@@ -151,7 +151,7 @@ def _seize(file: FileIO, path: str) -> None:
 
 def _check_application(content: str, path: str, still_runs: Callable[[str], bool]) -> None:
     """Refuse a lock whose last holder has left an application behind that may still run."""
-    from distkeras_grid.submission.yarn import check_id
+    from distkeras_grid.submission.applications import check_id
 
     application = _holder(content).get("application")
     if application is None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from distkeras_grid.cli.console import tell
+from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
 
 if TYPE_CHECKING:
-    from distkeras_grid.submission.yarn import Application
+    from distkeras_grid.submission.applications import Application
 
 DESCRIPTION = """\
-Show the state of an application of YARN. HADOOP_CONF_DIR says which YARN. The exit code is 0 if the
-application waits, runs or has succeeded. If it has failed, the exit code is that of its program, or
-5 if YARN does not know it.
+Show the state of an application of YARN, as YARN's page tells it. HADOOP_CONF_DIR says which YARN.
+The exit code is 0 if the application waits, runs or has succeeded. If it has failed, the exit code
+is that of its program, or 5 if YARN does not know it. `distkeras-grid logs` shows what it wrote.
 """
 
 
@@ -36,17 +38,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def status(flags: argparse.Namespace) -> int:
     """Print how an application is; return the exit code."""
-    from distkeras_grid.cli.submit import ending
-    from distkeras_grid.submission.jvm import hadoop_client
-    from distkeras_grid.submission.spark_submit import check_hadoop_settings
-    from distkeras_grid.submission.yarn import check_id, yarn_client
+    from distkeras_grid.cli.submit import verdict
 
-    check_id(flags.id)
-    check_hadoop_settings()
+    application = looked_up(flags.id)
+    report(application=application.id, state=application.state, final=application.final)
+    tell(describe(application))
+    if not application.ended or application.final == "SUCCEEDED":
+        return ExitCode.OK
+    code, why = verdict(application)
+    note(f"{why}\nwhat it wrote: distkeras-grid logs {application.id}")
+    return code
+
+
+def looked_up(identifier: str) -> Application:
+    """Return the state of an application: from YARN's page, or else by YARN's own client.
+
+    Raises
+    ------
+    ConfigurationError
+        If the text is not an application's id, or nothing says where YARN is.
+    ApplicationNotFoundError
+        If YARN does not know it.
+    ClusterError
+        If YARN answers in neither way.
+    """
+    from distkeras_grid.submission.applications import check_id
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+
+    check_id(identifier)
+    with closing(ResourceManager(find_resourcemanager())) as manager:
+        try:
+            return manager.application(identifier)
+        except ApplicationNotFoundError:
+            raise
+        except ClusterError as error:
+            # The page may be closed where the client's port is open.
+            note(f"{error} Asking YARN's own client.")
+    return _by_client(identifier)
+
+
+def _by_client(identifier: str) -> Application:
+    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.yarn import yarn_client
+
     with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
-        application = yarn.application(flags.id)
-        tell(describe(application))
-        return ending(application, yarn) if application.ended else ExitCode.OK
+        return yarn.application(identifier)
 
 
 def describe(application: Application) -> str:
@@ -57,14 +94,15 @@ def describe(application: Application) -> str:
         "user": f"{application.user}, queue {application.queue}",
         "state": f"{application.state}{ended}",
         "uses": f"{application.containers} containers, {application.memory_mb} MB",
-        "started": _time(application.started),
-        "finished": _time(application.finished),
+        "started": moment(application.started),
+        "finished": moment(application.finished),
         "page": application.tracking_url,
     }
     return "\n".join(f"{name:<12} {value}" for name, value in lines.items() if value)
 
 
-def _time(seconds: float) -> str:
+def moment(seconds: float) -> str:
+    """Return a time for a person, in the zone of this machine; nothing for 0."""
     if not seconds:
         return ""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds")

@@ -19,12 +19,17 @@ from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
 from distkeras_grid.submission.command import Submission, command_line, parse_settings
 
 if TYPE_CHECKING:
+    from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.jvm import HadoopClient
-    from distkeras_grid.submission.yarn import Application, Yarn
+    from distkeras_grid.submission.yarn import Yarn
+
+# How much of what a program wrote in a container is shown at its end.
+LAST_LINES = 20
 
 JOBS = [name for name, verb in VERBS.items() if verb.on_cluster]
 
@@ -325,18 +330,35 @@ def stop(yarn: Yarn, tag: str) -> None:
 
 
 def ending(application: Application, yarn: Yarn) -> int:
-    """Return the exit code of an application that has ended; say why it failed."""
+    """Tell how an application ended, and the end of what its program wrote; return its exit code.
+
+    The program's output goes to standard error: standard output has the application's id alone.
+    """
+    from distkeras_grid.submission.container_logs import (
+        SEARCHED_BYTES,
+        cause_in,
+        outputs_of_driver,
+        text_of,
+    )
+
+    logs = yarn.logs(application)
+    written = ""
+    if logs and (files := outputs_of_driver(logs)):
+        written = end(text_of(logs, files[0], SEARCHED_BYTES), LAST_LINES)
     if application.final == "SUCCEEDED":
-        return ExitCode.OK
-    code, why = verdict(application)
-    note(f"{application.id} {application.final}: {why}")
-    if output := yarn.driver_output(application.id):
-        note(f"the end of what the program wrote:\n{output}")
-    if page := yarn.log_page(application.id):
-        note(
-            f"all of it: {page}/stdout\nwhat Spark wrote: {page}/stderr\n"
-            f"or: yarn logs -applicationId {application.id}",
-        )
+        code: int = ExitCode.OK
+    else:
+        code, why = verdict(application)
+        note(f"{application.id} {application.final}: {why}")
+        if logs and (line := cause_in(logs)):
+            note(line)
+    if written:
+        note(f"the end of what the program wrote:\n{written}")
+    if logs:
+        note(f"all of it: distkeras-grid logs {application.id}")
+    elif page := yarn.log_page(application.id):
+        # Nothing was collected, so it still lies on the node.
+        note(f"what the program wrote: {page}/stdout\nwhat Spark wrote: {page}/stderr")
     return code
 
 

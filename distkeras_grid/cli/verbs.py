@@ -96,6 +96,12 @@ VERBS = {
         "run one of these verbs, or your own program, on YARN or a standalone cluster",
     ),
     "status": Verb("distkeras_grid.cli.status", "show the state of a submitted application"),
+    "applications": Verb(
+        "distkeras_grid.cli.applications", "list what runs, waits and has ended on YARN"
+    ),
+    "logs": Verb(
+        "distkeras_grid.cli.logs", "show what a submitted application wrote, without Hadoop"
+    ),
     "cancel": Verb("distkeras_grid.cli.cancel", "stop a submitted application"),
     "doctor": Verb(
         "distkeras_grid.cli.doctor",

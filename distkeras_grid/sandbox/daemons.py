@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from distkeras_grid.errors import SandboxError
+from distkeras_grid.logs import cause, end
 from distkeras_grid.sandbox.class_path import java
 
 # A NodeManager that ran applications takes 18 s to end.
@@ -225,10 +226,13 @@ def _is_of_a_container(process: psutil.Process) -> bool:
 
 
 def tail(log: str | Path) -> str:
-    """Return the end of a log, for an error; its head is Hadoop's class path, 20 kB of it."""
-    lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
-    shown = [line[:300] for line in lines[-TAIL_LINES:]]
-    return "\n".join([f"The end of {log}:", *shown]) if shown else f"{log} is empty."
+    """Return the line of a log that counts and its end; its head is Hadoop's class path, 20 kB."""
+    text = Path(log).read_text(encoding="utf-8", errors="replace")
+    shown = [line[:300] for line in end(text, TAIL_LINES).splitlines()]
+    if not shown:
+        return f"{log} is empty."
+    why = cause(text)
+    return "\n".join([*([why[:300]] if why else []), f"The end of {log}:", *shown])
 
 
 def _send(process: psutil.Process, signal: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.logs import cause_and_end
 
 SAY_SECONDS = 4.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
@@ -122,8 +123,6 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
 
 
 def last_lines(log: IO[bytes]) -> str:
-    """Return the last lines of a log that are not blank, without the JVM's stack traces."""
+    """Return the line of a log that counts, and its last lines, without the JVM's stacks."""
     log.seek(0)
-    lines = log.read().decode(errors="replace").splitlines()
-    told = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t..."))]
-    return "\n".join(told[-LAST_LINES:])
+    return cause_and_end(log.read().decode(errors="replace"), LAST_LINES)

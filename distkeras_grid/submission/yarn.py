@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
+from distkeras_grid.submission.applications import Application, check_id, state_line
+from distkeras_grid.submission.container_logs import CollectedLogs, wait_for_logs
 from distkeras_grid.submission.jvm import HadoopClient
 
 # By default the client looks for a ResourceManager for a quarter of an hour, with ten attempts to
@@ -25,63 +23,13 @@ CONNECT = {
 POLL_SECONDS = 1.0
 SAY_SECONDS = 15.0
 CANCEL_SECONDS = 30.0
-# Nodes deliver the logs some seconds after an application has ended.
-LOG_SECONDS = 20.0
-LOG_BYTES = 3000
-ENDED = ("FINISHED", "FAILED", "KILLED")
-
-
-@dataclass(frozen=True)
-class Application:
-    """The state of an application.
-
-    Parameters
-    ----------
-    id, name, user, queue : str
-        As YARN has them.
-    state : str
-        ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"`` ...
-    final : str
-        ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended.
-    containers, memory_mb : int
-        What it uses now.
-    diagnostics : str
-        What YARN or the application says.
-    tracking_url : str
-        Address of its page.
-    started, finished : float
-        Seconds since 1970; 0 if not yet.
-    """
-
-    id: str
-    name: str
-    user: str
-    queue: str
-    state: str
-    final: str
-    containers: int
-    memory_mb: int
-    diagnostics: str
-    tracking_url: str
-    started: float
-    finished: float
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended, with or without success."""
-        return self.state in ENDED
-
-    @property
-    def exit_status(self) -> int | None:
-        """The exit code of its program, None if Spark does not report it."""
-        told = re.search(r"User application exited with (?:status )?(\d+)", self.diagnostics)
-        return int(told.group(1)) if told else None
 
 
 class Yarn:
     """YARN's own client; see `yarn_client`."""
 
     def __init__(self, hadoop: HadoopClient) -> None:
+        self._hadoop = hadoop
         self._jvm = hadoop.jvm
         self._gateway = hadoop.gateway
         configuration = self._jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(
@@ -89,7 +37,6 @@ class Yarn:
         )
         for name, value in CONNECT.items():
             configuration.setInt(name, value)
-        self._keeps_logs = bool(configuration.getBoolean("yarn.log-aggregation-enable", False))
         self._configuration = configuration
         self._client = self._jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
 
@@ -164,26 +111,9 @@ class Yarn:
             application = self.application(identifier)
         return application
 
-    def driver_output(self, identifier: str) -> str | None:
-        """Return the end of what the driver's container wrote, after the application's end.
-
-        None if YARN collects no logs, or has not collected these within 20 s.
-        """
-        attempt = self._last_attempt(identifier)
-        if attempt is None or not self._keeps_logs:
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            request = self._log_request(identifier, attempt, folder)
-            helper = self._jvm.org.apache.hadoop.yarn.logaggregation.LogCLIHelpers()
-            helper.setConf(self._configuration)
-            deadline = time.monotonic() + LOG_SECONDS
-            with _translated(f"read the log of {identifier}"):
-                while helper.dumpAContainerLogsForLogTypeWithoutNodeId(request) != 0:
-                    if time.monotonic() > deadline:
-                        return None
-                    time.sleep(POLL_SECONDS)
-            (log,) = (path for path in Path(folder).rglob("*") if path.is_file())
-            return log_contents(log.read_text(encoding="utf-8", errors="replace"))
+    def logs(self, application: Application) -> CollectedLogs | None:
+        """Return the logs of an application that has just ended; see `wait_for_logs`."""
+        return wait_for_logs(self._hadoop, application)
 
     def log_page(self, identifier: str) -> str | None:
         """Return the address of what the driver's container writes, None if it is not known."""
@@ -207,19 +137,6 @@ class Yarn:
             attempts = list(self._client.getApplicationAttempts(self._id(identifier)))
         had = [each for each in attempts if each.getAMContainerId() is not None]
         return had[-1] if had else None
-
-    def _log_request(self, identifier: str, attempt: Any, folder: str) -> Any:
-        logs = self._jvm.org.apache.hadoop.yarn.logaggregation
-        request = logs.ContainerLogsRequest()
-        request.setAppId(self._id(identifier))
-        request.setAppOwner(self.application(identifier).user)
-        request.setAppFinished(True)
-        request.setContainerId(str(attempt.getAMContainerId()))
-        # Spark merges both outputs of the program into stdout.
-        request.setLogTypes(self._jvm.java.util.HashSet(["stdout"]))
-        request.setBytes(-LOG_BYTES)
-        request.setOutputLocalDir(folder)
-        return request
 
     def _id(self, identifier: str) -> Any:
         check_id(identifier)
@@ -265,43 +182,6 @@ def wait(
         if application.ended:
             return application
         time.sleep(POLL_SECONDS)
-
-
-def state_line(application: Application, seconds: float) -> str:
-    """Return one line with the state of an application, after a number of seconds."""
-    line = f"{application.id}  {application.state}  {seconds:.0f} s"
-    if application.ended:
-        return f"{line}  {application.final}"
-    if application.state == "RUNNING":
-        return f"{line}  {application.containers} containers, {application.memory_mb} MB"
-    return line
-
-
-def log_contents(text: str) -> str:
-    r"""Extract the log from what YARN writes about it.
-
-    Examples
-    --------
-    >>> log_contents("Container: c\nLogContents:\n1\n2\nEnd of LogType:stdout\n****\n")
-    '1\n2'
-    """
-    _, _, rest = text.partition("LogContents:\n")
-    return rest.rpartition("\nEnd of LogType")[0].strip()
-
-
-def check_id(identifier: str) -> None:
-    """Refuse a text that is not an application's id.
-
-    Raises
-    ------
-    ConfigurationError
-        The message has an example.
-    """
-    if not re.fullmatch(r"application_\d+_\d+", identifier):
-        raise ConfigurationError(
-            "An application's id looks like application_1700000000000_0001. Received: "
-            f"{identifier!r}."
-        )
 
 
 def _application(report: Any) -> Application:

@@ -93,6 +93,9 @@ def tiles(grid: Grid, images: str) -> str:
         *("--tile", "64", "--overlap", "0", "--angles", "0", "--split", "0.7:0.3"),
     )
     assert re.fullmatch(r"application_\d+_\d+\n", done.stdout)
+    # As in client mode, the last lines tell what was written.
+    assert "the end of what the program wrote:" in done.stderr
+    assert f"{ROOT}/tiles" in done.stderr
     return f"{ROOT}/tiles"
 
 
@@ -142,7 +145,11 @@ def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere")
     assert done.returncode == ExitCode.STORAGE, done.stderr
     assert "PathNotFoundError: " in done.stderr
-    assert re.search(r"http://localhost:\d+/node/containerlogs/", done.stderr)
+    (identifier,) = re.findall(r"distkeras-grid logs (application_\d+_\d+)", done.stderr)
+    logs = grid.grid("logs", identifier, "--driver", "--lines", "5")
+    assert logs.stdout.startswith("PathNotFoundError: "), logs.stdout + logs.stderr
+    assert f"== {identifier.replace('application', 'container')}_01_000001 " in logs.stdout
+    assert identifier in grid.grid("applications").stdout
     folder = "/user/root/.distkeras_grid/environments"
     (archive,) = files.list(folder)
     assert archive.startswith("environment-")

@@ -7,19 +7,20 @@ import time
 
 import pytest
 
-from distkeras_grid.cli import cancel, status
+from distkeras_grid.cli import cancel, logs, status
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.sandbox.configuration import render_site
-from distkeras_grid.submission.yarn import Application
+from distkeras_grid.submission.applications import Application
+from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, yarn_pages
 
 
-@pytest.mark.parametrize("main", [status.main, cancel.main])
+@pytest.mark.parametrize("main", [status.main, cancel.main, logs.main])
 def test_only_an_application_s_id_is_taken(main, capsys):
     assert main(["application_1"]) == ExitCode.USAGE
     assert "looks like application_1700000000000_0001" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("main", [status.main, cancel.main])
+@pytest.mark.parametrize("main", [status.main, cancel.main, logs.main])
 def test_without_the_cluster_s_configuration(main, capsys, monkeypatch):
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
@@ -37,6 +38,43 @@ def test_an_application_in_words():
     assert told[2].split(maxsplit=1) == ["state", "FINISHED, FAILED"]
     assert not any(line.startswith("finished") for line in told)
     assert told[4].split()[1].startswith("1970-01-01")
+
+
+def test_it_is_told_over_http_at_once_with_the_exit_code_of_the_program(
+    tmp_path, capsys, monkeypatch
+):
+    with yarn_pages() as url:
+        site = {"yarn.resourcemanager.webapp.address": url.removeprefix("http://")}
+        (tmp_path / "yarn-site.xml").write_text(render_site(site))
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        assert status.main([RUNNING]) == ExitCode.OK
+        assert status.main([FAILED]) == ExitCode.CLUSTER
+        assert f"why\nwhat it wrote: distkeras-grid logs {FAILED}\n" in capsys.readouterr().err
+        assert status.main(["application_1_0001"]) == ExitCode.CLUSTER
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], ["c"]),
+        (["--lines", "0"], ["a", "b", "c"]),
+        (["--list"], ["stdout", "x"]),
+        (["--driver", "--file", "stdout"], ["c"]),
+    ],
+)
+def test_what_one_that_runs_has_written(flags, told, tmp_path, capsys, monkeypatch):
+    with yarn_pages() as url:
+        site = {"yarn.resourcemanager.webapp.address": url.removeprefix("http://")}
+        (tmp_path / "yarn-site.xml").write_text(render_site(site))
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        assert logs.main([RUNNING, "--lines", "1", *flags]) == ExitCode.OK
+        lines = capsys.readouterr().out.splitlines()
+        shown = [line for line in lines if line and not line.startswith("==")]
+        assert [line.split()[-1] for line in shown] == told
+        assert logs.main([RUNNING, "--container", "000009"]) == ExitCode.STORAGE
+        assert logs.main([RUNNING, "--output", str(tmp_path / "o")]) == ExitCode.OK
+        assert (tmp_path / "o" / MASTER / "stdout").read_text() == "a\nb\nc\n"
+        assert logs.main([RUNNING, "--output", str(tmp_path / "o")]) == ExitCode.STORAGE
 
 
 @pytest.mark.full

@@ -23,8 +23,8 @@ from distkeras_grid.cli.submit import (
     verdict,
 )
 from distkeras_grid.submission import run_verb
+from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
-from distkeras_grid.submission.yarn import Application
 
 EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
 APPLICATION = Application(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.submission.yarn import Application, check_id, log_contents, state_line, wait
+from distkeras_grid.submission.applications import Application, check_id, state_line
+from distkeras_grid.submission.yarn import wait
 
 RUNNING = Application(
     id="application_17_0001",
@@ -71,7 +72,3 @@ def test_waiting_tells_changes_at_once_and_else_now_and_then(monkeypatch: pytest
 def test_what_is_no_application_s_id(text: str):
     with pytest.raises(ConfigurationError, match="looks like application_"):
         check_id(text)
-
-
-def test_a_log_without_a_frame_is_empty():
-    assert log_contents("Can not find the logs") == ""

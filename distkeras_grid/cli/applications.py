@@ -1,0 +1,112 @@
+"""``distkeras-grid applications``: what runs, waits and has ended on YARN."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from distkeras_grid.cli.console import report, tell
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.ls import shown
+from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.status import moment
+
+if TYPE_CHECKING:
+    from distkeras_grid.submission.applications import Application
+
+DESCRIPTION = """\
+List the applications that YARN remembers, the newest first: id, state, queue, user, what each uses,
+when it was started, and its name. HADOOP_CONF_DIR says which YARN.
+"""
+EPILOG = """\
+examples:
+  distkeras-grid applications
+  distkeras-grid applications --running --queue nightly
+"""
+HEAD = ("id", "state", "queue", "user", "containers", "MB", "started", "name")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("applications", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    add("--running", action="store_true", help="only those that wait or run")
+    add("--queue", help="only those of a queue, such as nightly or root.nightly")
+    add("--user", help="only those of a user")
+    add("--limit", type=int, default=20, metavar="N", help="at most N of them (%(default)s)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: applications(flags))
+
+
+def applications(flags: argparse.Namespace) -> None:
+    """List as the flags say."""
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+
+    with closing(ResourceManager(find_resourcemanager())) as manager:
+        known = manager.applications()
+    found = chosen(known, running=flags.running, queue=flags.queue, user=flags.user)
+    for line in table(found[: flags.limit]):
+        tell(line)
+    if len(found) > flags.limit:
+        tell(f"... and {len(found) - flags.limit} older ones (--limit)")
+    report(
+        applications=[
+            {"id": each.id, "state": each.state, "final": each.final, "queue": each.queue}
+            for each in found[: flags.limit]
+        ]
+    )
+
+
+def chosen(
+    known: Sequence[Application], *, running: bool, queue: str | None, user: str | None
+) -> list[Application]:
+    """Return those of a list that are asked for.
+
+    Parameters
+    ----------
+    known : sequence of Application
+    running : bool
+        Leave out those that have ended.
+    queue, user : str, optional
+        A queue is named by its path or the end of it.
+    """
+    return [
+        each
+        for each in known
+        if not (running and each.ended)
+        and (queue is None or f".{each.queue}".endswith(f".{queue}"))
+        and (user is None or each.user == user)
+    ]
+
+
+def table(found: Sequence[Application]) -> list[str]:
+    """Return a line for each application below a line of headings."""
+    rows = [
+        HEAD,
+        *(
+            (
+                each.id,
+                each.final if each.ended else each.state,
+                each.queue,
+                each.user,
+                str(each.containers),
+                str(each.memory_mb),
+                moment(each.started),
+                shown(each.name),
+            )
+            for each in found
+        ),
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

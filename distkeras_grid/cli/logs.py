@@ -1,0 +1,160 @@
+"""``distkeras-grid logs``: what an application of YARN wrote, without Hadoop's tools."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distkeras_grid.cli.console import note, tell
+from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.status import looked_up
+from distkeras_grid.errors import ConfigurationError, OutputExistsError, PathNotFoundError
+
+if TYPE_CHECKING:
+    from distkeras_grid.submission.applications import Application
+    from distkeras_grid.submission.container_logs import LogFile, LogSource
+
+DESCRIPTION = """\
+Show what an application of YARN wrote: of its nodes while it runs, from the collected logs when it
+has ended. HADOOP_CONF_DIR says which YARN. If it has failed, the line that tells why comes first.
+"""
+EPILOG = """\
+examples:
+  distkeras-grid logs application_1700000000000_0001 --driver
+  distkeras-grid logs application_1700000000000_0001 --lines 0 --output logs
+
+In cluster mode the driver's program writes to its container's stdout, and Spark to stderr. In
+client mode the driver runs where it was submitted, and its output is not here.
+"""
+# Of the end of a file so many bytes are read for each line that is shown.
+LINE_BYTES = 400
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("logs", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    add("id", metavar="ID", help="application_..., as printed by submit")
+    add("--driver", action="store_true", help="only the application's master")
+    add("--container", metavar="ID", help="only a container, by its id or the end of it")
+    add(
+        "--file",
+        action="append",
+        metavar="NAME",
+        help="only files of this name; may be repeated (stdout and stderr)",
+    )
+    add("--lines", type=int, default=100, metavar="N", help="the last N; 0: all (%(default)s)")
+    add("--list", action="store_true", dest="listed", help="list all files, and show none")
+    add("--output", metavar="FOLDER", help="store whole files below a new folder, and show none")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: logs(flags))
+
+
+def logs(flags: argparse.Namespace) -> None:
+    """Show as the flags say."""
+    from distkeras_grid.submission.container_logs import cause_in
+
+    if flags.lines < 0:
+        raise ConfigurationError(f"--lines must be at least 0. Received: {flags.lines}.")
+    if flags.output and Path(flags.output).exists():
+        raise OutputExistsError(f"{flags.output} exists. Give a new folder.")
+    application = looked_up(flags.id)
+    with source_of(application) as source:
+        with doing("looking for the logs"):
+            files = chosen(source.files(), flags)
+        if not files:
+            raise PathNotFoundError(
+                f"{flags.id} has no such log. Received: {_asked(flags)}. Look at all: "
+                f"distkeras-grid logs {flags.id} --list."
+            )
+        if flags.listed:
+            for file in files:
+                tell(f"{file.container}  {file.node}  {file.size:>10}  {file.name}")
+        elif flags.output:
+            store(source, files, Path(flags.output))
+        else:
+            if application.ended and application.final != "SUCCEEDED":
+                tell(cause_in(source) or application.diagnostics or "no log tells why")
+            show(source, files, flags.lines)
+
+
+@contextmanager
+def source_of(application: Application) -> Iterator[LogSource]:
+    """Open the logs of an application.
+
+    Raises
+    ------
+    ClusterError
+        If there are none.
+    """
+    from distkeras_grid.submission.container_logs import CollectedLogs, RunningLogs
+    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+
+    if application.ended:
+        with hadoop_client({}) as hadoop:
+            yield CollectedLogs(hadoop, application)
+        return
+    with closing(ResourceManager(find_resourcemanager())) as manager:
+        yield RunningLogs(manager, application.id)
+
+
+def chosen(files: Sequence[LogFile], flags: argparse.Namespace) -> list[LogFile]:
+    """Return the files that the flags ask for; a list has all, and a view no empty ones."""
+    from distkeras_grid.submission.container_logs import OUTPUTS
+
+    names = flags.file or (None if flags.listed else OUTPUTS)
+    return [
+        file
+        for file in files
+        if (names is None or file.name in names)
+        and (not flags.driver or file.is_drivers)
+        and (flags.container is None or file.container.endswith(flags.container))
+        and (flags.listed or flags.file or file.size)
+    ]
+
+
+def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
+    """Write files, or the last lines of each, below a heading."""
+    from distkeras_grid.submission.container_logs import text_of
+
+    for file in files:
+        role = "application master" if file.is_drivers else "executor"
+        tell(f"\n== {file.container} ({role}) on {file.node}: {file.name}, {file.size} bytes")
+        text = text_of(source, file, LINE_BYTES * lines or None).rstrip("\n")
+        kept = text.split("\n")[-lines:]  # of 0 lines: all
+        if text:
+            tell("\n".join(kept))
+
+
+def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
+    """Store whole files as ``FOLDER/CONTAINER/NAME``."""
+    for file in files:
+        # Names come from YARN; none may lead out of the folder.
+        path = folder / Path(file.container).name / Path(file.name).name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as written:
+            for piece in source.read(file):
+                written.write(piece)
+    note(f"stored {len(files)} files in {folder}")
+
+
+def _asked(flags: argparse.Namespace) -> str:
+    asked = {
+        "--driver": flags.driver,
+        "--container": flags.container,
+        "--file": flags.file and ", ".join(flags.file),
+    }
+    told = [name if value is True else f"{name} {value}" for name, value in asked.items() if value]
+    return " ".join(told) or "none has written anything yet"

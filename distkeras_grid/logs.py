@@ -1,0 +1,81 @@
+"""The line of a log that tells why a program failed: pure functions of its text.
+
+The last lines of a log are often those of a shutdown, or the lower half of a stack.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+# A class of Python or Java whose name says that something went wrong, at the beginning of a line.
+_RAISED = re.compile(
+    r"""(?:Caused\ by:\ |Exception\ in\ thread\ "[^"]*"\ )?
+    (?P<what>(?:[\w$]+\.)*[A-Z][\w$]*(?:Error|Exception|Interrupt|ExitCode\w*)(?::.*)?)""",
+    re.VERBOSE,
+)
+# What log4j writes at a level that ends a program.
+_FATAL = re.compile(r"\S+(?: \S+)? (?:ERROR|FATAL) \S.*")
+_STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more|\s+File \"|Traceback \(most recent call last\)")
+
+
+def cause(text: str) -> str | None:
+    r"""Return the line that tells why a program failed, None where none does.
+
+    That is the last exception of Python or Java (the innermost cause of a chain), or else the last
+    line that log4j marks as an error. Lines of JSON are read as ``--log-format json`` writes them.
+
+    Parameters
+    ----------
+    text : str
+        A log, or its end.
+
+    Examples
+    --------
+    >>> cause("Traceback (most recent call last):\n  ...\nValueError: no rows\nbye\n")
+    'ValueError: no rows'
+    """
+    raised = fatal = None
+    for line in text.splitlines():
+        told = _message(line)
+        if told is None:
+            continue
+        if match := _RAISED.fullmatch(told):
+            raised = match["what"]
+        elif _FATAL.fullmatch(told):
+            fatal = told
+    return raised or fatal
+
+
+def end(text: str, lines: int) -> str:
+    """Return the last lines of a log, without blank ones and stacks."""
+    told = [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
+    return "\n".join(told[-lines:])
+
+
+def cause_and_end(text: str, lines: int) -> str:
+    """Return the line that counts, and after it the end of the log.
+
+    Parameters
+    ----------
+    text : str
+        A log, or its end.
+    lines : int
+        How many of its last lines.
+    """
+    why, last = cause(text), end(text, lines)
+    return last if why is None or last == why else f"{why}\n{last}"
+
+
+def _message(line: str) -> str | None:
+    """Return what a line says, None for an object that tells no error."""
+    if not line.startswith("{"):
+        return line.rstrip()
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return line.rstrip()
+    if isinstance(told, dict) and told.get("event") == "error":
+        # A defect's record has its whole traceback.
+        return next(reversed(str(told.get("message")).strip().splitlines()), None)
+    return None

@@ -1,0 +1,82 @@
+"""Applications of YARN as values, and what is told of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from distkeras_grid.errors import ConfigurationError
+
+ENDED = ("FINISHED", "FAILED", "KILLED")
+
+
+@dataclass(frozen=True)
+class Application:
+    """The state of an application.
+
+    Parameters
+    ----------
+    id, name, user, queue : str
+        As YARN has them.
+    state : str
+        ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"`` ...
+    final : str
+        ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended.
+    containers, memory_mb : int
+        What it uses now.
+    diagnostics : str
+        What YARN or the application says.
+    tracking_url : str
+        Address of its page.
+    started, finished : float
+        Seconds since 1970; 0 if not yet.
+    """
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    final: str
+    containers: int
+    memory_mb: int
+    diagnostics: str
+    tracking_url: str
+    started: float
+    finished: float
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, with or without success."""
+        return self.state in ENDED
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit code of its program, None if Spark does not report it."""
+        told = re.search(r"User application exited with (?:status )?(\d+)", self.diagnostics)
+        return int(told.group(1)) if told else None
+
+
+def state_line(application: Application, seconds: float) -> str:
+    """Return one line with the state of an application, after a number of seconds."""
+    line = f"{application.id}  {application.state}  {seconds:.0f} s"
+    if application.ended:
+        return f"{line}  {application.final}"
+    if application.state == "RUNNING":
+        return f"{line}  {application.containers} containers, {application.memory_mb} MB"
+    return line
+
+
+def check_id(identifier: str) -> None:
+    """Refuse a text that is not an application's id.
+
+    Raises
+    ------
+    ConfigurationError
+        The message has an example.
+    """
+    if not re.fullmatch(r"application_\d+_\d+", identifier):
+        raise ConfigurationError(
+            "An application's id looks like application_1700000000000_0001. Received: "
+            f"{identifier!r}."
+        )

@@ -1,0 +1,289 @@
+"""The logs of an application's containers: of nodes while it runs, collected ones afterwards.
+
+The collected logs are read by Hadoop's own classes, which PySpark brings: they know every format
+and compression that a cluster may be told to use.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from distkeras_grid.errors import ClusterError
+from distkeras_grid.logs import cause
+from distkeras_grid.submission.applications import Application
+from distkeras_grid.submission.jvm import HadoopClient
+from distkeras_grid.submission.resource_manager import ResourceManager
+
+PIECE_BYTES = 1 << 16
+# So much of a log is looked through for the line that counts.
+SEARCHED_BYTES = 1 << 18
+# Nodes deliver the logs some seconds after an application has ended.
+COLLECT_SECONDS = 20.0
+POLL_SECONDS = 0.5
+#: What programs write. Beside them lie the files with which a container was started.
+OUTPUTS = ("stdout", "stderr")
+
+_HEADER = re.compile(rb"LogLength:(\d+)\s*")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of a container.
+
+    Parameters
+    ----------
+    container, node, name : str
+        Ids, and the file's name, such as ``"stderr"``.
+    size : int
+        Bytes.
+    """
+
+    container: str
+    node: str
+    name: str
+    size: int
+
+    @property
+    def is_drivers(self) -> bool:
+        """Whether the container is its application's master: in cluster mode, Spark's driver."""
+        return self.container.endswith("_000001")
+
+
+class LogSource(Protocol):
+    """Where the logs of an application are."""
+
+    def files(self) -> list[LogFile]:
+        """Return the files, in the order of their containers."""
+
+    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
+        """Yield the content of a file, or its last bytes."""
+
+
+class RunningLogs:
+    """The logs of an application that runs, on the pages of its nodes.
+
+    Parameters
+    ----------
+    manager : ResourceManager
+        YARN.
+    identifier : str
+        The application.
+    """
+
+    def __init__(self, manager: ResourceManager, identifier: str) -> None:
+        self._manager = manager
+        self._pages = {
+            each.containerId: each.nodeHttpAddress for each in manager.containers(identifier)
+        }
+
+    def files(self) -> list[LogFile]:
+        """Return the files, in the order of their containers."""
+        return [file for container in self._pages for file in self._files_of(container)]
+
+    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
+        """Yield the content of a file so far, or its last bytes."""
+        query = {} if last is None else {"size": str(-last)}
+        url = f"{self._page(file.container)}/ws/v1/node/containerlogs/{file.container}/{file.name}"
+        with tempfile.TemporaryFile() as told:
+            for piece in self._manager.fetch(url, **query):
+                told.write(piece)
+            told.seek(0)
+            yield from section(told, last)
+
+    def _files_of(self, container: str) -> list[LogFile]:
+        url = f"{self._page(container)}/ws/v1/node/containers/{container}/logs"
+        try:
+            answer = msgspec.json.decode(b"".join(self._manager.fetch(url)), type=_Listing)
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"{url} does not answer as YARN's nodes do ({error}).") from error
+        told = answer.containerLogsInfo
+        return [
+            LogFile(container, told.nodeId, each.fileName, int(each.fileSize))
+            for each in sorted(told.containerLogInfo, key=lambda each: each.fileName)
+        ]
+
+    def _page(self, container: str) -> str:
+        page = self._pages[container]
+        return page if "://" in page else f"http://{page}"
+
+
+class _File(msgspec.Struct):
+    fileName: str
+    fileSize: str
+
+
+class _Files(msgspec.Struct):
+    containerLogInfo: list[_File]
+    nodeId: str = ""
+
+
+class _Listing(msgspec.Struct):
+    containerLogsInfo: _Files
+
+
+class CollectedLogs:
+    """The logs of an application that has ended, as YARN has collected them.
+
+    Parameters
+    ----------
+    hadoop : HadoopClient
+        Hadoop's classes.
+    application : Application
+        It has ended.
+
+    Raises
+    ------
+    ClusterError
+        If YARN has collected none (yet).
+    """
+
+    def __init__(self, hadoop: HadoopClient, application: Application) -> None:
+        self._jvm = hadoop.jvm
+        self._application = application
+        records = self._jvm.org.apache.hadoop.yarn
+        configuration = records.conf.YarnConfiguration(hadoop.configuration)
+        self._id = records.api.records.ApplicationId.fromString(application.id)
+        factory = records.logaggregation.filecontroller.LogAggregationFileControllerFactory
+        with _translated(application.id):
+            self._controller = factory(configuration).getFileControllerForRead(
+                self._id, application.user
+            )
+
+    def files(self) -> list[LogFile]:
+        """Return the files, in the order of their containers."""
+        with _translated(self._application.id):
+            found = [
+                LogFile(
+                    str(meta.getContainerId()),
+                    str(meta.getNodeId()),
+                    str(each.getFileName()),
+                    int(each.getFileSize()),
+                )
+                for meta in self._controller.readAggregatedLogsMeta(self._request(None))
+                for each in meta.getContainerLogMeta()
+            ]
+        return sorted(found, key=lambda file: (file.container, file.name))
+
+    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
+        """Yield the content of a file, or its last bytes."""
+        request = self._request(last)
+        request.setContainerId(file.container)
+        request.setNodeId(file.node)
+        request.setLogTypes(self._jvm.java.util.HashSet([file.name]))
+        with tempfile.TemporaryDirectory() as folder:
+            request.setOutputLocalDir(folder)
+            with _translated(self._application.id):
+                self._controller.readAggregatedLogs(request, None)
+            for path in Path(folder).rglob("*"):
+                if path.is_file():
+                    with path.open("rb") as told:
+                        yield from section(told, last)
+
+    def _request(self, last: int | None) -> Any:
+        request = self._jvm.org.apache.hadoop.yarn.logaggregation.ContainerLogsRequest()
+        request.setAppId(self._id)
+        request.setAppOwner(self._application.user)
+        request.setAppFinished(True)
+        request.setBytes((1 << 62) if last is None else -last)
+        return request
+
+
+@contextmanager
+def _translated(identifier: str) -> Iterator[None]:
+    """Turn an exception of the JVM into an error of this package."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = str(error.java_exception.getClass().getSimpleName())
+        message = str(error.java_exception.getMessage()).strip().split("\n", 1)[0]
+        raise ClusterError(
+            f"YARN has collected no logs of {identifier} that can be read here. Received: {name}: "
+            f"{message.removesuffix('.')}. Ask again in some seconds, or as the user who ran it; "
+            "the cluster must set yarn.log-aggregation-enable."
+        ) from error
+
+
+def section(told: BinaryIO, last: int | None = None) -> Iterator[bytes]:
+    r"""Yield the log within what YARN writes about it; nothing where there is none.
+
+    Parameters
+    ----------
+    told : binary file
+        From its beginning.
+    last : int, optional
+        How many of its last bytes were asked for.
+
+    Examples
+    --------
+    >>> import io
+    >>> b"".join(section(io.BytesIO(b"LogLength:3\nLogContents:\na\nb\nEnd of LogType:x\n")))
+    b'a\nb'
+    """
+    length: int | None = None
+    for line in told:
+        if match := _HEADER.fullmatch(line):
+            length = int(match.group(1))
+        if line.strip() == b"LogContents:" and length is not None:
+            left = length if last is None else min(length, last)
+            while left and (piece := told.read(min(left, PIECE_BYTES))):
+                left -= len(piece)
+                yield piece
+            return
+
+
+def wait_for_logs(hadoop: HadoopClient, application: Application) -> CollectedLogs | None:
+    """Return the logs of an application that has just ended, once they hold the driver's.
+
+    None if YARN collects no logs, or has not collected these within 20 s.
+    """
+    configuration = hadoop.jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(hadoop.configuration)
+    if not configuration.getBoolean("yarn.log-aggregation-enable", False):
+        return None
+    deadline = time.monotonic() + COLLECT_SECONDS
+    while True:
+        try:
+            logs = CollectedLogs(hadoop, application)
+            if outputs_of_driver(logs):
+                return logs
+        except ClusterError:
+            # There is nothing before the first node has delivered.
+            pass
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def text_of(source: LogSource, file: LogFile, last: int | None = None) -> str:
+    """Return a file's content, or that of its last bytes, as text."""
+    return b"".join(source.read(file, last)).decode(errors="replace")
+
+
+def outputs_of_driver(source: LogSource) -> list[LogFile]:
+    """Return what the last attempt's master wrote; the output of a Python program comes first."""
+    files = [each for each in source.files() if each.is_drivers and each.name in OUTPUTS]
+    last = max((each.container for each in files), default="")
+    return sorted(
+        (each for each in files if each.container == last), key=lambda each: each.name != "stdout"
+    )
+
+
+def cause_in(source: LogSource) -> str | None:
+    """Return the line that tells why an application failed, None where no log of it does.
+
+    What the driver's program wrote counts most, then what Spark wrote beside it.
+    """
+    for file in outputs_of_driver(source):
+        if why := cause(text_of(source, file, SEARCHED_BYTES)):
+            return why
+    return None

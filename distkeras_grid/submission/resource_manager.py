@@ -1,0 +1,235 @@
+"""YARN's REST interface: what runs, in a fraction of a second and without Java.
+
+https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManagerRest.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
+from distkeras_grid.submission.applications import Application, check_id
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.network import open_session
+
+if TYPE_CHECKING:
+    import requests
+
+T = TypeVar("T")
+
+# Seconds to connect, and between two packets of an answer.
+TIMEOUTS = (5.0, 20.0)
+PIECE_BYTES = 1 << 16
+_CLUSTER = "/ws/v1/cluster"
+#: The type of the application by which a sandbox tries YARN; no work of anybody.
+SANDBOX_CHECK = "sandbox"
+
+
+# Names of fields are those of the answers.
+class _App(msgspec.Struct):
+    id: str
+    user: str
+    name: str
+    queue: str
+    state: str
+    finalStatus: str
+    startedTime: int
+    finishedTime: int
+    applicationType: str = ""
+    diagnostics: str = ""
+    trackingUrl: str = ""
+    amContainerLogs: str = ""
+    runningContainers: int = 0
+    allocatedMB: int = 0
+
+
+class _OneApp(msgspec.Struct):
+    app: _App
+
+
+class _Apps(msgspec.Struct):
+    app: list[_App] = []
+
+
+class _AppsAnswer(msgspec.Struct):
+    apps: _Apps | None = None
+
+
+class _Attempt(msgspec.Struct):
+    appAttemptId: str
+
+
+class _Attempts(msgspec.Struct):
+    appAttempt: list[_Attempt] = []
+
+
+class _AttemptsAnswer(msgspec.Struct):
+    appAttempts: _Attempts | None = None
+
+
+class Container(msgspec.Struct, frozen=True):
+    """A container that runs.
+
+    Parameters
+    ----------
+    containerId : str
+    nodeHttpAddress : str
+        Address of its node's page.
+    """
+
+    containerId: str
+    nodeHttpAddress: str
+
+
+class _Containers(msgspec.Struct):
+    container: list[Container] = []
+
+
+class ResourceManager:
+    """A session with the ResourceManager's REST interface; close it at the end.
+
+    Every method raises `ClusterError` if no ResourceManager answers.
+
+    Parameters
+    ----------
+    address : Address
+        As from `distkeras_grid.submission.yarn_sites.find_resourcemanager`.
+
+    Raises
+    ------
+    ConfigurationError
+        If the pages want Kerberos, and its package is not installed.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._session = open_session(address)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def application(self, identifier: str) -> Application:
+        """Return the state of an application.
+
+        Raises
+        ------
+        ConfigurationError
+            If the text is not an application's id.
+        ApplicationNotFoundError
+            If YARN does not know it.
+        """
+        check_id(identifier)
+        return _application(self._ask(f"{_CLUSTER}/apps/{identifier}", _OneApp).app)
+
+    def applications(self) -> list[Application]:
+        """Return the applications that YARN remembers, the newest first."""
+        answer = self._ask(f"{_CLUSTER}/apps", _AppsAnswer).apps or _Apps()
+        found = [_application(app) for app in answer.app if app.applicationType != SANDBOX_CHECK]
+        return sorted(found, key=lambda each: each.started, reverse=True)
+
+    def containers(self, identifier: str) -> list[Container]:
+        """Return the containers of an application that run now, in the order of their ids."""
+        attempts = self._ask(f"{_CLUSTER}/apps/{identifier}/appattempts", _AttemptsAnswer)
+        found = attempts.appAttempts.appAttempt if attempts.appAttempts else []
+        if not found:
+            return []
+        path = f"{_CLUSTER}/apps/{identifier}/appattempts/{found[-1].appAttemptId}/containers"
+        listed = self._ask(path, _Containers).container
+        return sorted(listed, key=lambda each: each.containerId)
+
+    def fetch(self, url: str, **query: str) -> Iterator[bytes]:
+        """Yield the content at an address of a node.
+
+        Raises
+        ------
+        ClusterError
+            If the node does not answer, or has not what was asked for.
+        """
+        with closing(self._get(url, query, stream=True)) as answer:
+            if answer.status_code != 200:
+                raise ClusterError(f"{url} answers with status {answer.status_code}.")
+            with _translated(url):
+                yield from answer.iter_content(PIECE_BYTES)
+
+    def _ask(self, path: str, kind: type[T]) -> T:
+        """Ask one ResourceManager after the other; return the first answer."""
+        problems = []
+        for url in self._address.urls:
+            try:
+                answer = self._get(f"{url}{path}", {}, stream=False)
+                return _decoded(answer, kind)
+            except ApplicationNotFoundError:
+                raise
+            except ClusterError as error:
+                problems.append(str(error))
+        raise ClusterError(
+            f"YARN's page does not tell about its applications: {'; '.join(problems)} Check "
+            "yarn-site.xml in HADOOP_CONF_DIR, and that the ResourceManager runs."
+        )
+
+    def _get(self, url: str, query: dict[str, str], *, stream: bool) -> requests.Response:
+        with _translated(url):
+            return self._session.get(
+                url,
+                params=query,
+                timeout=TIMEOUTS,
+                stream=stream,
+                headers={"Accept": "*/*" if stream else "application/json"},
+            )
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """Turn an error of `requests` into one of this package."""
+    import requests
+
+    try:
+        yield
+    except requests.RequestException as error:
+        cause: BaseException = error
+        while (following := cause.__cause__ or cause.__context__) is not None:
+            cause = following
+        raise ClusterError(f"{url} cannot be reached ({cause}).") from error
+
+
+def _decoded(answer: requests.Response, kind: type[T]) -> T:
+    if answer.status_code == 404 and b"NotFoundException" in answer.content:
+        raise ApplicationNotFoundError(
+            f"YARN at {answer.url.partition('/ws/')[0]} does not know this application, or has "
+            "forgotten it. Check the id and HADOOP_CONF_DIR."
+        )
+    if answer.status_code in (401, 403):
+        raise ClusterError(
+            f"{answer.url} wants to know who asks ({answer.status_code}): get a Kerberos ticket "
+            "with kinit."
+        )
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except msgspec.MsgspecError as error:
+        # A standby without an active one answers with a page.
+        raise ClusterError(
+            f"{answer.url} answers with status {answer.status_code}, not as YARN does ({error})."
+        ) from error
+
+
+def _application(app: _App) -> Application:
+    return Application(
+        id=app.id,
+        name=app.name,
+        user=app.user,
+        queue=app.queue,
+        state=app.state,
+        final=app.finalStatus,
+        # -1 once it has ended.
+        containers=max(0, app.runningContainers),
+        memory_mb=max(0, app.allocatedMB),
+        diagnostics=app.diagnostics.strip(),
+        tracking_url=app.trackingUrl,
+        started=app.startedTime / 1000,
+        finished=app.finishedTime / 1000,
+    )

@@ -1,0 +1,104 @@
+"""YARN's pages on loopback: answers as Hadoop 3.5 gave them, on real HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+FAILED = "application_17_0002"
+RUNNING = "application_17_0003"
+MASTER = "container_17_0003_01_000001"
+NOT_FOUND = (404, {"RemoteException": {"exception": "NotFoundException", "message": "not found"}})
+
+
+def app(identifier: str, **more: Any) -> dict[str, Any]:
+    """An application as YARN tells it."""
+    return {
+        "id": identifier,
+        "user": "me",
+        "name": "a job",
+        "queue": "root.nightly",
+        "state": "RUNNING",
+        "finalStatus": "UNDEFINED",
+        "diagnostics": "",
+        "trackingUrl": "http://host/",
+        "applicationType": "SPARK",
+        "startedTime": int(identifier[-4:]) * 1000,
+        "finishedTime": 0,
+        "runningContainers": 3,
+        "allocatedMB": 2048,
+        **more,
+    }
+
+
+def pages(node: str) -> dict[str, Any]:
+    """What each path answers; `node` is the address of a node's pages."""
+    ended = {"runningContainers": -1, "allocatedMB": -1}
+    apps = [
+        app("application_17_0001", applicationType="sandbox", state="FAILED"),
+        app(FAILED, state="FINISHED", finalStatus="FAILED", diagnostics="why\n", **ended),
+        app(RUNNING),
+    ]
+    attempt = RUNNING.replace("application", "appattempt") + "_000001"
+    files = [{"fileName": name, "fileSize": size} for name, size in (("stdout", "6"), ("x", "0"))]
+    content = (
+        f"Container: {MASTER} on n:1\nLogType:stdout\nLogLength:6\nLogContents:\na\nb\nc\n"
+        "End of LogType:stdout.This log file belongs to a running container\n"
+    )
+    cluster = "/ws/v1/cluster/apps"
+    return {
+        cluster: {"apps": {"app": apps}},
+        **{f"{cluster}/{each['id']}": {"app": each} for each in apps},
+        f"{cluster}/{RUNNING}/appattempts": {
+            "appAttempts": {"appAttempt": [{"appAttemptId": attempt}]}
+        },
+        f"{cluster}/{RUNNING}/appattempts/{attempt}/containers": {
+            "container": [{"containerId": MASTER, "nodeHttpAddress": node}]
+        },
+        f"/ws/v1/node/containers/{MASTER}/logs": {
+            "containerLogsInfo": {"containerLogInfo": files, "nodeId": "n:1"}
+        },
+        f"/ws/v1/node/containerlogs/{MASTER}/stdout": content,
+    }
+
+
+@contextlib.contextmanager
+def yarn_pages(answers: dict[str, Any] | None = None) -> Iterator[str]:
+    """Serve `pages`, or other answers by their path; yield the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = urlsplit(self.path)
+            known = pages(self.headers["Host"]) if answers is None else answers
+            status, content = 200, known.get(asked.path, NOT_FOUND)
+            if isinstance(content, tuple):
+                status, content = content
+            size = int(parse_qs(asked.query).get("size", ["0"])[0])
+            if isinstance(content, str) and size:
+                head, _, rest = content.partition("LogContents:\n")
+                log, _, tail = rest.rpartition("End of LogType")
+                content = f"{head}LogContents:\n{log[size:]}End of LogType{tail}"
+            body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)

@@ -1,0 +1,71 @@
+"""Logs within what YARN writes about them, and which of them tell why an application failed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+
+from distkeras_grid.submission.container_logs import (
+    LogFile,
+    cause_in,
+    outputs_of_driver,
+    section,
+)
+
+HEAD = b"Container: c on n\nLogAggregationType: AGGREGATED\n====\nLogType:stdout\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "last", "log"),
+    [
+        (
+            HEAD + b"LogLength:4\nLogContents:\nab\n\n\nEnd of LogType:stdout\n***\n",
+            None,
+            b"ab\n\n",
+        ),
+        (HEAD + b"LogLength:4\nLogContents:\nb\n\nEnd of LogType:stdout", 2, b"b\n"),
+        (HEAD + b"LogLength:2\nLogContents:\nabEnd of LogType:x.This log", 9, b"ab"),
+        (HEAD + b"LogLength:26\nLogContents:\nLogLength:1\nLogContents:\n\nx", None, None),
+        (b"Can not find the logs\n", None, b""),
+        (HEAD + b"LogContents:\nno length\n", None, b""),
+    ],
+)
+def test_the_log_is_taken_by_its_length(told: bytes, last: int | None, log: bytes | None):
+    expected = b"LogLength:1\nLogContents:\n\nx"[:26] if log is None else log
+    assert b"".join(section(io.BytesIO(told), last)) == expected
+
+
+class Kept:
+    """Logs by container and name."""
+
+    def __init__(self, logs: dict[tuple[str, str], bytes]) -> None:
+        self.logs = logs
+
+    def files(self) -> list[LogFile]:
+        return [LogFile(c, "n", name, len(told)) for (c, name), told in self.logs.items()]
+
+    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
+        told = self.logs[file.container, file.name]
+        yield told if last is None else told[-last:]
+
+
+FIRST, SECOND = "container_17_0001_01_000001", "container_17_0001_02_000001"
+
+
+def test_the_last_attempt_s_driver_tells_its_output_before_spark_s():
+    logs = Kept(
+        {
+            (FIRST, "stdout"): b"ValueError: of the first attempt\n",
+            (SECOND, "stderr"): b"java.lang.IllegalStateException: Spark says\n",
+            (SECOND, "stdout"): b"KeyError: 'mine'\n",
+            (SECOND, "prelaunch.out"): b"ValueError: not a program's\n",
+            ("container_17_0001_02_000002", "stderr"): b"ValueError: an executor's\n",
+        }
+    )
+    assert [file.name for file in outputs_of_driver(logs)] == ["stdout", "stderr"]
+    assert cause_in(logs) == "KeyError: 'mine'"
+    logs.logs[SECOND, "stdout"] = b"epoch 1\n"
+    assert cause_in(logs) == "java.lang.IllegalStateException: Spark says"
+    assert cause_in(Kept({})) is None

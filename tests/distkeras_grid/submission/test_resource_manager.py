@@ -1,0 +1,90 @@
+"""YARN over REST: what is decoded, what is refused, and which ResourceManager is asked."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
+from distkeras_grid.submission.container_logs import RunningLogs, outputs_of_driver, text_of
+from distkeras_grid.submission.resource_manager import ResourceManager
+from distkeras_grid.webhdfs.addresses import Address
+from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, yarn_pages
+
+
+def manager_at(*urls: str) -> closing[ResourceManager]:
+    return closing(ResourceManager(Address(urls, "me")))
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[str]:
+    with yarn_pages() as url:
+        yield url
+
+
+def nobody() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_an_application_that_has_failed(page: str):
+    with manager_at(page) as manager:
+        found = manager.application(FAILED)
+    assert (found.state, found.final, found.diagnostics) == ("FINISHED", "FAILED", "why")
+    assert (found.containers, found.memory_mb, found.started) == (0, 0, 2.0)
+
+
+def test_the_list_begins_with_the_newest_and_leaves_out_the_sandbox_s_own(page: str):
+    with manager_at(page) as manager:
+        assert [each.id for each in manager.applications()] == [RUNNING, FAILED]
+
+
+def test_what_yarn_does_not_know_and_what_is_no_id(page: str):
+    with manager_at(page) as manager:
+        with pytest.raises(ApplicationNotFoundError):
+            manager.application("application_1_0001")
+        with pytest.raises(ConfigurationError):
+            manager.application("../apps")
+
+
+def test_where_one_does_not_answer_another_one_does(page: str):
+    with manager_at(nobody(), page) as manager:
+        assert manager.application(RUNNING).state == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(200, "<html>This is standby RM.</html>"), (401, "who?"), (200, {"apps": {"app": 1}})],
+)
+def test_what_is_not_yarn_is_named(answer: object):
+    with (
+        yarn_pages({"/ws/v1/cluster/apps": answer}) as url,
+        manager_at(url) as manager,
+        pytest.raises(ClusterError, match=url),
+    ):
+        manager.applications()
+
+
+def test_no_one_answers():
+    address = nobody()
+    with manager_at(address) as manager, pytest.raises(ClusterError, match=address):
+        manager.applications()
+
+
+def test_no_application_has_run_yet():
+    with yarn_pages({"/ws/v1/cluster/apps": {"apps": None}}) as url, manager_at(url) as manager:
+        assert manager.applications() == []
+
+
+def test_the_logs_of_one_that_runs(page: str):
+    with manager_at(page) as manager:
+        logs = RunningLogs(manager, RUNNING)
+        assert [(each.name, each.size) for each in logs.files()] == [("stdout", 6), ("x", 0)]
+        (written,) = outputs_of_driver(logs)
+        assert written.container == MASTER
+        assert text_of(logs, written) == "a\nb\nc\n"
+        assert text_of(logs, written, 2) == "c\n"
