@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distkeras_grid.errors import GridError, StartTimeoutError
+from distkeras_grid.errors import StartTimeoutError
 from distkeras_grid.model_parallel.directory import Directory, Guide
 from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan
 from distkeras_grid.model_parallel.messages import Report
@@ -78,7 +78,8 @@ def run_devices(
         try:
             return prepared.execute(progress, work=work)
         except StartTimeoutError as error:
-            raise _why(launch, error) from error
+            # What ended the job of a device is why the run could not start.
+            raise (launch.error() or error) from error
         finally:
             launch.cancel()
 
@@ -89,14 +90,3 @@ def _next_port(place: ServerPlace) -> ServerPlace:
         return place
     port = min(place.port + 1, 65535)
     return ServerPlace(place.bind_host, place.advertised_host, port, place.port_retries)
-
-
-def _why(launch: Launch, error: StartTimeoutError) -> GridError:
-    """Return what ended the devices' job, if that is why the run could not start."""
-    if not launch.done:
-        return error
-    try:
-        launch.result()
-    except GridError as found:
-        return found
-    return error

@@ -1,7 +1,10 @@
-"""One Spark job with all workers of a run, in a thread beside the driver's own.
+"""One Spark job for each worker of a run, in threads beside the driver's own.
 
-The tasks are ordinary ones, never a barrier stage. Spark does not retry a barrier stage that ends
-in ``collect``, but it starts an ordinary task that died again, without the others.
+The rows are dealt once; the jobs share the shuffle. A task that has lost its executor finds a part
+of the shuffle gone, too. Spark then starts all unfinished tasks of its job again, running ones
+included, and gives the job up after the fourth time. So each worker has a job of its own.
+
+The tasks are ordinary ones, never a barrier stage, which Spark would not retry.
 """
 
 from __future__ import annotations
@@ -9,8 +12,9 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ClusterError, GridError, NoSpaceError, error_named
@@ -20,6 +24,7 @@ from distkeras_grid.spark.memory import Container, megabytes, up
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import RDD
     from pyspark.sql import DataFrame, Row, SparkSession
 
 DIED = (
@@ -46,7 +51,7 @@ Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 class Launch:
-    """A job running in a thread of its own.
+    """The workers' jobs, each in a thread of its own.
 
     Parameters
     ----------
@@ -57,38 +62,65 @@ class Launch:
     schema : str
         Spark DDL of what the task yields.
     name : str
-        Name of the job in Spark's pages; also the tag by which it is cancelled.
+        Name of the jobs in Spark's pages; also the tag by which they are cancelled.
     """
 
     def __init__(self, frame: DataFrame, task: Task, schema: str, name: str) -> None:
-        from pyspark import InheritableThread
-
         self._context = frame.sparkSession.sparkContext
-        self._tag = name
-        self._done = threading.Event()
-        self.rows: list[Row] = []
-        self.error: Exception | None = None
-        self._thread: Any = InheritableThread(
-            target=self._collect, args=(frame, task, schema), daemon=True
-        )
+        self._frame, self._task, self._schema, self._tag = frame, task, schema, name
+        # Guards all below, which the threads of the jobs change.
+        self._changed = threading.Condition()
+        self._rdd: RDD[Row] | None = None
+        self._dealt = self._cancelled = False
+        self._running = 0
+        self._rows: dict[int, list[Row]] = {}
+        # Of the rows' dealing under None, of seats under their numbers; the oldest first.
+        self._errors: dict[int | None, Exception] = {}
+        self._submitted: Counter[int] = Counter()
 
     def start(self) -> None:
-        """Submit the job."""
-        self._thread.start()
+        """Deal the rows, and submit the jobs."""
+        self._in_thread(self._deal)
 
     @property
     def done(self) -> bool:
-        """Whether the job has ended, with or without success."""
-        return self._done.is_set()
+        """Whether no job runs any more, with or without success."""
+        with self._changed:
+            return self._dealt and not self._running
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Seats whose jobs have failed and were not submitted again."""
+        with self._changed:
+            return tuple(seat for seat in self._errors if seat is not None)
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the job's end, at most `timeout` seconds; return whether it has ended."""
-        return self._done.wait(timeout)
+        """Wait for the end of all jobs; return whether they have ended.
+
+        Parameters
+        ----------
+        timeout : float
+            The longest wait [s].
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._dealt and not self._running, timeout)
+        return self.done
+
+    def again(self, seat: int) -> None:
+        """Submit the job of a seat again, which has failed.
+
+        The rows are not dealt again. Spark computes what has been lost of them.
+        """
+        with self._changed:
+            del self._errors[seat]
+        self._submit(seat)
 
     def cancel(self) -> None:
-        """Stop the job's tasks; Spark kills their Python processes within about 4 s."""
+        """Stop the jobs' tasks; Spark kills their Python processes within about 4 s."""
+        with self._changed:
+            self._cancelled = True
         deadline = time.monotonic() + CANCEL_SECONDS
-        # Repeated, because one query is several jobs, and the next may not be submitted yet.
+        # Repeated, because a job may not be submitted yet.
         while not self.done and time.monotonic() < deadline:
             self._context.cancelJobsWithTag(self._tag)
             self.wait(0.1)
@@ -105,37 +137,148 @@ class Launch:
         jvm_context: Any = self._context._jsc.sc()
         jvm_context.killTaskAttempt(attempt, True, "the worker is silent")
 
+    def error(self, seat: int | None = None) -> GridError | None:
+        """Return why a job has failed; without a seat, why the first of all has.
+
+        Returns
+        -------
+        GridError or None
+            The `GridError` that the task raised, or a `ClusterError` with Spark's own reason.
+        """
+        with self._changed:
+            first = next(iter(self._errors), None)
+            which = first if seat is None else seat
+            found = self._errors.get(which)
+            once = which is None or self._submitted[which] == 1
+        if found is None:
+            return None
+        # What was submitted again was tried again, whatever the master does.
+        master = str(self._context.master) if once else ""
+        overhead = executor_overhead(self._context.getConf().get)
+        error = job_error(self._tag, spark_reason(found), master, overhead)
+        error.__cause__ = found
+        return error
+
     def result(self) -> list[Row]:
         """Return what the tasks yielded.
 
         Raises
         ------
         GridError
-            If the job failed: the `GridError` that a task raised, or a `ClusterError` with Spark's
-            own reason.
+            If a job failed: see `error`.
         """
-        if self.error is not None:
-            master = str(self._context.master)
-            overhead = executor_overhead(self._context.getConf().get)
-            reason = spark_reason(self.error)
-            raise job_error(self._tag, reason, master, overhead) from self.error
-        return self.rows
+        if error := self.error():
+            raise error
+        with self._changed:
+            return [row for _, rows in sorted(self._rows.items()) for row in rows]
+
+    @property
+    def failures_of_a_job(self) -> int:
+        """How often a task may fail before Spark gives its job up."""
+        return failures_of_a_job(str(self._context.master), self._context.getConf().get)
 
     def localities(self) -> Localities:
-        """Return how close to their data Spark ran the job's tasks."""
-        return job_localities(self._context, self._tag)
+        """Return how close to their data Spark ran the jobs' tasks."""
+        return job_localities(self._context, self._tag, self._seats_tag)
 
-    def _collect(self, frame: DataFrame, task: Task, schema: str) -> None:
-        self._context.addJobTag(self._tag)
+    @property
+    def _seats_tag(self) -> str:
+        """A second tag of the workers' jobs, which those of the dealing have not."""
+        return f"{self._tag} workers"
+
+    def _in_thread(self, target: Callable[..., None], *args: Any) -> None:
+        from pyspark import InheritableThread
+
+        thread: Any = InheritableThread(target=target, args=args, daemon=True)
+        thread.start()
+
+    def _deal(self) -> None:
+        error = None
+        try:
+            with self._tagged(self._tag), small_pieces(self._frame.sparkSession):
+                rdd = self._frame.mapInArrow(self._task, self._schema).rdd
+                seats = rdd.getNumPartitions()
+        except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
+            error = raised
+        with self._changed:
+            if error is None:
+                self._rdd = rdd
+                for seat in range(seats):
+                    self._submit(seat)
+            else:
+                self._errors[None] = error
+            self._dealt = True
+            self._changed.notify_all()
+
+    def _submit(self, seat: int) -> None:
+        with self._changed:
+            if self._cancelled:
+                return
+            self._running += 1
+            self._submitted[seat] += 1
+        self._in_thread(self._collect, seat)
+
+    def _collect(self, seat: int) -> None:
+        rows, error = None, None
+        try:
+            with self._tagged(self._tag, self._seats_tag):
+                rows = self._rows_of(seat)
+        except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
+            error = raised
+        with self._changed:
+            if error is not None:
+                self._errors[seat] = error
+            elif rows is not None:
+                self._rows[seat] = rows
+            self._running -= 1
+            self._changed.notify_all()
+
+    def _rows_of(self, seat: int) -> list[Row]:
+        """Run the job of one seat, as `SparkContext.runJob` does, but with no function of its own.
+
+        Its function would cost each worker a second Python process.
+        """
+        from pyspark.util import _load_from_socket
+
+        rdd: Any = self._rdd
+        context: Any = self._context
+        socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [seat])
+        found: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
+        # Older versions of Spark return the rows themselves.
+        with found if isinstance(found, AbstractContextManager) else nullcontext(found) as stream:
+            return list(stream)
+
+    @contextmanager
+    def _tagged(self, *tags: str) -> Iterator[None]:
+        for tag in tags:
+            self._context.addJobTag(tag)
         try:
             self._context.setLocalProperty("spark.job.description", self._tag)
-            with small_pieces(frame.sparkSession):
-                self.rows = frame.mapInArrow(task, schema).collect()
-        except Exception as error:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
-            self.error = error
+            yield
         finally:
-            self._context.removeJobTag(self._tag)
-            self._done.set()
+            for tag in tags:
+                self._context.removeJobTag(tag)
+
+
+def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) -> int:
+    """Return how often a task may fail before Spark gives its job up.
+
+    Parameters
+    ----------
+    master : str
+        Spark's master.
+    setting : callable
+        Returns a Spark setting, or the given default.
+
+    Examples
+    --------
+    >>> [failures_of_a_job(master, {}.get) for master in ("local[2]", "local[2,3]", "yarn")]
+    [1, 3, 4]
+    """
+    local = re.fullmatch(r"local(?:\[(?:\d+|\*)(?:,(\d+))?\])?", master)
+    if local is not None:
+        return int(local[1] or 1)
+    return int(setting("spark.task.maxFailures", "4") or 4)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How close to its data Spark ran each task of a job, in Spark's own locality levels.
+"""How close to its data Spark ran each task of a run, in Spark's own locality levels.
 
 Balance is more important than locality: seats have the same number of rows, mixed from all sources,
 whatever hosts store them. So blocks of HDFS are read on the hosts that have them (Spark's preferred
@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# The stages of a job have thousands of tasks at most; the workers' stage has one for each worker.
+# A worker's stage has one task, and one more for each time that it was lost.
 _MOST_TASKS = 100_000
 
 
 @dataclass(frozen=True)
 class Localities:
-    """Spark's locality levels of a job's tasks.
+    """Spark's locality levels of a run's tasks.
 
     Parameters
     ----------
     workers : dict of int to str
-        One for each task attempt of the last stage, by its ``taskAttemptId``: ``PROCESS_LOCAL``,
+        One for each task attempt of a worker, by its ``taskAttemptId``: ``PROCESS_LOCAL``,
         ``NODE_LOCAL``, ``NO_PREF``, ``RACK_LOCAL`` or ``ANY``.
     reading : dict of str to int
-        Tasks of the stages before it, by level.
+        Tasks of the stages before, by level.
     """
 
     workers: dict[int, str] = field(default_factory=dict)
     reading: dict[str, int] = field(default_factory=dict)
 
 
-def job_localities(context: SparkContext, tag: str) -> Localities:
+def job_localities(context: SparkContext, tag: str, workers_tag: str) -> Localities:
     """Return the levels of the tasks that ran under a job tag.
 
     Parameters
@@ -45,16 +45,23 @@ def job_localities(context: SparkContext, tag: str) -> Localities:
     context : SparkContext
         The driver's.
     tag : str
-        Tag of the job; a query may have run as several.
+        Tag of all jobs.
+    workers_tag : str
+        Tag of those that end with the task of a worker.
     """
     jvm: Any = context._jsc.sc()
-    store = jvm.statusStore()
-    stages = list(_stages_of(jvm.statusTracker(), tag))
-    last = max((stage for stage, _ in stages), default=None)
+    store, tracker = jvm.statusStore(), jvm.statusTracker()
+    jobs = {job: list(_stages_of(tracker, job)) for job in tracker.getJobIdsForTag(tag)}
+    # The last stage of a worker's job is its own, and those before are the reading that it shares.
+    last = {
+        max(stage for stage, _ in jobs[job])
+        for job in tracker.getJobIdsForTag(workers_tag)
+        if jobs.get(job)
+    }
     workers: dict[int, str] = {}
     reading: Counter[str] = Counter()
-    for stage, attempt in stages:
-        if stage == last:
+    for stage, attempt in sorted({found for stages in jobs.values() for found in stages}):
+        if stage in last:
             tasks = store.taskList(stage, attempt, _MOST_TASKS)
             for place in range(tasks.size()):
                 task = tasks.apply(place)
@@ -67,11 +74,10 @@ def job_localities(context: SparkContext, tag: str) -> Localities:
     return Localities(workers, dict(reading))
 
 
-def _stages_of(tracker: Any, tag: str) -> Iterator[tuple[int, int]]:
+def _stages_of(tracker: Any, job: int) -> Iterator[tuple[int, int]]:
     """Yield number and attempt of each stage that ran, without those whose output existed."""
-    for job in tracker.getJobIdsForTag(tag):
-        found = tracker.getJobInfo(job)
-        for stage in found.get().stageIds() if found.isDefined() else ():
-            info = tracker.getStageInfo(stage)
-            if info.isDefined():
-                yield from ((stage, a) for a in range(info.get().currentAttemptId() + 1))
+    found = tracker.getJobInfo(job)
+    for stage in found.get().stageIds() if found.isDefined() else ():
+        info = tracker.getStageInfo(stage)
+        if info.isDefined():
+            yield from ((stage, a) for a in range(info.get().currentAttemptId() + 1))

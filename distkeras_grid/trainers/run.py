@@ -37,6 +37,7 @@ from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import LAST_SECONDS
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
+from distkeras_grid.trainers.tries import Tries
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
@@ -89,7 +90,7 @@ class Run:
     server : ServerProcess
         Started.
     launch : Launch
-        The job of the workers, not started yet.
+        The jobs of the workers, not started yet.
     spec : RunSpec
         The run.
     history : History
@@ -127,6 +128,9 @@ class Run:
         self._network = network
         synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
         self._watch = RunWatch(spec, synchronous=synchronous, since=since)
+        self._tries = Tries(launch.failures_of_a_job)
+        # Whether the jobs have ended, or one of them was given up.
+        self._ended = False
         self._finished = False
         self._checkpointer = checkpointer
         # Events that were told and are not recorded yet, and the epoch that is being recorded.
@@ -199,14 +203,28 @@ class Run:
 
     def _advance(self) -> None:
         """Process the server's new events, and do what the watch says."""
-        ended = self._launch.done
+        ended, failed = self._launch.done, self._launch.failed
         update = self._news()
         self._show(update)
         if not self._finished:
+            # A worker that has finished was lost too late to matter.
+            unfinished = [seat for seat in failed if update.seats[seat].status != "finished"]
+            tried = [self._try_again(seat, update) for seat in unfinished]
+            # One that is given up ends the jobs, too.
+            self._ended = ended = not all(tried) or (ended and not any(tried))
             looked = Looked(
                 update.seats, update.version, update.samples_folded, self._history.samples, ended
             )
             self._tell(looked)
+
+    def _try_again(self, number: int, update: Update) -> bool:
+        """Submit the job of a seat again; return whether it was."""
+        if not self._tries.once_more(number, update.seats[number].samples_folded):
+            return False
+        reason = self._launch.error(number)
+        self._progress.note(f"Worker {number} was lost. Its job is submitted again: {reason}")
+        self._launch.again(number)
+        return True
 
     def _news(self) -> Update:
         """Process all events so far; return the last one, with the state of the run."""
@@ -270,10 +288,8 @@ class Run:
                 )
                 self._launch.restart(action.attempt)
             else:
-                if self._launch.done:
-                    # Spark's own error is more precise, so it is raised first.
-                    self._launch.result()
-                raise action.error
+                # Spark's own error is more precise, so it is raised first.
+                raise (self._launch.error() if self._ended else None) or action.error
 
     def _show(self, update: Update) -> None:
         recent = self._history.records[-4 * self._spec.workers :]

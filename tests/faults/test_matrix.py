@@ -77,6 +77,26 @@ def test_one_seat_is_taken_again_and_every_sample_counts_once(cluster, project, 
         assert len(attempts_of(result, 1)) == 1
 
 
+def joined(result, seat):
+    """All attempts on a seat, also those that folded nothing."""
+    return list(dict.fromkeys(attempt for worker, attempt in result["joined"] if worker == seat))
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["files", "shuffled"])
+@pytest.mark.parametrize("seats", [[1] * 5, [0, 1, 0, 1, 0]], ids=["one seat", "both seats"])
+def test_five_executors_die_one_after_another(cluster, project, tmp_path, seats, shuffled):
+    """Only the seats whose executors died have further attempts, and they have the same rows."""
+    result = run(cluster, project, tmp_path, fault=seats, shuffled=shuffled, epochs=200)
+    assert result["error"] is None
+    assert result["samples"] == ROWS * 200
+    assert result["weights"] == [200] * ROWS
+    assert [len(attempts_of(result, seat)) for seat in (0, 1)] == [
+        1 + seats.count(seat) for seat in (0, 1)
+    ]
+    unharmed = [seat for seat in (0, 1) if seat not in seats]
+    assert all(len(joined(result, seat)) == 1 for seat in unharmed)
+
+
 def test_all_workers_at_once(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="workers")
     assert result["error"] is None

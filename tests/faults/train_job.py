@@ -22,9 +22,11 @@ DEFAULTS = {
     "epochs": 40,
     "arguments": {},
     # What dies: nothing, worker, workers, stopped worker, executor, server, driver, interrupt,
-    # each worker.
+    # each worker, or a list of seats, whose executors die one after another.
     "fault": "nothing",
     "at_epoch": 3,
+    # Whether the rows come from a shuffle.
+    "shuffled": False,
 }
 DRIVER = {
     "spark.driver.host": "127.0.0.1",
@@ -60,6 +62,19 @@ def kill_each_attempt(folder: Path) -> None:
         time.sleep(0.02)
 
 
+def kill_executors(folder: Path, seats: list[int], history) -> None:
+    """Kill the executors of seats one after another, each when its worker has folded a window."""
+    killed: set[int] = set()
+    for seat in seats:
+        while True:
+            folded = {record.attempt for record in history.records[-200:] if record.worker == seat}
+            if folded - killed and max(folded) == counting.attempts(folder, seat)[-1]:
+                break
+            time.sleep(0.02)
+        counting.kill(counting.executor_pid(folder, seat))
+        killed |= folded
+
+
 def run(spark, folder: Path, settings) -> dict:
     import distkeras_grid
 
@@ -81,6 +96,10 @@ def run(spark, folder: Path, settings) -> dict:
 
     def harm():
         moment.append(time.monotonic())
+        if isinstance(settings["fault"], list):
+            killer = (folder, settings["fault"], trainer.history)
+            threading.Thread(target=kill_executors, args=killer, daemon=True).start()
+            return
         fault(settings["fault"], folder)()
 
     if settings["fault"] == "each worker":
@@ -88,7 +107,10 @@ def run(spark, folder: Path, settings) -> dict:
     callbacks = [counting.at_epoch(settings["at_epoch"], harm)]
     error = None
     try:
-        trainer.train(counting.counting_data(spark, settings["rows"]), seed=1, callbacks=callbacks)
+        data = counting.counting_data(spark, settings["rows"])
+        if settings["shuffled"]:
+            data = data.repartition(3)
+        trainer.train(data, seed=1, callbacks=callbacks)
     except (distkeras_grid.errors.GridError, KeyboardInterrupt) as raised:
         error = type(raised).__name__
         print(raised)  # noqa: T201 - read where a test fails
@@ -97,6 +119,7 @@ def run(spark, folder: Path, settings) -> dict:
         "seconds_after": time.monotonic() - moment[0] if moment else None,
         "samples": trainer.history.samples,
         "seats": [[r.worker, r.attempt] for r in trainer.history.records],
+        "joined": [[r.worker, r.attempt] for r in trainer.history.workers if r.status == "joined"],
         "weights": [] if error else trainer.model.get_weights()[0].ravel().tolist(),
         "active_jobs": list(spark.sparkContext.statusTracker().getActiveJobsIds()),
         "rows_of_another_job": spark.range(100).count(),

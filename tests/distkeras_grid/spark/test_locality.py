@@ -24,7 +24,7 @@ def test_every_attempt_has_a_level_and_reading_tasks_are_counted(spark):
     launch = Launch(dealt, attempts, "attempt long", "locality-test")
     launch.start()
     assert launch.wait(60)
-    found = job_localities(spark.sparkContext, "locality-test")
+    found = launch.localities()
     assert set(found.workers) == {row["attempt"] for row in launch.result()}
     assert set(found.workers.values()) <= LEVELS
     assert sum(found.reading.values()) == 3
@@ -32,4 +32,4 @@ def test_every_attempt_has_a_level_and_reading_tasks_are_counted(spark):
 
 
 def test_a_job_that_never_ran_has_none(spark):
-    assert job_localities(spark.sparkContext, "nobody") == Localities()
+    assert job_localities(spark.sparkContext, "nobody", "nobody's workers") == Localities()

@@ -81,6 +81,11 @@ class Launch:
         self._threads[0].join(timeout)
         return self.done
 
+    failed, failures_of_a_job = (), 4
+
+    def error(self):
+        return None
+
     def result(self):
         return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -54,24 +55,35 @@ class Server:
 
 
 class Launch:
-    """A job that ends when the server has nothing more to tell, or at once with an error."""
+    """A job that ends when the server has nothing more to tell, or fails at once, so often."""
 
-    def __init__(self, server, error=None, endless=False):
-        self.server, self.error, self.endless, self.cancelled = server, error, endless, False
+    failures_of_a_job = 4
+
+    def __init__(self, server, error=None, endless=False, failures=1):
+        self.server, self.reason, self.endless, self.cancelled = server, error, endless, False
+        self.failures, self.submitted = failures if error else 0, 1
 
     def start(self):
         pass
 
     @property
     def done(self):
-        return self.error is not None or (not self.endless and not self.server.news)
+        return not self.endless and (bool(self.failed) or not self.server.news)
+
+    @property
+    def failed(self):
+        return (0,) if self.submitted <= self.failures else ()
+
+    def error(self, seat=0):  # noqa: ARG002
+        return self.reason if self.failed else None
+
+    def again(self, seat):  # noqa: ARG002
+        self.submitted += 1
 
     def wait(self, timeout):  # noqa: ARG002
         return self.done
 
     def result(self):
-        if self.error:
-            raise self.error
         return []
 
     def localities(self):
@@ -81,7 +93,7 @@ class Launch:
         self.cancelled = True
 
 
-def executed(server, launch=None, epochs=3, stop_at=None):
+def executed(server, launch=None, epochs=3, stop_at=None, workers=1):
     """Return the history of a run whose callback stops it at the end of an epoch."""
     history = History()
     launch = launch or Launch(server)
@@ -90,9 +102,9 @@ def executed(server, launch=None, epochs=3, stop_at=None):
         record = history.add_epoch(event)
         return record, Steering(stop=True if event.epoch == stop_at else None)
 
-    spec = make_spec(rows=ROWS, epochs=epochs, snapshots_per_epoch=1)
+    spec = make_spec(rows=ROWS, epochs=epochs, workers=workers, snapshots_per_epoch=1)
     with run_progress(SILENT) as progress:
-        progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=1)
+        progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
             Run(server, launch, spec, history, progress, observer, dict).execute()
         finally:
@@ -159,7 +171,33 @@ def test_rows_that_are_missing_end_the_run():
 def test_a_job_that_fails_gives_its_own_reason():
     server = Server(*EPOCHS, *[[]] * 100)
     with pytest.raises(ClusterError, match="no memory"):
-        executed(server, Launch(server, ClusterError("no memory")))
+        executed(server, Launch(server, ClusterError("no memory"), failures=99))
+
+
+def test_a_job_that_fails_in_a_run_that_gets_on_is_submitted_again():
+    server = Server(*EPOCHS)
+    launch = Launch(server, ClusterError("executor lost"), failures=2)
+    assert executed(server, launch).samples == 3 * ROWS
+    assert launch.submitted == 3
+
+
+def test_a_worker_that_has_finished_is_not_started_again(monkeypatch):
+    """Its executor dies before the other worker has finished."""
+
+    class First(Server):
+        def poll(self, captured=0):
+            update = super().poll(captured)
+            (other,) = update.seats
+            first = SeatStatus(0, 6, "finished", 0, 0)
+            return msgspec.structs.replace(
+                update, seats=(first, msgspec.structs.replace(other, worker=1))
+            )
+
+    monkeypatch.setattr(run, "FINISH_SECONDS", 0.0)
+    server = First(*EPOCHS)
+    launch = Launch(server, ClusterError("executor lost"), endless=True, failures=99)
+    assert executed(server, launch, workers=2).samples == 3 * ROWS
+    assert launch.submitted == 1
 
 
 def test_what_a_worker_reports_ends_the_run_by_its_name():

@@ -1,0 +1,29 @@
+"""How often a worker that was lost is started again."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.trainers.tries import Tries
+
+
+@pytest.mark.parametrize(("each", "submitted"), [(1, 3), (2, 1), (3, 1), (4, 0), (8, 0)])
+def test_one_that_does_not_get_on_fails_four_times_whatever_the_master(each, submitted):
+    tries = Tries(each)
+    told = [tries.once_more(0, rows=0) for _ in range(5)]
+    assert told == [True] * submitted + [False] * (5 - submitted)
+
+
+def test_one_that_gets_on_is_always_started_again():
+    tries = Tries(4)
+    assert all(tries.once_more(0, rows) for rows in range(1, 50))
+
+
+def test_failures_count_from_the_last_time_that_it_got_on():
+    tries = Tries(2)
+    assert [tries.once_more(0, rows) for rows in (0, 8, 8, 8)] == [True, True, True, False]
+
+
+def test_seats_are_counted_apart():
+    tries = Tries(2)
+    assert [tries.once_more(seat, 0) for seat in (0, 1, 0)] == [True, True, False]
