@@ -7,6 +7,7 @@ and the server tells it with which window to continue.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,16 +25,24 @@ from distkeras_grid.spark.dataframes import (
     quoted,
 )
 from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.session import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SEAT = "_distkeras_grid_seat"
+_RUN = "_distkeras_grid_run"
 _KEY = "key"
 
 CHANGED = (
     "The data have changed since their rows were counted, or Spark reads them in other partitions. "
     "Write them to Parquet, and train on the Parquet files."
+)
+
+KEPT = (
+    "The rows come from a sort, a join or a group, and are kept on the disks of two executors. If "
+    "both of these are lost at once, the rows are computed again; if they come in another order "
+    "then, the run ends with an error. Rows that are read from Parquet files are always the same."
 )
 
 # monotonically_increasing_id() is (partition << 33) + the row's position in the partition.
@@ -162,7 +171,8 @@ def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
 
     Rows get their numbers from their partitions. Files give the same partitions each time. After a
     sort, a join or a group Spark plans the partitions again for each query, so the columns of the
-    run are computed once and kept on the executors' disks until the context ends.
+    run are computed once and kept on the executors' disks until the context ends: of a cluster on
+    two executors each, since rows that are computed again may have another order.
 
     Parameters
     ----------
@@ -172,6 +182,7 @@ def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
         Columns that the run reads.
     """
     from pyspark import StorageLevel
+    from pyspark.sql import functions as F
 
     plan: Any = frame._jdf
     if "Exchange" not in plan.queryExecution().executedPlan().toString():
@@ -181,7 +192,11 @@ def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
     labels = [label.name for label in columns.labels]
     names = [*features, *labels, columns.weight, SPLIT_COLUMN]
     chosen = [quoted(name) for name in frame.columns if name in names]
-    kept = frame.select(*chosen).persist(StorageLevel.DISK_ONLY)
+    # Spark would share equal plans with another run of this driver, and drop them with the first.
+    own = F.lit(secrets.token_hex(8)).alias(_RUN)
+    local = local_cores(str(frame.sparkSession.sparkContext.master)) is not None
+    level = StorageLevel.DISK_ONLY if local else StorageLevel.DISK_ONLY_2
+    kept = frame.select(*chosen, own).persist(level)
     try:
         yield kept
     finally:

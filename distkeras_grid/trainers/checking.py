@@ -34,7 +34,7 @@ from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_colum
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
 from distkeras_grid.spark.interpreters import check_executors
 from distkeras_grid.spark.memory import ModelSize, check_containers
-from distkeras_grid.spark.seats import DataSummary, largest_seat, pinned
+from distkeras_grid.spark.seats import KEPT, DataSummary, largest_seat, pinned
 from distkeras_grid.spark.session import (
     active_session,
     check_plaintext,
@@ -151,7 +151,10 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
     place = _check_executors(spark, request.server)
     workers, warnings = _settle_workers(spark, draft, method)
     if local is None:
-        frame = resources.enter_context(pinned(frame, columns))
+        asked = frame
+        frame = resources.enter_context(pinned(asked, columns))
+        if frame is not asked and local_cores(str(spark.sparkContext.master)) is None:
+            warnings.append(KEPT)
         summary = inspect_training(frame, columns, compiled.model)
         data = CheckedData(frame, columns, summary)
     else:

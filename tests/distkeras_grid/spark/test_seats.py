@@ -119,6 +119,20 @@ def test_sorted_data_keep_their_order_without_shuffle(frame):
 
 
 @pytest.mark.spark
+def test_the_end_of_one_run_leaves_what_another_has_kept_of_the_same_frame(frame):
+    kept = frame.sparkSession.sparkContext._jsc.sc().getPersistentRDDs
+    shuffled, before = frame.repartition(2), kept().size()
+    columns = resolve_columns(frame, "f", "label")
+    with pinned(shuffled, columns) as first:
+        first.count()
+        with pinned(shuffled, columns) as second:
+            second.count()
+            assert kept().size() == before + 2
+        assert kept().size() == before + 1
+    assert kept().size() == before
+
+
+@pytest.mark.spark
 def test_other_partitions_than_those_counted_are_an_error(frame):
     columns = resolve_columns(frame, "f", "label")
     summary = summarize(frame, columns)
