@@ -216,7 +216,11 @@ class Launch:
                 return
             self._running += 1
             self._submitted[seat] += 1
-        self._in_thread(self._collect, seat)
+        try:
+            self._in_thread(self._collect, seat)
+        except RuntimeError as error:
+            # The system gives no more threads.
+            self._end(seat, error=error)
 
     def _collect(self, seat: int) -> None:
         rows, error = None, None
@@ -225,6 +229,11 @@ class Launch:
                 rows = self._rows_of(seat)
         except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             error = raised
+        self._end(seat, rows, error)
+
+    def _end(
+        self, seat: int, rows: list[Row] | None = None, error: Exception | None = None
+    ) -> None:
         with self._changed:
             if error is not None:
                 self._errors[seat] = error

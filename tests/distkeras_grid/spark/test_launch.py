@@ -106,6 +106,30 @@ def test_a_failing_task_is_told_by_its_own_words(spark):
 
 
 @pytest.mark.spark
+def test_a_job_that_failed_is_submitted_again_alone(spark, tmp_path):
+    def task(batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        seat, attempt = context.partitionId(), context.taskAttemptId()
+        (tmp_path / f"{seat}-{attempt}").touch()
+        if seat == 1 and not (tmp_path / "healed").exists():
+            raise ValueError("lost")
+        yield from batches
+
+    launch = launched(spark, task)
+    assert launch.wait(60)
+    assert launch.failed == (1,)
+    assert isinstance(launch.error(1), ClusterError)
+    (tmp_path / "healed").touch()
+    launch.again(1)
+    assert launch.wait(60)
+    assert sorted(row.id for row in launch.result()) == [0, 1]
+    assert launch.failures_of_a_job == 4
+    assert [len([*tmp_path.glob(f"{seat}-*")]) for seat in (0, 1)] == [1, 5]
+
+
+@pytest.mark.spark
 def test_cancel_ends_the_job_at_once(spark):
     launch = launched(spark, sleeps)
     tracker = spark.sparkContext.statusTracker()
