@@ -382,6 +382,7 @@ class Sandbox:
         for file, content in written.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
+        layout.events.mkdir(exist_ok=True)
         self._keep(state)
         if not layout.namenode().exists():
             line = self._command(path, daemons.NAMENODE, *FORMAT)

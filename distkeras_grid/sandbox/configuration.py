@@ -86,6 +86,11 @@ class Layout:
         return self.root / "yarn"
 
     @property
+    def events(self) -> Path:
+        """Event logs of Spark's applications, for a history server."""
+        return self.root / "events"
+
+    @property
     def scratch(self) -> Path:
         """Temporary files of the daemons."""
         return self.root / "tmp"
@@ -103,7 +108,7 @@ class Layout:
     @property
     def all(self) -> tuple[Path, ...]:
         """Everything that a sandbox writes directly into its folder."""
-        folders = (self.client, self.daemons, self.logs, self.containers, self.scratch)
+        folders = (self.client, self.daemons, self.logs, self.events, self.containers, self.scratch)
         return (*folders, self.root / "hdfs", self.environment, self.state, self.lock)
 
     def namenode(self) -> Path:
@@ -192,11 +197,13 @@ def capacity_scheduler() -> dict[str, str]:
     }
 
 
-def spark_defaults(pyspark: Path) -> dict[str, str]:
+def spark_defaults(pyspark: Path, events: Path) -> dict[str, str]:
     """Return ``spark-defaults.conf``.
 
     Parameters
     ----------
+    events : Path
+        Folder of event logs; it must exist before an application starts.
     pyspark : Path
         The package's folder; containers run on this machine and use its jars where they lie.
     """
@@ -210,6 +217,10 @@ def spark_defaults(pyspark: Path) -> dict[str, str]:
         # `spark.memory` says how much; a test compares.
         "spark.executor.memoryOverhead": "1856m",
         "spark.driver.memoryOverhead": "1216m",
+        # What an application did can be looked at after its end: sbin/start-history-server.sh.
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.history.fs.logDirectory": events.as_uri(),
     }
 
 
@@ -277,7 +288,7 @@ def files(
     written = {layout.client / name: render_site(site) for name, site in sites.items()}
     written[layout.daemons / "capacity-scheduler.xml"] = render_site(capacity_scheduler())
     written[layout.daemons / "log4j2.properties"] = LOG4J
-    defaults = spark_defaults(pyspark)
+    defaults = spark_defaults(pyspark, layout.events)
     written[layout.client / "spark-defaults.conf"] = "".join(
         f"{name} {value}\n" for name, value in defaults.items()
     )

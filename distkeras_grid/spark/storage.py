@@ -11,6 +11,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,6 +39,21 @@ HINTS = {
     "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "
     "again.",
 }
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may do what with a file or a directory.
+
+    Parameters
+    ----------
+    owner : str
+    mode : int
+        Bits of the permission, with the sticky bit.
+    """
+
+    owner: str
+    mode: int
 
 
 class Storage:
@@ -356,6 +372,29 @@ class Storage:
         with translated("measure", uri):
             file_system, path = self._open(uri)
             return int(file_system.getContentSummary(path).getLength())
+
+    def access(self, uri: str) -> Access:
+        """Return who owns a file or a directory, and who may do what with it."""
+        with translated("look up", uri):
+            file_system, path = self._open(uri)
+            status = file_system.getFileStatus(path)
+            mode = int(status.getPermission().toOctal())
+            return Access(str(status.getOwner()), int(str(mode), 8))
+
+    def user(self) -> str:
+        """Return the user for whom files are written."""
+        security = self._jvm.org.apache.hadoop.security
+        return str(security.UserGroupInformation.getCurrentUser().getShortUserName())
+
+    def sha256(self, uri: str) -> str:
+        """Return the SHA-256 of a file, in hexadecimal; its bytes do not pass through Python."""
+        with translated("read", uri):
+            file_system, path = self._open(uri)
+            stream = file_system.open(path)
+            try:
+                return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+            finally:
+                stream.close()
 
     def hidden_beside(self, uri: str, ending: str = "tmp") -> str:
         """Return a new name in the directory of `uri` that Spark and Hadoop ignore.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import tarfile
 import tempfile
@@ -30,6 +31,8 @@ DATE = 315532800
 # Level 1 takes a quarter of the time of level 6, and the archive is 4% larger.
 COMPRESSION = 1
 PIECE = 1 << 20
+#: Ending of the file beside an archive that has its SHA-256.
+DIGEST = ".sha256"
 
 Say = Callable[[str], object]
 
@@ -109,6 +112,12 @@ def build(environment: Environment, target: Path, say: Say) -> None:
                 Reporter(Bytes("packing", total), to=say, at_once=False) as progress,
             ):
                 pack(members, opened, lambda count: progress.add(done=count))
+            # Nobody else may change it, whatever the umask says.
+            partial.chmod(0o644)
+            target.parent.chmod(target.parent.stat().st_mode & ~0o022)
+            digest = Path(scratch) / "digest"
+            digest.write_text(sha256_line(partial, target.name), encoding="ascii")
+            digest.replace(digest_beside(target))
             # In one step, because another submission may be packing the same archive.
             partial.replace(target)
     except OSError as error:
@@ -118,6 +127,26 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             "set XDG_CACHE_HOME to another folder."
         ) from error
     say(f"packed {len(members):,} files into {target.stat().st_size / 1e6:.0f} MB")
+
+
+def digest_beside(archive: Path) -> Path:
+    """Return the file that has the SHA-256 of an archive, as ``sha256sum`` reads it."""
+    return archive.with_name(archive.name + DIGEST)
+
+
+def sha256_line(archive: Path, name: str) -> str:
+    """Return the line of ``sha256sum`` for a file."""
+    with archive.open("rb") as opened:
+        return f"{hashlib.file_digest(opened, 'sha256').hexdigest()}  {name}\n"
+
+
+def is_as_packed(archive: Path) -> bool:
+    """Tell whether an archive has the SHA-256 that was noted when it was packed."""
+    try:
+        noted = digest_beside(archive).read_text(encoding="ascii")
+        return noted == sha256_line(archive, archive.name)
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
 
 
 def collect(environment: Environment, scratch: Path) -> list[Member]:

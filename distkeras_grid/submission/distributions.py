@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -36,12 +37,15 @@ class Installed:
         Folder of its files, its ``site-packages``.
     files : tuple of PurePosixPath
         Relative to the folder. Files outside it, such as scripts, are left out.
+    record : str
+        SHA-256 of what its RECORD says of the content of these files, in hexadecimal.
     """
 
     name: str
     version: str
     folder: Path
     files: tuple[PurePosixPath, ...]
+    record: str = ""
 
     @property
     def pin(self) -> str:
@@ -178,9 +182,13 @@ def installed(distribution: metadata.Distribution) -> Installed:
             f"{name} {version} is installed as a working copy or by the system, so its files are "
             f"not known. Reinstall it: pip install --force-reinstall {name}."
         )
-    paths = [PurePosixPath(str(path)) for path in distribution.files or ()]
-    inside = tuple(path for path in paths if ".." not in path.parts and not path.is_absolute())
-    return Installed(name, version, Path(str(distribution.locate_file(""))), inside)
+    listed = {PurePosixPath(str(path)): path.hash for path in distribution.files or ()}
+    inside = [path for path in listed if ".." not in path.parts and not path.is_absolute()]
+    # Scripts name this environment, and compiled files have no hash.
+    told = sorted(f"{path} {known.value}" for path in inside if (known := listed[path]))
+    record = hashlib.sha256("\n".join(told).encode()).hexdigest()
+    folder = Path(str(distribution.locate_file("")))
+    return Installed(name, version, folder, tuple(inside), record)
 
 
 def _requirements(distribution: metadata.Distribution, extra: str) -> list[Requirement]:

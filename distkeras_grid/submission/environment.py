@@ -81,7 +81,7 @@ def archive_name(interpreter: Interpreter, distributions: Iterable[Installed]) -
         "layout": LAYOUT,
         "python": interpreter.version,
         "platform": interpreter.platform,
-        "packages": sorted(each.pin for each in distributions),
+        "packages": sorted([each.pin, each.record] for each in distributions),
         "pruned": [PRUNED_SUFFIXES, PRUNED_NAMES, PRUNED_PACKAGES, PRUNED_STDLIB],
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.errors import OutputExistsError, StorageError
 from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.submission.archive import Environment, build
+from distkeras_grid.submission.archive import (
+    DIGEST,
+    Environment,
+    build,
+    digest_beside,
+    is_as_packed,
+)
 
 # Below the user's home directory.
 FOLDER = ".distkeras_grid/environments"
@@ -54,12 +60,48 @@ def place(
     """
     local = environment.archive()
     if storage.exists(uri):
+        check(uri, storage)
         say(f"the environment has been uploaded before: {uri}")
         return
-    if not local.exists():
+    if not is_as_packed(local):
         build(environment, local, say)
     if uri != str(local):
         _upload(local, uri, storage, say)
+
+
+def check(uri: str, storage: Storage) -> None:
+    """Refuse an archive that is not as it was packed, or that others may change.
+
+    Its content runs with the rights of whoever submits.
+
+    Raises
+    ------
+    StorageError
+        If its SHA-256 is another one than was noted beside it, if group or others may write to it
+        or its folder, or if it belongs to somebody else.
+    """
+    archive, folder = storage.access(uri), storage.access(uri.rpartition("/")[0])
+    advice = f"Delete it (distkeras-grid rm {uri}), and submit again."
+    for path, found in ((uri, archive), (uri.rpartition("/")[0], folder)):
+        # In a folder with the sticky bit nobody replaces the files of others.
+        if found.mode & 0o022 and not found.mode & 0o1000:
+            raise StorageError(
+                f"Group or others may write to {path}, and so change what runs in your name. "
+                f"Received: mode {found.mode:o}. Take that right away, and look who used it. "
+                f"{advice}"
+            )
+    if archive.owner not in (storage.user(), folder.owner):
+        raise StorageError(
+            f"The environment {uri} belongs to {archive.owner!r}, neither to you nor to the owner "
+            f"of its folder. Name another folder (--environments). {advice}"
+        )
+    beside = uri + DIGEST
+    noted = storage.read_text(beside).split() if storage.exists(beside) else ["nothing"]
+    if (found_digest := storage.sha256(uri)) != noted[0]:
+        raise StorageError(
+            f"The environment {uri} is not as it was packed. Received: SHA-256 {found_digest}, "
+            f"where {beside} says {noted[0]}. {advice}"
+        )
 
 
 def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object]) -> None:
@@ -69,6 +111,9 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
     if not storage.exists(folder):
         # All users may read it, so a node unpacks it once for all of them.
         storage.make_public_dirs(folder, levels=2 if folder.endswith(FOLDER) else 1)
+    # First the digest: an archive that is there has one. One that was cut off left its own behind.
+    digest = digest_beside(local).read_text(encoding="ascii")
+    storage.write_text(uri + DIGEST, digest, overwrite=True)
     try:
         with Reporter(Bytes("uploading", size), to=say, at_once=False) as progress:
             storage.upload(local, uri, lambda count: progress.add(done=count))

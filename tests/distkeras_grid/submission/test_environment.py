@@ -49,12 +49,13 @@ def test_the_name_changes_with_whatever_changes_the_content(
     changed = {
         archive_name(interpreter(), [one]),
         archive_name(interpreter(), [one, replace(other, version="2")]),
+        archive_name(interpreter(), [one, replace(other, record="changed")]),
         archive_name(replace(interpreter(), version="3.11.8"), [one, other]),
         archive_name(replace(interpreter(), platform="linux glibc 2.31"), [one, other]),
     }
     monkeypatch.setattr(environment, "PRUNED_NAMES", ("tests", "more"))
     changed.add(archive_name(interpreter(), [one, other]))
-    assert len(changed) == 5
+    assert len(changed) == 6
     assert name not in changed
 
 

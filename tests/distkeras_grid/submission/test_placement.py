@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.errors import OutputExistsError, StorageError
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission import placement
-from distkeras_grid.submission.archive import Environment
+from distkeras_grid.submission.archive import (
+    Environment,
+    digest_beside,
+    is_as_packed,
+    sha256_line,
+)
 from distkeras_grid.submission.distributions import installed
 from distkeras_grid.submission.interpreter import this_interpreter
-from distkeras_grid.submission.placement import FOLDER, archive_place, place
+from distkeras_grid.submission.placement import FOLDER, archive_place, check, place
 
 
 @pytest.fixture
@@ -25,6 +30,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     made = Environment(this_interpreter(), (replace(package, version="0"),))
     made.archive().parent.mkdir(parents=True)
     made.archive().write_bytes(b"archive" * 100)
+    made.archive().parent.chmod(0o755)
+    made.archive().chmod(0o644)
+    digest_beside(made.archive()).write_text(sha256_line(made.archive(), made.name))
     return made
 
 
@@ -54,6 +62,37 @@ def test_it_is_uploaded_once_and_open_to_all(spark, environment: Environment, tm
     place(environment, uri, Storage(spark), said.append)
     assert target.read_bytes() == b"archive" * 100
     assert said[-1] == f"the environment has been uploaded before: {uri}"
+
+
+def test_one_that_was_changed_here_is_not_as_packed(environment: Environment):
+    assert is_as_packed(environment.archive())
+    environment.archive().write_bytes(b"another")
+    assert not is_as_packed(environment.archive())
+    digest_beside(environment.archive()).unlink()
+    assert not is_as_packed(environment.archive())
+
+
+@pytest.mark.spark
+def test_what_others_changed_or_may_change_is_refused(
+    spark, environment: Environment, tmp_path: Path
+):
+    uri = archive_place(environment, (tmp_path / "envs").as_uri(), None)
+    storage = Storage(spark)
+    place(environment, uri, storage, lambda _: None)
+    archive = tmp_path / "envs" / environment.name
+    check(uri, storage)
+    for path in (archive, archive.parent):
+        former = path.stat().st_mode
+        path.chmod(former | 0o020)
+        with pytest.raises(StorageError, match="mode"):
+            check(uri, storage)
+        path.chmod(former)
+    archive.write_bytes(b"another")
+    with pytest.raises(StorageError, match="SHA-256"):
+        place(environment, uri, storage, lambda _: None)
+    digest_beside(archive).unlink()
+    with pytest.raises(StorageError, match="nothing"):
+        check(uri, storage)
 
 
 @pytest.mark.spark
