@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 # Signs that there is no room.
@@ -12,15 +13,27 @@ FULL = {
     "raise the quota, or choose another path.",
     "NSQuotaExceededException": "The directory's quota of names is used up. Delete files there, "
     "raise the quota, or choose another path.",
-    "could only be written to 0 of": "The DataNodes are full, have died, or cannot be reached from "
-    "here.",
+    "could only be written to 0 of": "The DataNodes have too little room left.",
 }
 _SAFE_MODE = (
     "Wait until its DataNodes have reported their blocks. An administrator ends it with: hdfs "
     "dfsadmin -safemode leave."
 )
+_LOST = (
+    "A block has no copy that can be read: its DataNodes are dead, or all copies are damaged. Look "
+    "with: hdfs fsck PATH -files -blocks -locations."
+)
+# Signs that DataNodes of HDFS are missing, or blocks of theirs.
+NODES = {
+    "could only be written to 0 of": "No DataNode is alive, or those that are cannot be reached "
+    "from here. Look at the NameNode's page (Datanodes); it is no lack of space.",
+    "BlockMissingException": _LOST,
+    "Could not obtain block": _LOST,
+    "ChecksumException": _LOST,
+}
 # Other reasons.
 HINTS = {
+    **NODES,
     "SafeModeException": _SAFE_MODE,
     "safe mode": _SAFE_MODE,
     "ParentNotDirectoryException": "A part of the path is a file.",
@@ -28,6 +41,31 @@ HINTS = {
     "PathComponentTooLongException": "Give it a shorter name.",
     "FSLimitException": "Give it a shorter name.",
 }
+
+
+# How many DataNodes the NameNode knows to be alive, and how many of them the writer has given up.
+_ALIVE = re.compile(r"There are (\d+) datanode\(s\) running and (no|\d+) node\(s\) are excluded")
+
+
+def full(told: str) -> str | None:
+    """Return what to do about a lack of space or quota, None if a text tells of none.
+
+    HDFS says nearly the same where no DataNode is alive, or each has been given up by the writer:
+    then there may be room enough.
+
+    Examples
+    --------
+    >>> told = "could only be written to 0 of the 1 nodes. There are {} datanode(s) running and "
+    >>> full(told.format(2) + "no node(s) are excluded")
+    'The DataNodes have too little room left.'
+    >>> full(told.format(0) + "0 node(s) are excluded") is None
+    True
+    """
+    if counts := _ALIVE.search(told):
+        alive, given_up = counts.groups()
+        if int(alive) <= (0 if given_up == "no" else int(given_up)):
+            return None
+    return meaning(FULL, told)
 
 
 def meaning(signs: Mapping[str, str], told: str) -> str | None:

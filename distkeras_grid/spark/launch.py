@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import ClusterError, GridError, NoSpaceError, error_named
-from distkeras_grid.file_systems import FULL, meaning
+from distkeras_grid.errors import ClusterError, GridError, NoSpaceError, StorageError, error_named
+from distkeras_grid.file_systems import NODES, full, meaning
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
 
@@ -337,10 +337,14 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     ours = error_named(kind.removeprefix("distkeras_grid.errors."), message, GridError)
     if ours is not None:
         return ours
-    if full := meaning(FULL, reason):
+    if advice := full(reason):
         return NoSpaceError(
-            f"The job {name!r} ran out of disk space: {reason.removesuffix('.')}. {full} Spark's "
+            f"The job {name!r} ran out of disk space: {reason.removesuffix('.')}. {advice} Spark's "
             "own local folders (spark.local.dir) need space, too."
+        )
+    if advice := meaning(NODES, reason):
+        return StorageError(
+            f"The job {name!r} cannot read or write its files: {reason.removesuffix('.')}. {advice}"
         )
     killed = KILLED.search(reason)
     if killed is not None:
@@ -387,10 +391,10 @@ def spark_reason(error: BaseException) -> str:
         return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    # Spark wraps a file system's error about a full disk or quota in errors of its own.
-    full = next((line for line in lines if meaning(FULL, line)), None)
-    if full is not None:
-        return full.removeprefix("Caused by: ")
+    # Spark wraps a file system's error about a full disk or lost blocks in errors of its own.
+    storage = next((line for line in lines if full(line) or meaning(NODES, line)), None)
+    if storage is not None:
+        return storage.removeprefix("Caused by: ")
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
     causes = [line for line in told if _names_exception(line)]
     return (causes or told or [repr(error)])[-1 if causes else 0]

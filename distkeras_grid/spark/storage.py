@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from distkeras_grid import file_systems
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
-from distkeras_grid.file_systems import meaning
+from distkeras_grid.file_systems import full, meaning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -463,8 +463,9 @@ def _causes(exception: Any) -> list[tuple[str, str]]:
 def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
     name, message = causes[0]
     told = f"Cannot {action} {uri}: {name}: {message.removesuffix('.')}."
-    if full := _meaning(file_systems.FULL, causes):
-        return NoSpaceError(f"{told} {full}")
+    lines = [f"{name}: {message}" for name, message in causes]
+    if advice := next((found for line in lines if (found := full(line))), None):
+        return NoSpaceError(f"{told} {advice}")
     hint = _meaning(HINTS, causes)
     # Java also says that a file is "not found" if the system refuses to open it, and says why.
     if name in ("FileNotFoundException", "NoSuchFileException") and not hint:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from distkeras_grid import file_systems
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
-from distkeras_grid.file_systems import FULL, meaning
+from distkeras_grid.file_systems import full, meaning
 from distkeras_grid.webhdfs.tries import BUSY, Refused, Trouble, TryFailed, Unreachable
 
 # Parts of what HDFS says, and what they mean to its client.
@@ -76,8 +76,8 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
             "URL: it is that of a NameNode's page, usually http://NAMENODE:9870."
         )
     told = f"{exception}: {_first_line(message)}"
-    if full := meaning(FULL, told):
-        return NoSpaceError(f"{beginning}: {told}. {full}")
+    if advice := full(told):
+        return NoSpaceError(f"{beginning}: {told}. {advice}")
     if exception in MISSING:
         return PathNotFoundError(f"{beginning}: it does not exist. Check the path.")
     if exception in EXISTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from distkeras_grid.errors import StorageError
-from distkeras_grid.file_systems import FULL, meaning
+from distkeras_grid.file_systems import full
 
 # Seconds between tries. A NameNode hands out a dead DataNode for ten minutes; the connection is
 # refused at once, and the next one that it names may live. A standby takes over within the sum.
@@ -116,7 +116,7 @@ def may_pass(failure: TryFailed) -> bool:
     if isinstance(failure, Refused):
         told = f"{failure.exception}: {failure.message}"
         passing = failure.exception in PASSING or failure.status in BUSY
-        return passing and meaning(FULL, told) is None
+        return passing and full(told) is None
     return True
 
 

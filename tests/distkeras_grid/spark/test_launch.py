@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from distkeras_grid.errors import ClusterError, NoSpaceError
+from distkeras_grid.errors import ClusterError, NoSpaceError, StorageError
 from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
 
 
@@ -140,3 +140,24 @@ def test_cancel_ends_the_job_at_once(spark):
     assert launch.wait(10)
     with pytest.raises(ClusterError, match="cancel"):
         launch.result()
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("java.io.IOException: No space left on device", NoSpaceError),
+        (
+            "org.apache.BlockMissingException: Could not obtain block: BP-1",
+            StorageError,
+        ),
+        (
+            "java.io.IOException: /x could only be written to 0 of the 1 minReplication nodes. "
+            "There are 0 datanode(s) running and 0 node(s) are excluded in this operation.",
+            StorageError,
+        ),
+    ],
+)
+def test_a_full_disk_is_told_from_datanodes_that_are_missing(line: str, kind: type[Exception]):
+    reason = spark_reason(RuntimeError(f"Job aborted: Task 0 failed\nCaused by: {line}\nmore"))
+    assert reason == line
+    assert type(job_error("run", reason, "local[2,4]")) is kind

@@ -21,8 +21,30 @@ NAMENODES = ("http://one:9870", "http://two:9870")
             "IOException",
             "File /x could only be written to 0 of the 1 minReplication nodes.",
             NoSpaceError,
-            "DataNodes are full",
+            "too little room",
         ),
+        (
+            "IOException",
+            "File /x could only be written to 0 of the 1 minReplication nodes. There are 2 "
+            "datanode(s) running and 1 node(s) are excluded in this operation.",
+            NoSpaceError,
+            "too little room",
+        ),
+        (
+            "IOException",
+            "File /x could only be written to 0 of the 1 minReplication nodes. There are 0 "
+            "datanode(s) running and 0 node(s) are excluded in this operation.",
+            StorageError,
+            "No DataNode is alive",
+        ),
+        (
+            "RemoteException",
+            "File /x could only be written to 0 of the 1 minReplication nodes. There are 1 "
+            "datanode(s) running and 1 node(s) are excluded in this operation.",
+            StorageError,
+            "no lack of space",
+        ),
+        ("IOException", "Could not obtain block: BP-1:blk_7", StorageError, "hdfs fsck"),
         ("AccessControlException", "Permission denied: user=a", StorageError, "the permission"),
         ("AccessControlException", "/x (is not a directory)", StorageError, "part of the path is"),
         ("SafeModeException", "Name node is in safe mode.\nThe", StorageError, "-safemode leave"),
