@@ -210,7 +210,8 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         "--normalise",
         metavar="METHOD",
         help="spread the values of each image over the whole range: min-max, percentile:LOW:HIGH "
-        "or standard, which takes three standard deviations on each side of the mean",
+        "or standard, which takes three standard deviations on each side of the mean; or macenko: "
+        "bring the stains of histology to those of a reference",
     )
     add(
         "--keep",

@@ -63,6 +63,8 @@ OPTIONS = (
 )
 # Of images that are normalised.
 RANGES = (("range_low", "double"), ("range_high", "double"))
+# Of images whose stains are normalised.
+STAINS = (("range_stain", "string"),)
 _SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
 
 
@@ -99,8 +101,8 @@ def index_tiles(
     -------
     DataFrame
         One row a tile: ``uri, source, source_sha256, label, label_name, split, angle, x, y,
-        src_cx, src_cy``, and ``range_low, range_high`` where images are normalised. Give it, or a
-        part of it, to `cut`.
+        src_cx, src_cy``, and ``range_low, range_high`` or ``range_stain`` where images are
+        normalised. Give it, or a part of it, to `cut`.
 
     Raises
     ------
@@ -120,12 +122,12 @@ def index_tiles(
     rows = [
         (
             *(each.uri, each.source, each.sha256, plan.classes.index(each.label), each.label),
-            *(each.split, each.low, each.high),
+            *(each.split, each.low, each.high, each.stain),
             *(each.width, each.height, partition_key(number % slots)),
         )
         for number, each in enumerate(plan.sources)
     ]
-    sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *_SIZES)))
+    sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *STAINS, *_SIZES)))
     say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")
     return (
         sources.repartition(slots, "key")
@@ -229,8 +231,11 @@ def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
     place = [F.col("uri"), *(F.col(name).cast(kind).alias(name) for name, kind in POSITIONS)]
     if "source_sha256" in index.columns:
         place.append(F.col("source_sha256").alias("sha256"))
-    if {name for name, _ in RANGES} <= set(index.columns):
-        place += [F.col(name).alias(name.removeprefix("range_")) for name, _ in RANGES]
+    place += [
+        F.col(name).alias(name.removeprefix("range_"))
+        for name, _ in (*RANGES, *STAINS)
+        if name in index.columns
+    ]
     image = F.to_json(F.struct(*place)).cast("binary")
     return index.withColumn(known.name, image).withMetadata(known.name, known.to_metadata())
 
@@ -293,7 +298,9 @@ def _noted(index: DataFrame) -> Field:
 
 def _columns(cutting: Cutting) -> tuple[tuple[str, str], ...]:
     """Return names and types of an index."""
-    ranges = RANGES if cutting.normalising else ()
+    ranges: tuple[tuple[str, str], ...] = ()
+    if cutting.normalising is not None:
+        ranges = STAINS if cutting.normalising.is_of_stains else RANGES
     return (*IMAGES, *ranges, *POSITIONS, *CENTRES)
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
+from data_prep.normalising import Found, found_of
 from data_prep.picture import Choice, Pixels
 from data_prep.raster import Raster
 from data_prep.reading import Content, open_local, open_web
@@ -115,6 +116,8 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Of the file's bytes; a file that has others is refused.
     low, high : float, optional
         Values that become 0 and white.
+    stain : str, optional
+        Numbers that tell the stains of the image.
     """
 
     uri: str
@@ -124,11 +127,12 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str | None = None
     low: float | None = None
     high: float | None = None
+    stain: str | None = None
 
     @property
-    def value_range(self) -> tuple[float, float] | None:
-        """Values that become 0 and white."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
+    def value_range(self) -> Found | None:
+        """What becomes 0 and white, or what tells the stains."""
+        return found_of(self.low, self.high, self.stain)
 
     @property
     def frame(self) -> tuple[str, str, float, tuple[float, ...]]:

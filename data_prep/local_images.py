@@ -24,6 +24,7 @@ from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
 from data_prep.index import frames_of, look_at_images
 from data_prep.job import Say
+from data_prep.normalising import Found, found_of
 from data_prep.sampling import Prepared, prepare
 from data_prep.tiles import cut_at
 from data_prep.zones import NO_ZONES, Zones
@@ -106,9 +107,7 @@ def catalogue_images(
         files=tuple(
             ImageFile(
                 *(looked.cutting.path_of(each.uri), each.sha256, each.width, each.height),
-                value_range=None
-                if each.low is None or each.high is None
-                else (each.low, each.high),
+                value_range=found_of(each.low, each.high, each.stain),
             )
             for each in sources
         ),
@@ -129,15 +128,15 @@ class ImageFile:
         Of the file's bytes.
     width, height : int
         Pixels.
-    value_range : (float, float), optional
-        Values that become 0 and white, where images are normalised.
+    value_range : tuple of float, optional
+        Where images are normalised, what becomes 0 and white, or what tells the stains.
     """
 
     path: str
     sha256: str
     width: int
     height: int
-    value_range: tuple[float, float] | None = None
+    value_range: Found | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ VERSION = 1
 # What was seen of an image and is told of it.
 COPIED = (
     *("notes", "bits", "pixel_size", "zones", "excluded"),
-    *("uncovered", "uncovered_by_angle", "empty_angles", "marks", "low", "high"),
+    *("uncovered", "uncovered_by_angle", "empty_angles", "marks", "low", "high", "stain"),
 )
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # Left out, and not read again until it changes.
@@ -87,6 +87,8 @@ class Entry:
         What seems to be drawn into the image and lies in no zone.
     low, high : float, optional
         Values of the image that became 0 and white when it was normalised.
+    stain : str, optional
+        Numbers that tell its stains; see `data_prep.stains`.
     filtered : int, optional
         Tiles that were dropped by the conditions of `keep`.
     length, modified : int, optional
@@ -125,6 +127,7 @@ class Entry:
     marks: str | None = None
     low: float | None = None
     high: float | None = None
+    stain: str | None = None
     filtered: int | None = None
     length: int | None = None
     modified: int | None = None

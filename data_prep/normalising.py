@@ -1,7 +1,8 @@
 """Bringing the values of each image to one range: pure.
 
-Each method finds a pair of values. They become 0 and white, what lies between is spread evenly, and
-what lies beyond is cut off. So the pair is all that must be kept to do the same again.
+Most methods find a pair of values. They become 0 and white, what lies between is spread evenly, and
+what lies beyond is cut off. ``macenko`` finds a matrix for the stains of histology, see
+`data_prep.stains`. These numbers are all that must be kept to do the same again.
 """
 
 from __future__ import annotations
@@ -14,27 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.picture import Pixels
+from data_prep.stains import NUMBERS, find_stains, restain
 from distkeras_grid.errors import ConfigurationError
 
 MIN_MAX, PERCENTILE, STANDARD = "min-max", "percentile", "standard"
+MACENKO = "macenko"
 # Of a normal distribution 0.3 % of the values lie beyond three deviations, and are cut off.
 DEVIATIONS = 3.0
 # OpenCV counts in float32, which is exact up to 2**24.
 COUNTED_VALUES = 1 << 24
 
 Counts = NDArray[np.int64]
+#: What becomes 0 and white, or the nine numbers of a `data_prep.stains.StainMatrix`.
+Found = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Normalising:
-    """How the range of an image is found.
+    """How the range, or the stains, of an image are found.
 
     Parameters
     ----------
-    method : {"min-max", "percentile", "standard"}
+    method : {"min-max", "percentile", "standard", "macenko"}
         ``min-max``: the smallest and the largest value. ``percentile``: so many percent of the
         values are not above them. ``standard``: three standard deviations below and above the mean,
-        which becomes the middle of the range.
+        which becomes the middle of the range. ``macenko``: its stains.
     low, high : float
         Percent; only of ``percentile``.
     """
@@ -42,6 +47,24 @@ class Normalising:
     method: str
     low: float = 0.0
     high: float = 100.0
+
+    @property
+    def is_of_stains(self) -> bool:
+        """Whether colours are brought to those of a reference."""
+        return self.method == MACENKO
+
+    def found_in(self, pixels: Pixels) -> Found | None:
+        """Return what is found out of an image, None if it shows no stains.
+
+        Parameters
+        ----------
+        pixels : array [height, width, 1 or 3]
+            uint8 or uint16.
+        """
+        if not self.is_of_stains:
+            return self.range_of(count_values(pixels))
+        is_colour = pixels.dtype == np.uint8 and pixels.shape[2] == 3
+        return find_stains(pixels) if is_colour else None
 
     def range_of(self, counts: Counts) -> tuple[float, float]:
         """Return the values that become 0 and white.
@@ -77,7 +100,7 @@ def parse_normalising(text: str | None) -> Normalising | None:
     Parameters
     ----------
     text : str or None
-        ``min-max``, ``percentile:LOW:HIGH`` or ``standard``.
+        ``min-max``, ``percentile:LOW:HIGH``, ``standard`` or ``macenko``.
 
     Raises
     ------
@@ -92,7 +115,7 @@ def parse_normalising(text: str | None) -> Normalising | None:
     if text is None:
         return None
     method, *numbers = text.split(":")
-    if (method in (MIN_MAX, STANDARD) and not numbers) or (
+    if (method in (MIN_MAX, STANDARD, MACENKO) and not numbers) or (
         method == PERCENTILE and len(numbers) == 2
     ):
         try:
@@ -102,8 +125,8 @@ def parse_normalising(text: str | None) -> Normalising | None:
         if found is not None and 0 <= found.low < found.high <= 100:
             return found
     raise ConfigurationError(
-        "normalise is min-max, percentile:LOW:HIGH with 0 <= LOW < HIGH <= 100, or standard. "
-        f"Received: {text!r}."
+        "normalise is min-max, percentile:LOW:HIGH with 0 <= LOW < HIGH <= 100, standard, or "
+        f"macenko. Received: {text!r}."
     )
 
 
@@ -127,14 +150,36 @@ def count_values(pixels: Pixels) -> Counts:
     return counts
 
 
-def normalise(pixels: Pixels, value_range: tuple[float, float]) -> Pixels:
-    """Spread a range of values over all that the type has.
+def found_of(low: float | None, high: float | None, stain: str | None) -> Found | None:
+    """Return what was found out of an image, as it is stored.
+
+    Examples
+    --------
+    >>> found_of(3, 250, None), found_of(None, None, "1 0 0 0 1 0 0 0 1")[:4]
+    ((3, 250), (1.0, 0.0, 0.0, 0.0))
+    """
+    if stain is not None:
+        return tuple(map(float, stain.split()))
+    return None if low is None or high is None else (low, high)
+
+
+def stored_of(found: Found | None) -> tuple[float | None, float | None, str | None]:
+    """Return what `found_of` takes."""
+    if found is None:
+        return None, None, None
+    if len(found) == NUMBERS:
+        return None, None, " ".join(map(repr, found))
+    return found[0], found[1], None
+
+
+def normalise(pixels: Pixels, value_range: Found) -> Pixels:
+    """Spread a range of values over all that the type has, or bring stains to the reference.
 
     Parameters
     ----------
     pixels : array of uint8 or uint16
-    value_range : (float, float)
-        What becomes 0, and what becomes white.
+    value_range : tuple of float
+        What becomes 0, and what becomes white; or what tells the stains.
 
     Returns
     -------
@@ -146,10 +191,12 @@ def normalise(pixels: Pixels, value_range: tuple[float, float]) -> Pixels:
     >>> normalise(np.array([5, 10, 15, 20, 99], np.uint8), (10.0, 20.0)).tolist()
     [0, 0, 128, 255, 255]
     """
+    if len(value_range) == NUMBERS:
+        return restain(pixels, value_range)
     return np.asarray(table_of(value_range, pixels.dtype)[pixels])
 
 
-def table_of(value_range: tuple[float, float], dtype: np.dtype[Any]) -> Pixels:
+def table_of(value_range: Found, dtype: np.dtype[Any]) -> Pixels:
     """Return what each value becomes."""
     low, high = value_range
     white = int(np.iinfo(dtype).max)

@@ -43,7 +43,7 @@ class PlannedSource:
         Significant bits of its values.
     pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles, marks
         See `data_prep.manifest.Entry`.
-    low, high, filtered
+    low, high, stain, filtered
         See `data_prep.manifest.Entry`.
     kept : float
         Part of the tiles that will be kept, as far as that is known before they are cut.
@@ -77,6 +77,7 @@ class PlannedSource:
     tile_seconds: float = 0.0
     low: float | None = None
     high: float | None = None
+    stain: str | None = None
     kept: float = 1.0
     filtered: int = 0
 

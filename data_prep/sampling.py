@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.cutting import Cutting
 from data_prep.images import MAX_PIXELS, REGION_BYTES, open_image
-from data_prep.normalising import normalise
+from data_prep.normalising import Found, normalise
 from data_prep.picture import Picture, Pixels, as_channels
 from data_prep.raster import Raster
 from data_prep.zones import Zones
@@ -42,7 +42,7 @@ class Prepared:
     scale: tuple[float, float]
     pixel_size: float | None
 
-    def normalised(self, value_range: tuple[float, float]) -> Prepared:
+    def normalised(self, value_range: Found) -> Prepared:
         """Return the image with its values spread over all that their type has."""
         spread = partial(normalise, value_range=value_range)
         if isinstance(self.pixels, Raster):
@@ -63,7 +63,7 @@ def prepare(
     path: str,
     cutting: Cutting,
     channels: int | None = None,
-    value_range: tuple[float, float] | None = None,
+    value_range: Found | None = None,
 ) -> Prepared:
     """Return an image as it is cut.
 
@@ -78,8 +78,8 @@ def prepare(
     cutting : Cutting
     channels : int, optional
         Convert to so many; default: as the cutting says.
-    value_range : (float, float), optional
-        What becomes 0 and white.
+    value_range : tuple of float, optional
+        What becomes 0 and white, or what tells its stains.
 
     Raises
     ------

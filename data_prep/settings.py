@@ -10,7 +10,7 @@ from data_prep.filters import parse_filter
 from data_prep.geometry import TileSpec
 from data_prep.images import MAX_PIXELS, SUFFIXES
 from data_prep.labels import compile_pattern, parse_rule
-from data_prep.normalising import parse_normalising
+from data_prep.normalising import MACENKO, parse_normalising
 from data_prep.picture import Choice
 from data_prep.split import parse_fractions
 from data_prep.tiff_metadata import parse_length
@@ -85,7 +85,8 @@ class TilingSettings:
         Larger images that can only be decoded as a whole are refused.
     normalise : str, optional
         ``min-max``, ``percentile:LOW:HIGH`` or ``standard``: bring the values of each image to one
-        range; see `data_prep.normalising.Normalising`.
+        range. ``macenko``: bring the stains of histology to those of a reference. See
+        `data_prep.normalising.Normalising`.
     keep : str, optional
         Conditions such as ``bg_fraction<0.9,focus>=0.01``, which tiles must meet; others are not
         stored. See `data_prep.filters.parse_filter`.
@@ -184,6 +185,10 @@ class TilingSettings:
             raise ConfigurationError(
                 "normalise spreads the values over all bits that their type has. Received: bits "
                 f"{self.bits}, too. Give one."
+            )
+        if self.normalise == MACENKO and self.channels == "1":
+            raise ConfigurationError(
+                "Stains are colours. Received: normalise macenko with channels 1. Give 3, or auto."
             )
         parse_filter(self.keep)
         if self.max_pixels < 1:

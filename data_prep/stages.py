@@ -22,6 +22,7 @@ from data_prep.isolation import LATER, Care, Trials
 from data_prep.layout import Layout, lay_out
 from data_prep.likeness import fingerprint
 from data_prep.marks import find_marks
+from data_prep.normalising import found_of, stored_of
 from data_prep.picture import Picture
 from data_prep.plan import Unit, divide
 from data_prep.raster import Raster
@@ -59,7 +60,8 @@ INSPECTED = (
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
-    "jpeg_bytes double, tile_seconds double, thumbnail binary, low double, high double, kept double"
+    "jpeg_bytes double, tile_seconds double, thumbnail binary, low double, high double, "
+    "kept double, stain string"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -72,7 +74,7 @@ class Inspected:
     A tile takes `tile_bytes` as it will be stored, `raw_bytes` and `jpeg_bytes` in either encoding
     (0 where JPEG cannot hold it), and `tile_seconds` to be cut and encoded. Few have a `thumbnail`.
     Of the tiles at the first angle the part `kept` meets the conditions of the cutting. `low` and
-    `high` become 0 and white when the image is normalised.
+    `high` become 0 and white when the image is normalised, or `stain` tells its stains.
     """
 
     uri: str
@@ -102,6 +104,7 @@ class Inspected:
     low: float | None = None
     high: float | None = None
     kept: float = 1.0
+    stain: str | None = None
 
     @property
     def content(self) -> str:
@@ -250,6 +253,10 @@ def _look_at(
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
     seen = survey(picture.pixels, cutting.channels, cutting.normalising)
+    if cutting.normalising is not None and seen.value_range is None:
+        raise ImageError(
+            f"{uri} does not show two stains in colours of 8 bits. Leave it out by --on-error skip."
+        )
     if seen.is_gray and cutting.channels is None:
         ready = replace(ready, pixels=converted(ready.pixels, 1))
     if seen.value_range is not None:
@@ -257,7 +264,6 @@ def _look_at(
     own_bits = _bits(picture, seen.highest, cutting, uri)
     # Normalised values use all bits of their type.
     bits = own_bits if seen.value_range is None else 8 * picture.pixels.dtype.itemsize
-    low, high = seen.value_range or (None, None)
     with closing(ready):
         if isinstance(ready.pixels, Raster):
             # All its blocks would be decoded for the largest value, which is known.
@@ -265,6 +271,7 @@ def _look_at(
         raw, jpeg, seconds = _measured(ready, cutting)
         kept = _kept_part(ready, bits, cutting)
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
+    low, high, stain = stored_of(seen.value_range)
     return Inspected(
         *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
         tile_bytes=jpeg if cutting.encoding == "jpeg" else raw,
@@ -280,9 +287,10 @@ def _look_at(
         jpeg_bytes=jpeg,
         tile_seconds=seconds,
         thumbnail=thumbnail(seen.small) if is_shown else None,
+        kept=kept,
         low=low,
         high=high,
-        kept=kept,
+        stain=stain,
         **vars(layout),
     )
 
@@ -417,6 +425,7 @@ def tile_frame(
         "split": [source.split for source in sources],
         "low": [source.low for source in sources],
         "high": [source.high for source in sources],
+        "stain": [source.stain for source in sources],
     }
     work = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
     if reader.opening.kind == SPARK:
@@ -492,8 +501,7 @@ def _check_unchanged(row: Mapping[str, Any], content: Content) -> None:
 def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutting) -> Prepared:
     if content.sha256() != row["sha256"]:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
-    low, high = row.get("low"), row.get("high")
-    value_range = None if low is None or high is None else (low, high)
+    value_range = found_of(row.get("low"), row.get("high"), row.get("stain"))
     stream, path, source = content.stream, row["path"], row["source"]
     ready = prepare(stream, path, source, cutting, field.shape[2], value_range)
     if not isinstance(ready.pixels, Raster):

@@ -12,9 +12,10 @@ import numpy as np
 
 from data_prep.digests import PixelDigest, pixel_digest
 from data_prep.images import REGION_BYTES
-from data_prep.normalising import Normalising, count_values, table_of
+from data_prep.normalising import Found, Normalising, count_values, table_of
 from data_prep.picture import Pixels, as_channels
 from data_prep.raster import BAND_BYTES, Raster
+from data_prep.stains import NUMBERS
 
 # Of the small copy in which marks and likenesses are looked for.
 SMALL_PIXELS = 4_000_000
@@ -37,8 +38,9 @@ class Survey:
     small : array [height, width, channels]
         The image, or a copy of it in which a pixel is the mean of `shrink` x `shrink`.
     shrink : int
-    value_range : (float, float), optional
-        What becomes 0 and white when the image is normalised.
+    value_range : tuple of float, optional
+        What becomes 0 and white when the image is normalised, or what tells its stains. None where
+        it shows none.
     """
 
     highest: int
@@ -46,12 +48,14 @@ class Survey:
     is_gray: bool
     small: Pixels = field(repr=False)
     shrink: int = 1
-    value_range: tuple[float, float] | None = None
+    value_range: Found | None = None
 
     def highest_as_cut(self, dtype: np.dtype[Any]) -> int:
         """Return the largest value, or what it becomes when the image is normalised."""
         if self.value_range is None:
             return self.highest
+        if len(self.value_range) == NUMBERS:
+            return int(np.iinfo(dtype).max)
         return int(table_of(self.value_range, dtype)[self.highest])
 
 
@@ -74,7 +78,7 @@ def survey(
     wanted = channels or pixels.shape[2]
     if not isinstance(pixels, Raster) and pixels.nbytes <= WHOLE_BYTES:
         as_cut = as_channels(pixels, wanted)
-        value_range = normalising.range_of(count_values(as_cut)) if normalising else None
+        value_range = normalising.found_in(as_cut) if normalising else None
         # An array of three equal channels has one.
         return Survey(
             int(pixels.max()), pixel_digest(as_cut), False, pixels, value_range=value_range
@@ -107,14 +111,21 @@ def _survey_bands(
         highest = max(highest, int(band.max()))
         as_cut = as_channels(band, channels)
         digest.add(as_cut)
-        if normalising is not None:
+        if normalising is not None and not normalising.is_of_stains:
             counts += count_values(as_cut)
         rows = np.concatenate([rest, band]) if len(rest) else band
         whole = len(rows) // shrink * shrink
         small.append(_shrunk(rows[:whole], shrink))
         rest = rows[whole:]
     together = np.concatenate(small)
-    value_range = normalising.range_of(counts) if normalising else None
+    value_range: Found | None = None
+    if normalising is not None:
+        # A small copy tells the stains as well.
+        is_of_stains = normalising.is_of_stains
+        small_as_cut = as_channels(together, channels)
+        value_range = (
+            normalising.found_in(small_as_cut) if is_of_stains else normalising.range_of(counts)
+        )
     return Survey(highest, digest.hexdigest(), digest.is_gray, together, shrink, value_range)
 
 

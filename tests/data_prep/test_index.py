@@ -9,6 +9,7 @@ from PIL import Image
 from data_prep import TileSpec, TilingSettings, cut, index_tiles, tile_images
 from data_prep.lazy import cut_tiles_of, tile_field
 from data_prep.normalising import normalise
+from data_prep.stains import find_stains, restain
 from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import Field
 
@@ -85,6 +86,28 @@ def test_ranges_travel_with_the_index(spark, folder):
     assert len(found) >= 1
     for tile, y in zip(found, rows["y"].to_pylist(), strict=True):
         np.testing.assert_array_equal(tile[:, :, 0], expected[y : y + 32, 34:66])
+
+
+def test_stains_travel_with_the_index(spark, tmp_path):
+    rng = np.random.default_rng(3)
+    for name in "ab":
+        for number in range(4):
+            amounts = rng.uniform(0, 1.5, (50, 60, 2)) * rng.integers(0, 2, (50, 60, 1))
+            density = amounts @ np.array([[0.6, 0.7, 0.3], [0.1, 0.9, 0.2]])
+            pixels = (255 * np.exp(-density)).astype(np.uint8)
+            (tmp_path / name).mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    spec = TileSpec(32, angles=[0])
+    options = {"split": "1", "near_duplicates": "off", "normalise": "macenko"}
+    index = index_tiles(str(tmp_path), spec, spark=spark, **options)
+    rows = cut(index.where("source = 'b/3.png' and x = 0 and y = 0")).select("image").toArrow()
+    (tile,) = cut_tiles_of(
+        [memoryview(each.as_py()) for each in rows["image"]],
+        Field.from_metadata("image", index.schema["uri"].metadata),
+    )
+    pixels = np.asarray(Image.open(tmp_path / "b" / "3.png"))
+    np.testing.assert_array_equal(tile, restain(pixels, find_stains(pixels))[:32, :32])
+    assert (tile != pixels[:32, :32]).any()
 
 
 def test_a_row_is_small_and_holds_no_pixel(index):
