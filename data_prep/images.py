@@ -28,6 +28,7 @@ from data_prep.czi import START as CZI_START
 from data_prep.czi import CziFile
 from data_prep.digital_micrograph import STARTS as DM_STARTS
 from data_prep.digital_micrograph import DmFile
+from data_prep.folders import Folder
 from data_prep.lif import START as LIF_START
 from data_prep.lif import LifFile
 from data_prep.nd2 import START as ND2_START
@@ -160,7 +161,7 @@ def open_image(
     ImageError
         If it cannot be read as an image of those kinds.
     """
-    length = stream.seek(0, os.SEEK_END)
+    length = stream.length if isinstance(stream, Folder) else stream.seek(0, os.SEEK_END)
     stream.seek(0)
     if not length:
         raise ImageError(f"{name} is empty (0 bytes). Copy it again, or remove it.")
@@ -205,6 +206,8 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
 
 def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane | None:
     """Return one plane of a file that can hold several, None if it is of another kind."""
+    if isinstance(stream, Folder):
+        start = ZARR_START
     if start.startswith(TIFF_STARTS):
         return find_plane(stream, name, choice)
     for known, kind in CONTAINERS:

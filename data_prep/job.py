@@ -13,6 +13,7 @@ from data_prep.changes import Listed
 from data_prep.croissant import FILE as CROISSANT
 from data_prep.cutting import Cutting
 from data_prep.filters import parse_filter
+from data_prep.folders import ENDING
 from data_prep.hugging_face import CARD
 from data_prep.likeness_store import FOLDER as LIKENESS
 from data_prep.normalising import parse_normalising
@@ -247,6 +248,7 @@ def list_images(
         found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
         # Spark's rows leave out files of 0 bytes.
         found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
+        found |= _list_folders(spark, storage, settings)
     if not found:
         # Not an update that removes all: more likely a disk that is not mounted.
         raise EmptyDataError(
@@ -255,6 +257,31 @@ def list_images(
         )
     below = relative_to(storage.resolve(settings.input))
     return {below(uri): file for uri, file in sorted(found.items())}
+
+
+def _list_folders(
+    spark: SparkSession, storage: Storage, settings: TilingSettings
+) -> dict[str, Listed]:
+    """Return the images that are folders, by their whole paths."""
+    if ENDING not in settings.file_glob:
+        return {}
+    folders = storage.find_directories(settings.input, settings.file_glob, ENDING)
+    if not folders:
+        return {}
+    # Spark leaves out what begins with a dot, as metadata of the format's version 2 do.
+    inside = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    files = inside.load([_escaped(uri) for uri in folders])
+    rows = (
+        files.selectExpr(
+            f"regexp_extract(path, '^(.*?[.]{ENDING[1:]})/', 1) as path",
+            *("length", "unix_millis(modificationTime) as modified"),
+        )
+        .groupBy("path")
+        .agg({"length": "sum", "modified": "max"})
+    )
+    sizes = {row[0]: row for row in rows.select("path", "sum(length)", "max(modified)").collect()}
+    empty = (None, 0, 0)
+    return {uri: Listed(uri, *sizes.get(uri, empty)[1:]) for uri in folders}
 
 
 def _input_files(spark: SparkSession, files: DataFrame) -> list[str]:

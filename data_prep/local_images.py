@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.cutting import Cutting
+from data_prep.folders import refuse_folders
 from data_prep.geometry import TileSpec
 from data_prep.index import frames_of, look_at_images
 from data_prep.job import Say
@@ -93,6 +94,7 @@ def catalogue_images(
     root = looked.cutting.root
     scheme_of(root)
     sources = [each for each in looked.plan.sources if each.tiles]
+    refuse_folders(each.uri for each in sources)
     numbers = np.arange(len(sources))
     store = ImageStore(
         pool=Pool.of(

@@ -1,4 +1,4 @@
-"""OME-Zarr images in one file (a zip archive, ``.ozx``), by zarr."""
+"""OME-Zarr images, in one file (a zip archive, ``.ozx``) or in a folder, by zarr."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 import numpy as np
 
+from data_prep.folders import Folder
 from data_prep.picture import Pixels
 from data_prep.tiff_metadata import MICROMETRES
 from data_prep.tiff_planes import Window
@@ -62,9 +63,9 @@ class _Attributes(msgspec.Struct):
 
 
 class ZarrFile:
-    """An OME-Zarr archive as a `data_prep.vendor.Container`; pages are images, then times.
+    """An OME-Zarr archive or folder as a `data_prep.vendor.Container`.
 
-    Only the images at full size count, not the reduced levels.
+    Pages are images, then times. Only the images at full size count, not the reduced levels.
 
     Parameters
     ----------
@@ -78,8 +79,11 @@ class ZarrFile:
         self._resources = ExitStack()
         with ExitStack() as opening:
             opening.push(self._resources.__exit__)
-            path = local_path(stream, self._resources)
-            store = self._resources.enter_context(zarr.storage.ZipStore(path, mode="r"))
+            if isinstance(stream, Folder):
+                store = zarr.storage.LocalStore(stream.path, read_only=True)
+            else:
+                path = local_path(stream, self._resources)
+                store = self._resources.enter_context(zarr.storage.ZipStore(path, mode="r"))
             group = zarr.open_group(store, mode="r")
             content = dict(group.attrs)
             try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
+from data_prep.folders import Folder, copied, is_folder
 from distkeras_grid.errors import GridError, ImageError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
 
@@ -90,6 +91,8 @@ class Content:
 
     def sha256(self) -> str:
         """Return the digest of all bytes."""
+        if isinstance(self.stream, Folder):
+            return self.stream.sha256()
         self.stream.seek(0)
         digest = hashlib.file_digest(cast("BufferedReader", self.stream), "sha256").hexdigest()
         self.stream.seek(0)
@@ -97,7 +100,10 @@ class Content:
 
 
 def open_local(path: str | Path) -> Content:
-    """Open a local or mounted file."""
+    """Open a local or mounted file, or an image that is a folder."""
+    if is_folder(str(path)) and os.path.isdir(path):
+        folder = Folder(Path(path))
+        return Content(folder, folder.state)
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
     if os.fstat(stream.fileno()).st_size <= HELD_BYTES:
         with stream:
@@ -111,7 +117,9 @@ def open_local(path: str | Path) -> Content:
 
 
 def open_web(connection: Connection, path: str) -> Content:
-    """Open a file on HDFS."""
+    """Open a file on HDFS; an image that is a folder is copied."""
+    if is_folder(path) and (status := connection.status(path)) and status.is_directory:
+        return Content(copied(connection, path))
     first = connection.read_range(path, 0, HELD_BYTES + 1)
     if len(first) <= HELD_BYTES:
         return Content.of(first)

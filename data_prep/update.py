@@ -29,6 +29,7 @@ from data_prep.changes import (
     unusable,
     with_zones,
 )
+from data_prep.folders import refuse_folders
 from data_prep.isolation import Care
 from data_prep.job import (
     Say,
@@ -49,7 +50,7 @@ from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
 from data_prep.plan import Plan, PlannedSource
 from data_prep.publication import shard_name
-from data_prep.reading import choose_opening
+from data_prep.reading import SPARK, choose_opening
 from data_prep.report import FOLDER as REPORTS
 from data_prep.report import Figures, Shown, count, grid_angles, outdated, render
 from data_prep.samples_shown import choose_images, look_up
@@ -354,6 +355,8 @@ class _Night:
         known = with_zones(before.entries if before else {}, zones)
         self._say(f"listing the images in {self._settings.input} ...")
         listed = list_images(self._spark, self._storage, self._settings)
+        if self._reader.opening.kind == SPARK:
+            refuse_folders(file.uri for file in listed.values())
         # A removed image's zones may stay in the table.
         zones.check_files({*listed, *known})
         self._say(self._reader.opening.describe())

@@ -117,6 +117,31 @@ class Storage:
             entries = file_system.listStatus(path)
             return sorted(str(entry.getPath().getName()) for entry in entries)
 
+    def find_directories(self, uri: str, glob: str, ending: str) -> list[str]:
+        """Return the whole paths of directories below `uri` whose names match, sorted.
+
+        Parameters
+        ----------
+        uri : str
+        glob : str
+            Pattern for their names, as Hadoop has them.
+        ending : str
+            Of their names; nothing is looked for below such a directory, whether it matches or not.
+        """
+        pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
+        found: list[str] = []
+        with translated("list", uri):
+            file_system, path = self._open(uri)
+            waiting = [path]
+            while waiting:
+                here = waiting.pop()
+                if not str(here.getName()).endswith(ending):
+                    entries = file_system.listStatus(here)
+                    waiting += [entry.getPath() for entry in entries if entry.isDirectory()]
+                elif pattern.matches(here.getName()):
+                    found.append(str(here.toString()))
+        return sorted(found)
+
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
         with translated("read", uri):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from io import BytesIO
 
@@ -9,18 +10,21 @@ import numpy as np
 import pytest
 import zarr
 from pylibCZIrw import czi as pyczi
-from zarr.storage import ZipStore
+from zarr.storage import LocalStore, ZipStore
 
+from data_prep import TilingSettings, update_tiles
 from data_prep.cutting import Cutting
 from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec
 from data_prep.images import open_image, read_image
 from data_prep.picture import Choice
 from data_prep.raster import Raster
-from data_prep.reading import FILE, Opening
+from data_prep.reading import FILE, WEBHDFS, Opening
 from data_prep.stages import inspect_image
 from distkeras_grid.errors import AmbiguousImageError, ImageError
+from distkeras_grid.spark.dataframes import read_parquet
 from tests.data_prep.vendor_files import write_dm, write_lif, write_nd2
+from tests.distkeras_grid.webhdfs.loopback import loopback
 
 RNG = np.random.default_rng(4)
 COLOUR = RNG.integers(0, 256, (300, 420, 3), dtype=np.uint8)
@@ -65,7 +69,7 @@ def former_zarr(folder):
     return write_zarr(folder / "former.zarr.zip", "0.4")
 
 
-def write_zarr(path, version):
+def write_zarr(path, version, stack=STACK):
     axes = [{"name": "t", "type": "time"}, {"name": "c", "type": "channel"}]
     axes += [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
     levels = [
@@ -82,12 +86,12 @@ def write_zarr(path, version):
         "multiscales": [{"name": "x", "axes": axes, "datasets": levels}],
         "omero": {"channels": [{"label": label} for label in LABELS]},
     }
-    with ZipStore(path, mode="w") as store:
+    with LocalStore(path) if path.suffix == ".zarr" else ZipStore(path, mode="w") as store:
         if version == "0.5":
             group = zarr.create_group(store, attributes={"ome": attributes})
         else:
             group = zarr.create_group(store, attributes=attributes, zarr_format=2)
-        for level, pixels in enumerate((STACK, STACK[..., ::2, ::2])):
+        for level, pixels in enumerate((stack, stack[..., ::2, ::2])):
             chunks = (1, 1, 1, 128, 96)
             array = group.create_array(
                 str(level), shape=pixels.shape, chunks=chunks, dtype=pixels.dtype
@@ -199,6 +203,86 @@ def test_without_the_package_the_extra_is_named(stack, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImageError, match=r"distkeras_grid\[formats\]"):
         open_image(BytesIO(stack.read_bytes()), "x", Choice(0, "0", "0"))
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_a_folder_of_ome_zarr(tmp_path, version):
+    """Read, identified and watched as one image."""
+    path = tmp_path / "stack.zarr"
+    write_zarr(path, version)
+    choice, expected = Choice(1, "GFP", "2"), STACK[1, 1, 2]
+    with Opening(FILE).open(f"file:{path}") as content:
+        digest = content.sha256()
+        assert len(digest) == 64
+        whole = open_image(content.stream, "x", choice, region_bytes=None)
+        np.testing.assert_array_equal(whole.pixels[:, :, 0], expected)
+        raster = open_image(content.stream, "x", choice, region_bytes=0).pixels
+        found = raster.read(190, 100, 320, 260)[:, :, 0]
+        np.testing.assert_array_equal(found, expected[100:260, 190:320])
+        raster.close()
+        assert not content.is_changed
+        some = next(each for each in path.rglob("*") if each.is_file() and each.suffix != ".json")
+        some.write_bytes(some.read_bytes() + b"x")
+        assert content.is_changed
+        assert content.sha256() != digest
+
+
+def test_a_folder_on_hdfs_is_copied_and_the_copy_deleted(tmp_path):
+    path, small = tmp_path / "stack.zarr", STACK[:1, :1, :1, :100, :90]
+    write_zarr(path, "0.5", small)
+    with loopback() as hdfs:
+        for file in path.rglob("*"):
+            name = f"/raw/{file.relative_to(tmp_path).as_posix()}"
+            if file.is_file():
+                hdfs.files[name] = file.read_bytes()
+            else:
+                hdfs.directories.add(name)
+        hdfs.directories |= {"/raw", "/raw/stack.zarr"}
+        opening = Opening(WEBHDFS, hdfs.address)
+        with opening.open("hdfs:///raw/stack.zarr") as content:
+            copy = content.stream.path
+            picture = open_image(content.stream, "x", region_bytes=None)
+            digest = content.sha256()
+        assert not copy.exists()
+    np.testing.assert_array_equal(picture.pixels[:, :, 0], small[0, 0, 0])
+    with Opening(FILE).open(f"file:{path}") as content:
+        assert content.sha256() == digest
+
+
+@pytest.mark.spark
+def test_a_night_of_folders(spark, tmp_path):
+    """Each is one image, however many files it has; one of which a part changes is another."""
+    raw = tmp_path / "raw"
+    for label, time in (("a", 0), ("b", 1)):
+        (raw / label).mkdir(parents=True)
+        write_zarr(raw / label / "stack [1].zarr", "0.4", np.flip(STACK, axis=time))
+    (raw / "a" / "notes.txt").write_text("x")
+    settings = TilingSettings(
+        *(str(raw), str(tmp_path / "tiles"), TileSpec(100, overlap=0, angles=[0])),
+        **{"glob": "*.zarr", "split": "1", "channel": "DAPI", "z": "1", "page": 0},
+        update=True,
+    )
+    night = [update_tiles(settings, spark) for _ in range(2)]
+    assert [(each.tiles, each.new, each.unchanged) for each in night] == [(24, 2, 0), (24, 0, 2)]
+    rows = read_parquet(spark, settings.output)
+    assert {row.source for row in rows.select("source").distinct().collect()} == {
+        "a/stack [1].zarr",
+        "b/stack [1].zarr",
+    }
+    write_zarr(tmp_path / "other.zarr", "0.4", STACK // 2)
+    shutil.rmtree(raw / "a" / "stack [1].zarr")
+    shutil.move(tmp_path / "other.zarr", raw / "a" / "stack [1].zarr")
+    third = update_tiles(settings, spark)
+    assert (third.new, third.changed, third.unchanged) == (0, 1, 1)
+
+
+def test_an_empty_folder_is_no_image(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    with (
+        Opening(FILE).open(f"file:{tmp_path}/a.zarr") as content,
+        pytest.raises(ImageError, match="empty"),
+    ):
+        open_image(content.stream, "x")
 
 
 @pytest.fixture(scope="module")
