@@ -98,7 +98,7 @@ def test_stains_travel_with_the_index(spark, tmp_path):
             (tmp_path / name).mkdir(exist_ok=True)
             Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
     spec = TileSpec(32, angles=[0])
-    options = {"split": "1", "near_duplicates": "off", "normalise": "macenko"}
+    options = {"split": "1", "normalise": "macenko"}
     index = index_tiles(str(tmp_path), spec, spark=spark, **options)
     rows = cut(index.where("source = 'b/3.png' and x = 0 and y = 0")).select("image").toArrow()
     (tile,) = cut_tiles_of(
