@@ -262,7 +262,7 @@ def test_a_night_of_folders(spark, tmp_path):
         **{"glob": "*.zarr", "split": "1", "channel": "DAPI", "z": "1", "page": 0},
         update=True,
     )
-    night = [update_tiles(settings, spark) for _ in range(2)]
+    night = [update_tiles(settings, spark=spark) for _ in range(2)]
     assert [(each.tiles, each.new, each.unchanged) for each in night] == [(24, 2, 0), (24, 0, 2)]
     rows = read_parquet(spark, settings.output)
     assert {row.source for row in rows.select("source").distinct().collect()} == {
@@ -272,7 +272,7 @@ def test_a_night_of_folders(spark, tmp_path):
     write_zarr(tmp_path / "other.zarr", "0.4", STACK // 2)
     shutil.rmtree(raw / "a" / "stack [1].zarr")
     shutil.move(tmp_path / "other.zarr", raw / "a" / "stack [1].zarr")
-    third = update_tiles(settings, spark)
+    third = update_tiles(settings, spark=spark)
     assert (third.new, third.changed, third.unchanged) == (0, 1, 1)
 
 
