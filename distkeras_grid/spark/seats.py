@@ -25,7 +25,6 @@ from distkeras_grid.spark.dataframes import (
     quoted,
 )
 from distkeras_grid.spark.partitions import partition_key
-from distkeras_grid.spark.session import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,9 +39,9 @@ CHANGED = (
 )
 
 KEPT = (
-    "The rows come from a sort, a join or a group, and are kept on the disks of two executors. If "
-    "both of these are lost at once, the rows are computed again; if they come in another order "
-    "then, the run ends with an error. Rows that are read from Parquet files are always the same."
+    "The rows come from a sort, a join or a group, and are kept on the executors' disks. If an "
+    "executor is lost, its share is computed again; if rows come in another order then, the run "
+    "ends with an error. Rows that are read from Parquet files are always the same."
 )
 
 # monotonically_increasing_id() is (partition << 33) + the row's position in the partition.
@@ -171,8 +170,8 @@ def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
 
     Rows get their numbers from their partitions. Files give the same partitions each time. After a
     sort, a join or a group Spark plans the partitions again for each query, so the columns of the
-    run are computed once and kept on the executors' disks until the context ends: of a cluster on
-    two executors each, since rows that are computed again may have another order.
+    run are computed once and kept on the executors' disks until the context ends. What is lost with
+    an executor is computed again, and may have another order; workers' digests find that out.
 
     Parameters
     ----------
@@ -194,9 +193,7 @@ def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
     chosen = [quoted(name) for name in frame.columns if name in names]
     # Spark would share equal plans with another run of this driver, and drop them with the first.
     own = F.lit(secrets.token_hex(8)).alias(_RUN)
-    local = local_cores(str(frame.sparkSession.sparkContext.master)) is not None
-    level = StorageLevel.DISK_ONLY if local else StorageLevel.DISK_ONLY_2
-    kept = frame.select(*chosen, own).persist(level)
+    kept = frame.select(*chosen, own).persist(StorageLevel.DISK_ONLY)
     try:
         yield kept
     finally:
