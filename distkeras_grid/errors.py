@@ -33,7 +33,6 @@
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
-    │   ├── RoundTimeoutError               a synchronous round waited too long for a worker
     │   └── FencedError                     a newer attempt has taken this worker's seat
     └── TrainingError
         ├── NonFiniteLossError              the loss became NaN or infinite
@@ -277,10 +276,6 @@ class RuleFailedError(ParameterServerError):
         failed = cls(f"The update rule {rule!r} failed with {type(error).__name__}: {error}.")
         failed.rule, failed.error = rule, type(error).__name__
         return failed
-
-
-class RoundTimeoutError(ParameterServerError):
-    """A synchronous round waited too long for a worker."""
 
 
 class FencedError(ParameterServerError):

@@ -29,7 +29,7 @@ from distkeras_grid.model_parallel.messages import (
 )
 from distkeras_grid.model_parallel.wire import ArrayChannel, join
 from distkeras_grid.parameter_server.auth import new_nonce, seat_key
-from distkeras_grid.parameter_server.channel import STALL_SECONDS
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 from distkeras_grid.parameter_server.transports import Listener, Transport, routes, unreachable

@@ -37,7 +37,8 @@ from distkeras_grid.errors import (
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.messages import MESSAGES, UNPROVEN, Envelope, Welcome
 from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
-from distkeras_grid.parameter_server.channel import SLOWEST_LINE, STALL_SECONDS
+from distkeras_grid.parameter_server.channel import SLOWEST_LINE
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import (
     HEADER_LIMIT,
     PRE_AUTHENTICATION_LIMIT,

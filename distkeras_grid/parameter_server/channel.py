@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import Content, Message
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.weights import Vector
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Seconds in which a message must be complete, in addition to its section's time on a slow line.
-STALL_SECONDS = 60.0
 #: Bytes a second of the slowest line on which a run makes sense: 16 workers on 2 Mbit/s.
 SLOWEST_LINE = 16 * 1024
 

@@ -8,9 +8,13 @@ connection that is out of step is treated like a broken one.
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
+
+from msgspec.structs import replace
 
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -25,8 +29,12 @@ from distkeras_grid.parameter_server.allowance import Allowance
 from distkeras_grid.parameter_server.auth import new_nonce
 from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.conversation import Conversation
+from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, Doing
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
+    LONGEST_NAME,
+    LONGEST_PLACE,
+    Beat,
     Center,
     Command,
     Done,
@@ -50,6 +58,7 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Resume,
     Resumed,
+    SeatStatus,
     Start,
     State,
     Step,
@@ -71,8 +80,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
-#: Total seconds that a worker's request may spend without a connection.
-RECONNECT_SECONDS = 10.0
 #: Seconds in which the server must answer the driver, including reconnections. Usually it answers
 #: at once. A host that is busy or was suspended takes longer, which must not end a run.
 ANSWER_SECONDS = 120.0
@@ -80,6 +87,8 @@ ANSWER_SECONDS = 120.0
 
 class WorkerClient:
     """A worker's end of the conversation; made by `connect`.
+
+    A thread may send signs of life by `beat` while the worker's own makes requests.
 
     Attributes
     ----------
@@ -102,6 +111,8 @@ class WorkerClient:
         self.seat = seat
         self.vector = empty_vector(size)
         self._join = join
+        # One request at a time.
+        self._turn = threading.RLock()
         self._rows, self._digest = 0, ""
         self._running = False
         self._conversation: Conversation
@@ -180,8 +191,45 @@ class WorkerClient:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
+        """Send a sign of life, unless another request waits for its answer.
+
+        Parameters
+        ----------
+        doing : str
+            What the worker does.
+        done : int
+            How far it has come with that.
+        host, log : str
+            Where it is, and where its log is.
+
+        Returns
+        -------
+        bool
+            Whether it was sent.
+
+        Raises
+        ------
+        FencedError
+            If a newer attempt has taken the seat.
+        ServerUnreachableError
+            If the connection broke and there was no new one in `RECONNECT_SECONDS`.
+        """
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            told = Beat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE])
+            self._again(lambda: self._conversation.ask(told, Done))
+        finally:
+            self._turn.release()
+        return True
+
     def ready(
-        self, rows: int, timeout: float, window_seconds: float = 0.0, digest: str = ""
+        self,
+        rows: int,
+        timeout: float = math.inf,
+        window_seconds: float = 0.0,
+        digest: str = "",
     ) -> Start:
         """Wait until every seat is ready, and receive the center into `vector`.
 
@@ -189,8 +237,9 @@ class WorkerClient:
         ----------
         rows : int
             Rows of this seat.
-        timeout : float
-            Seconds to wait for the others.
+        timeout : float, default infinity
+            Seconds to wait for the others. In a run the driver ends the wait; the server gives a
+            sign of life meanwhile, without which the connection counts as broken.
         window_seconds : float, default 0.0
             Measured time of one window's batches, for the driver's check of the network.
         digest : str, default ""
@@ -206,20 +255,21 @@ class WorkerClient:
             If a newer attempt has taken the seat.
         """
         self._rows, self._digest = rows, digest
-        self._running = False
         deadline = time.monotonic() + timeout
-        answer = self._again(
-            lambda: self._conversation.ask_until(
-                Ready(rows, window_seconds, digest), Start, deadline
+        with self._turn:
+            self._running = False
+            answer = self._again(
+                lambda: self._conversation.ask_until(
+                    Ready(rows, window_seconds, digest), Start, deadline
+                )
             )
-        )
+            self._running = isinstance(answer, Start)
         if isinstance(answer, Waiting):
             raise StartTimeoutError(
                 f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"
                 f" {answer.expected} workers are ready: give the run more slots, use fewer"
                 " workers (num_workers), or allow more (start_timeout)."
             )
-        self._running = True
         return answer
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
@@ -372,9 +422,10 @@ class WorkerClient:
 
     def rejoin(self) -> Start:
         """Take the seat again, as a late worker does, and receive the center into `vector`."""
-        self._running = False
-        Allowance(RECONNECT_SECONDS).connect(self._open)
-        return self.ready(self._rows, RECONNECT_SECONDS, digest=self._digest)
+        with self._turn:
+            self._running = False
+            Allowance(RECONNECT_SECONDS).connect(self._open)
+            return self.ready(self._rows, RECONNECT_SECONDS, digest=self._digest)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
@@ -402,14 +453,15 @@ class WorkerClient:
         # File names in another encoding may contain lone surrogates, which cannot be sent.
         said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
         failure = Fail(kind, said[:LONGEST_FAILURE])
-        # A worker that has just taken the seat may report a failure without resuming.
-        self._running = False
-        try:
-            if not self._conversation.channel.connection.may_send(Fail):
-                Allowance(RECONNECT_SECONDS).connect(self._open)
-            self._again(lambda: self._conversation.ask(failure, Done))
-        except ParameterServerError:
-            return False
+        with self._turn:
+            # A worker that has just taken the seat may report a failure without resuming.
+            self._running = False
+            try:
+                if not self._conversation.channel.connection.may_send(Fail):
+                    Allowance(RECONNECT_SECONDS).connect(self._open)
+                self._again(lambda: self._conversation.ask(failure, Done))
+            except ParameterServerError:
+                return False
         return True
 
     def close(self) -> None:
@@ -431,15 +483,16 @@ class WorkerClient:
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Make a request, and repeat it on a new connection whenever the connection breaks."""
         allowance = Allowance(RECONNECT_SECONDS)
-        while True:
-            try:
-                return ask()
-            except LocalProtocolError:
-                raise
-            except (ServerUnreachableError, ProtocolError):
-                if allowance.used_up:
+        with self._turn:
+            while True:
+                try:
+                    return ask()
+                except LocalProtocolError:
                     raise
-                allowance.connect(self._open)
+                except (ServerUnreachableError, ProtocolError):
+                    if allowance.used_up:
+                        raise
+                    allowance.connect(self._open)
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         connection = self._conversation.channel.connection
@@ -465,6 +518,9 @@ class DriverClient:
         self._join = join
         self._size = size
         self._seen = 0
+        # The seats as they are known, and the moment of that.
+        self._seats: dict[int, SeatStatus] = {}
+        self._moment = 0
         self._lives = lives
         self._conversation: Conversation = Allowance(deadline).connect(join, lives)
 
@@ -510,7 +566,7 @@ class DriverClient:
         return cls(join, size, deadline, lives=lives)
 
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
-        """Return the run as it is now, and the events since the last poll.
+        """Return the run as it is now, with all its seats, and the events since the last poll.
 
         Parameters
         ----------
@@ -520,15 +576,23 @@ class DriverClient:
             Number of the last checkpoint for which the driver has kept its own state.
         """
         update = self._ask(
-            Poll(self._seen, captured),
+            Poll(self._seen, captured, self._moment),
             Update,
             timeout,
             fits=lambda answer: _to_this(answer, answer.seen, self._seen),
         )
         self._seen += len(update.events)
-        return update
+        self._moment = update.moment
+        self._seats |= {seat.worker: seat for seat in update.seats}
+        return replace(update, seats=tuple(self._seats.values()))
 
-    def command(self, stop: bool | None = None, learning_rate: float | None = None) -> None:
+    def command(
+        self,
+        stop: bool | None = None,
+        learning_rate: float | None = None,
+        *,
+        begin: bool = False,
+    ) -> None:
         """Set what the workers receive with their next replies.
 
         Parameters
@@ -537,13 +601,15 @@ class DriverClient:
             Whether they are to finish.
         learning_rate : float, optional
             The new learning rate.
+        begin : bool, default False
+            Whether workers that are ready start now, whoever is missing.
 
         Raises
         ------
         RefusedError
             If the rate is not a positive number.
         """
-        self._ask(Command(stop, learning_rate), Done)
+        self._ask(Command(stop, learning_rate, begin), Done)
 
     def gather(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint, which a later `poll` reports when its state is there.

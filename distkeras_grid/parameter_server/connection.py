@@ -18,6 +18,7 @@ from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.compression import Wire, build_wire
 from distkeras_grid.parameter_server.messages import (
     PRE_AUTHENTICATION_LIMIT,
+    Beat,
     Center,
     Challenge,
     Command,
@@ -70,7 +71,8 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "worker challenge": {Challenge: "worker proof", Goodbye: "closed"},
     "worker proof": {Proof: "worker welcome"},
     "worker welcome": {WorkerWelcome: "joined", Goodbye: "closed"},
-    "joined": {Ready: "starting", Resume: "resuming", Fail: "leaving"},
+    "joined": {Ready: "starting", Resume: "resuming", Beat: "joined, alive", Fail: "leaving"},
+    "joined, alive": {Done: "joined", Goodbye: "closed"},
     "resuming": {Resumed: "running", Goodbye: "closed"},
     "starting": {Waiting: "starting", Start: "running", Goodbye: "closed"},
     "running": {
@@ -80,9 +82,11 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
         HandOver: "handing over",
         Keep: "keeping",
         FetchKept: "recalling",
+        Beat: "running, alive",
         Finish: "leaving",
         Fail: "leaving",
     },
+    "running, alive": {Done: "running", Goodbye: "closed"},
     "stepping": {Step: "running", Refused: "running", Goodbye: "closed"},
     "taking over": {State: "running", Refused: "running", Goodbye: "closed"},
     "handing over": {Done: "running", Refused: "running", Goodbye: "closed"},

@@ -16,8 +16,9 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.parameter_server.auth import prove, session_keys, verify
-from distkeras_grid.parameter_server.channel import STALL_SECONDS, Channel
+from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import (
     Challenge,
     DriverHello,

@@ -19,14 +19,12 @@ from distkeras_grid.parameter_server.mind import (
     DRIVER,
     Action,
     Dismiss,
-    Event,
     Join,
     Lost,
     Received,
     Seat,
     Send,
     ServerMind,
-    Tick,
     received,
 )
 from distkeras_grid.parameter_server.state import Session
@@ -124,7 +122,9 @@ class Coordinator:
             If the conversation ends.
         """
         # Outside the lock: it reads the whole section.
-        self._handle(received(self._state_section, session, message, vector, bytes_up, state))
+        event = received(self._state_section, session, message, vector, bytes_up, state)
+        with self._lock:
+            self._deliver(self._mind.handle(event, self._now()))
 
     def wait(self, session: Session, seconds: float) -> Send | None:
         """Return what is to be sent to a worker, None if there is nothing in this time.
@@ -132,12 +132,10 @@ class Coordinator:
         Raises
         ------
         ParameterServerError
-            If there will be no answer: the seat was taken over, or the round took too long.
+            If there will be no answer: the seat was taken over, or the update rule has failed.
         """
         letter = self._mailboxes[session].take(seconds)
         if letter is None:
-            if self._now() >= self._mind.deadline:
-                self._handle(Tick())
             return None
         if isinstance(letter, Dismiss):
             raise letter.error
@@ -168,10 +166,6 @@ class Coordinator:
         if not isinstance(first, Send):
             raise _no_answer(f"the driver's {message!r}")
         return first
-
-    def _handle(self, event: Event) -> None:
-        with self._lock:
-            self._deliver(self._mind.handle(event, self._now()))
 
     def _deliver(self, actions: list[Action]) -> None:
         for action in actions:

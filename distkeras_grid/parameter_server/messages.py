@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
 
+from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.records import Event, LocalSet
 
 #: Longest part before a vector, bytes, before and after a peer has proved that it has the key.
@@ -31,8 +32,13 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Digest of a seat's rows, or nothing.
 RowDigits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{16})?$")]
-#: Name of a metric or of an exception.
-Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+#: Longest name and longest place of a log, characters.
+LONGEST_NAME = 200
+LONGEST_PLACE = 1000
+#: Name of a metric, of an exception or of a host.
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+#: Where a worker's log is: a path on its host.
+Place: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_PLACE)]
 #: Longest text of a failure, characters.
 LONGEST_FAILURE = 4000
 #: By name; NaN and infinity are legal, for a metric may have no value.
@@ -139,6 +145,26 @@ class Ready(Message, frozen=True):
     rows: Count
     window_seconds: Seconds
     digest: RowDigits = ""
+
+
+class Beat(Message, frozen=True):
+    """A sign of life, sent every few seconds by a worker that waits for no answer.
+
+    Parameters
+    ----------
+    doing : str
+        What the worker does.
+    done : int
+        How far it has come with that: rows read, or batches trained.
+    host, log : str
+        Name of its host, and where its log is; empty if it knows of none.
+    """
+
+    sender: ClassVar[Side] = Side.CLIENT
+    doing: Doing
+    done: Count
+    host: Name
+    log: Place
 
 
 class Waiting(Message, frozen=True):
@@ -358,12 +384,14 @@ class Fail(Message, frozen=True):
 class Poll(Message, frozen=True):
     """The driver has `seen` events since the start of the run and asks for the later ones.
 
-    It has kept its own state for the checkpoints up to number `captured`.
+    It has kept its own state for the checkpoints up to number `captured`, and it knows the seats as
+    they were in the update of this `moment`.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     seen: Count
     captured: Count = 0
+    moment: Count = 0
 
 
 class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -379,6 +407,17 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Rows of the seat, known once it has been ready.
     samples_folded : int
         Samples of all its accepted windows.
+    doing : str
+        What the worker has said that it does, or ``waiting`` if its commit waits for those of
+        others; empty if it has said nothing.
+    done : int
+        How far it has come with that.
+    commits : int
+        Its commits so far, folded or late.
+    beats : int
+        Signs of life of this attempt.
+    host, log : str
+        As it has told them; empty if it has told nothing.
     """
 
     worker: Count
@@ -386,6 +425,12 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str
     rows: Count | None
     samples_folded: Count
+    doing: Doing = ""
+    done: Count = 0
+    commits: Count = 0
+    beats: Count = 0
+    host: Name = ""
+    log: Place = ""
 
 
 class Update(Message, frozen=True):
@@ -393,6 +438,8 @@ class Update(Message, frozen=True):
 
     With the last of them the driver has all events before the checkpoint of number `captured`, and
     it receives no later ones until it says that it has kept its own state. 0 for no checkpoint.
+    `seats` are those that have changed since the moment that the driver knows; the next one that it
+    knows is `moment`.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -403,14 +450,19 @@ class Update(Message, frozen=True):
     events: tuple[Event, ...]
     seen: Count = 0
     captured: Count = 0
+    moment: Count = 0
 
 
 class Command(Message, frozen=True):
-    """The driver's settings for the workers; None leaves a setting as it is."""
+    """The driver's settings for the workers; None leaves a setting as it is.
+
+    With `begin`, workers that are ready start, whoever is missing.
+    """
 
     sender: ClassVar[Side] = Side.CLIENT
     stop: bool | None
     learning_rate: float | None
+    begin: bool = False
 
 
 class Done(Message, frozen=True):
@@ -516,4 +568,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Gather,
     FetchPart,
     Part,
+    Beat,
 )

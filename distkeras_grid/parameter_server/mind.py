@@ -13,7 +13,6 @@ other connections is an action.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -28,16 +27,13 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ProtocolError,
     RefusedError,
-    RoundTimeoutError,
 )
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import Telling
 from distkeras_grid.parameter_server.gathering import Gathering, SavedServer, kept_in_order
 from distkeras_grid.parameter_server.keeping import Keeping, KeptState
 from distkeras_grid.parameter_server.messages import (
-    Center as CenterMessage,
-)
-from distkeras_grid.parameter_server.messages import (
+    Beat,
     Command,
     Done,
     Exchanged,
@@ -60,6 +56,9 @@ from distkeras_grid.parameter_server.messages import (
     State,
     Step,
     WindowCommit,
+)
+from distkeras_grid.parameter_server.messages import (
+    Center as CenterMessage,
 )
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
 from distkeras_grid.parameter_server.snapshots import Snapshots
@@ -165,12 +164,7 @@ class Lost:
     sender: Session
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed; due at `ServerMind.deadline`."""
-
-
-Event: TypeAlias = Join | Received | Lost | Tick
+Event: TypeAlias = Join | Received | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +258,12 @@ class ServerMind:
         self._asked: set[int] = set()
         self._gate: list[_Waiting] = []
         self._round: dict[int, _Waiting] = {}
-        self._round_opened: float | None = None
         self._telling = self._new_telling()
         self._broken: ParameterServerError | None = None
         self._handlers: Mapping[type[Message], Callable[[Received, float], list[Action]]] = {
             Ready: self._ready,
             Resume: self._resume,
+            Beat: self._beat,
             WindowCommit: self._commit,
             FetchStep: self._fetch_step,
             FetchState: self._fetch_state,
@@ -285,19 +279,12 @@ class ServerMind:
             FetchCenter: self._fetch_center,
         }
 
-    @property
-    def deadline(self) -> float:
-        """When a `Tick` is due [s since 1970]; infinity if nothing has a deadline."""
-        if self._round_opened is None:
-            return math.inf
-        return self._round_opened + self._spec.round_timeout
-
     def handle(self, event: Event, now: float) -> list[Action]:
         """Process an event.
 
         Parameters
         ----------
-        event : Join, Received, Lost or Tick
+        event : Join, Received or Lost
             The event.
         now : float
             Its time [s since 1970], never less than before.
@@ -318,9 +305,7 @@ class ServerMind:
             return self._handlers[type(event.message)](event, now)
         if isinstance(event, Join):
             return self._join(event)
-        if isinstance(event, Lost):
-            return self._lose(event.sender)
-        return self._fail_round() if now >= self.deadline else []
+        return self._lose(event.sender)
 
     def presence(self, session: Session) -> tuple[int, int]:
         """Return how many workers wait where a session waits, and how many are needed."""
@@ -351,6 +336,10 @@ class ServerMind:
         resumed = self.books.resume(session)
         self._telling.forget(session.seat)
         return [Send(session, resumed)]
+
+    def _beat(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        self.books.hear(event.sender, _said(event, Beat))
+        return [Send(event.sender, Done())]
 
     def _open_gate(self) -> list[Action]:
         going = [entry for entry in self._gate if self.books.may_start(entry.session)]
@@ -409,8 +398,6 @@ class ServerMind:
         for entry in dropped:
             if self._round.get(seat) is entry:
                 del self._round[seat]
-        if not self._round:
-            self._round_opened = None
         return [
             Dismiss(entry.session, self.books.fenced(seat, entry.session.attempt))
             for entry in dropped
@@ -432,8 +419,6 @@ class ServerMind:
             action = self._repeat(entry, answer, now)
             self._snap(due)
             return [action]
-        if self._round_opened is None:
-            self._round_opened = now
         self._round[event.sender.seat] = entry
         return self._close_round(now)
 
@@ -443,7 +428,6 @@ class ServerMind:
             return []
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
-        self._round_opened = None
         return self._fold(entries, now)
 
     def _fold(self, entries: list[_Waiting], now: float) -> list[Action]:
@@ -514,20 +498,6 @@ class ServerMind:
     def _dated(self, reply: Exchanged) -> Exchanged:
         version = 0 if self._replay is None else self._replay.version
         return replace(reply, state_version=version)
-
-    def _fail_round(self) -> list[Action]:
-        missing = self.books.missing(self._round)
-        error = RoundTimeoutError(
-            f"A synchronous round was not complete after {self._spec.round_timeout:g} s: "
-            f"no commit from worker {', '.join(map(str, missing))}. Look at what happened to it, "
-            "allow more with round_timeout, or ask for fewer with quorum."
-        )
-        entries = list(self._round.values())
-        self._round.clear()
-        self._round_opened = None
-        for number in missing:
-            self.books.blame(number, error)
-        return [Dismiss(entry.session, error) for entry in entries]
 
     # Snapshots and steps
 
@@ -640,7 +610,7 @@ class ServerMind:
         events, number = self.books.events, self._gathering.number
         if message.captured >= number:
             events.go_on()
-        update = self.books.update(message.seen, missing)
+        update = self.books.update(message.seen, missing, message.moment, self._round)
         if message.seen + len(update.events) == events.held_at:
             update = replace(update, captured=number)
         return [Send(DRIVER, update)]
@@ -649,6 +619,8 @@ class ServerMind:
         message = _said(event, Command)
         self._snapshots.forget_given(None)
         self.books.command(message.stop, message.learning_rate)
+        if message.begin:
+            self.books.begin()
         return [Send(DRIVER, Done()), *self._open_gate()]
 
     def _fetch_center(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
@@ -757,7 +729,6 @@ class ServerMind:
             "replay": None if self._replay is None else self._replay.to_state(),
             "gate": [_saved(entry) for entry in self._gate],
             "round": [_saved(entry) for entry in self._round.values()],
-            "round_opened": self._round_opened,
             "known": self._telling.to_state(),
             "asked": sorted(self._asked),
             "keeping": self._keeping.to_state(),
@@ -782,7 +753,6 @@ class ServerMind:
         mind._gate = [_restored(entry) for entry in state["gate"]]
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}
-        mind._round_opened = state["round_opened"]
         mind._telling.restore(state["known"])
         return mind
 

@@ -119,10 +119,16 @@ class ServerProcess:
         except ServerUnreachableError as error:
             raise self._died(error) from error
 
-    def command(self, stop: bool | None = None, learning_rate: float | None = None) -> None:
+    def command(
+        self,
+        stop: bool | None = None,
+        learning_rate: float | None = None,
+        *,
+        begin: bool = False,
+    ) -> None:
         """Set what the workers receive with their next replies; see `DriverClient.command`."""
         try:
-            self._connected().command(stop, learning_rate)
+            self._connected().command(stop, learning_rate, begin=begin)
         except ServerUnreachableError as error:
             raise self._died(error) from error
 

@@ -7,16 +7,20 @@ weights, sockets, threads or clock. Times are arguments [s since 1970].
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from distkeras_grid.errors import FencedError, GridError, RefusedError
+import msgspec
+
+from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.gathering import SavedBooks
+from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
+    Beat,
     Exchanged,
     Resumed,
     SeatStatus,
@@ -46,6 +50,8 @@ _NUMBERS = (
 )
 #: Of a seat, what lasts longer than an execution of the run.
 _LASTING = ("rows", "digest", "next_sequence", "samples_folded", "samples_dropped")
+#: Of a seat, what its worker tells with each sign of life.
+_TOLD = ("doing", "done", "beats", "host", "log")
 #: In these states a seat does not delay the start.
 _AT_THE_GATE = ("ready", "running", "finished")
 
@@ -98,6 +104,12 @@ class _Seat:
     samples_dropped: int = 0
     #: Newest attempt that has started; only this one may resume.
     started: int = -1
+    # What its worker has told with its last sign of life, and the number of these.
+    doing: Doing = ""
+    done: int = 0
+    beats: int = 0
+    host: str = ""
+    log: str = ""
 
 
 class ServerState:
@@ -137,6 +149,8 @@ class ServerState:
         self._seats = [_Seat() for _ in range(spec.workers)]
         self._epochs_ended = 0
         self._ended = False
+        # The seats as they were last told to the driver, and the moments at which they changed.
+        self._told: dict[int, tuple[SeatStatus, int]] = {}
 
     # Seats
 
@@ -159,6 +173,10 @@ class ServerState:
             raise self.fenced(number, attempt)
         if attempt > seat.attempt and seat.status not in ("absent", "finished", "failed", "lost"):
             self._log_worker(number, "fenced")
+        if attempt > seat.attempt:
+            new = _Seat()
+            for name in _TOLD:
+                setattr(seat, name, getattr(new, name))
         seat.attempt = attempt
         seat.session += 1
         seat.status = "joined"
@@ -205,6 +223,19 @@ class ServerState:
             )
         )
         self.started = self.started or self.present == len(self._seats)
+
+    def hear(self, session: Session, beat: Beat) -> None:
+        """Record a sign of life.
+
+        Raises
+        ------
+        FencedError
+            If the seat was taken over.
+        """
+        seat = self._current(session)
+        seat.doing, seat.done = beat.doing, beat.done
+        seat.host, seat.log = beat.host, beat.log
+        seat.beats += 1
 
     @property
     def present(self) -> int:
@@ -324,15 +355,15 @@ class ServerState:
             seat.status = "lost"
             self._log_worker(session.seat, "lost")
 
-    def blame(self, number: int, error: GridError) -> None:
-        """Report an error to the driver that ends the run because this seat is missing."""
-        session = Session(number, self._seats[number].attempt, 0)
-        self.log_failure(session, type(error).__name__, str(error))
-
     def needed(self, present: Iterable[int]) -> int:
-        """Return how many commits complete a synchronous round."""
+        """Return how many commits complete a synchronous round.
+
+        That is the quorum of those who could come, but no more than still have to finish: a seat
+        that never comes back must not be needed by the last ones.
+        """
         there = set(present)
-        return self._spec.quorum_of(len(there) + len(self.missing(there)))
+        due = self._spec.quorum_of(len(self._seats)) - self._finished
+        return max(1, min(self._spec.quorum_of(len(there) + len(self.missing(there))), due))
 
     def missing(self, present: Iterable[int]) -> list[int]:
         """Return the seats whose commits a synchronous round still waits for."""
@@ -521,8 +552,11 @@ class ServerState:
     @property
     def over(self) -> bool:
         """Whether enough seats have finished, so that the run does not wait for the others."""
-        finished = sum(seat.status == "finished" for seat in self._seats)
-        return finished >= self._spec.quorum_of(len(self._seats))
+        return self._finished >= self._spec.quorum_of(len(self._seats))
+
+    @property
+    def _finished(self) -> int:
+        return sum(seat.status == "finished" for seat in self._seats)
 
     def _reply(self, arrival: Arrival, staleness: int) -> Exchanged:
         return Exchanged(
@@ -550,18 +584,47 @@ class ServerState:
 
     # The driver
 
-    def update(self, seen: int, before_epoch: float = math.inf) -> Update:
+    def update(
+        self,
+        seen: int,
+        before_epoch: float = math.inf,
+        moment: int = 0,
+        waiting: Container[int] = (),
+    ) -> Update:
         """Return the current state of the run, and the events after the first `seen`.
 
         The first `seen` events are dropped. The end of `before_epoch`, and later events, are not
-        reported yet.
+        reported yet. Seats are told that have changed after a `moment`. The commits of the seats
+        `waiting` wait for those of others.
         """
-        seats = tuple(
-            SeatStatus(number, seat.attempt, seat.status, seat.rows, seat.samples_folded)
-            for number, seat in enumerate(self._seats)
-        )
+        now = max((at for _, at in self._told.values()), default=0)
+        for number, seat in enumerate(self._seats):
+            status = self._status(number, seat, waiting=number in waiting)
+            if number not in self._told or self._told[number][0] != status:
+                self._told[number] = status, now + 1
+        seats = tuple(status for status, at in self._told.values() if at > moment)
         events = tuple(self.events.after(seen, EVENTS_PER_UPDATE, before_epoch))
-        return Update(self.version, self.samples_folded, seats, events, seen)
+        now = max(at for _, at in self._told.values())
+        return Update(self.version, self.samples_folded, seats, events, seen, moment=now)
+
+    def _status(self, number: int, seat: _Seat, *, waiting: bool) -> SeatStatus:
+        return SeatStatus(
+            number,
+            seat.attempt,
+            seat.status,
+            seat.rows,
+            seat.samples_folded,
+            doing="waiting" if waiting else seat.doing,
+            done=seat.done,
+            commits=seat.next_sequence,
+            beats=seat.beats,
+            host=seat.host,
+            log=seat.log,
+        )
+
+    def begin(self) -> None:
+        """Let ready seats start, whoever is missing."""
+        self.started = True
 
     def command(self, stop: bool | None, learning_rate: float | None) -> None:
         """Set what the workers receive with their next replies; None leaves a setting as it is.
@@ -670,6 +733,7 @@ class ServerState:
             "seats": [asdict(seat) for seat in self._seats],
             "epochs_ended": self._epochs_ended,
             "ended": self._ended,
+            "told": [[msgspec.to_builtins(seat), at] for seat, at in self._told.values()],
             "events": [json_of(event) for event in self.events.events],
             "forgotten": self.events.forgotten,
         }
@@ -682,5 +746,7 @@ class ServerState:
             setattr(books, name, state[name])
         books._seats = [_Seat(**seat) for seat in state["seats"]]
         books._epochs_ended, books._ended = state["epochs_ended"], state["ended"]
+        told = ((SeatStatus(**seat), at) for seat, at in state["told"])
+        books._told = {seat.worker: (seat, at) for seat, at in told}
         books.events = EventLog([event_of(event) for event in state["events"]], state["forgotten"])
         return books

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Protocol, Self
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.parameter_server.channel import STALL_SECONDS
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import SocketStream, Stream, memory_pair
 

@@ -9,7 +9,8 @@ to do: start the task of a silent worker again, end the run, or end it with an e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import msgspec
@@ -21,20 +22,27 @@ from distkeras_grid.errors import (
     TrainingError,
     WorkerFailedError,
 )
+from distkeras_grid.parameter_server.liveness import (
+    SILENT_WINDOWS,
+    Limit,
+    State,
+    Then,
+    state_of,
+)
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.spec import RunSpec
 
-# States of a seat that waits for its first worker, or for another one.
+# States of a seat that has no worker.
 MISSING = ("absent", "lost")
 
 # States of a worker that makes progress, or may soon.
 AT_WORK = ("joined", "ready", "running")
 
-# A worker with long windows is silent only after this many of them.
-SILENT_WINDOWS = 20
+# States of a worker from which nothing more is expected.
+DONE = ("finished", "failed")
 
 # A killed task does not count as a failed one, so Spark would start a worker that hangs again and
-# again. Spark itself gives up after four failures (spark.task.maxFailures).
+# again. After so many restarts without a commit nobody relies on it any more.
 MOST_RESTARTS = 3
 
 
@@ -91,12 +99,30 @@ class Restart(msgspec.Struct, frozen=True):
     worker, attempt : int
         The worker, and the attempt to kill.
     seconds : float
-        How long it has sent nothing [s].
+        How long it has not got on [s].
+    told : str, default ""
+        What is known of it, in words.
     """
 
     worker: int
     attempt: int
     seconds: float
+    told: str = ""
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Let the workers that are ready start, without those that are waited for.
+
+    Parameters
+    ----------
+    without : tuple of int
+        The workers that are missing. They may come later.
+    told : str, default ""
+        What is known of them, in words.
+    """
+
+    without: tuple[int, ...]
+    told: str = ""
 
 
 class AllMeasured(msgspec.Struct, frozen=True):
@@ -124,19 +150,61 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 WatchEvent: TypeAlias = Looked | WindowMeasured | Stopped
-WatchAction: TypeAlias = Finish | Restart | AllMeasured | Fail
+WatchAction: TypeAlias = Finish | Restart | Begin | AllMeasured | Fail
+
+
+@dataclass(slots=True)
+class _Clock:
+    """A seat as it was last seen, and when its worker last got on and last gave a sign of life."""
+
+    seat: SeatStatus
+    since: float
+    heard: float
+
+    def see(self, seat: SeatStatus, now: float) -> None:
+        if _place(seat) != _place(self.seat):
+            self.since = self.heard = now
+        elif seat.beats != self.seat.beats:
+            self.heard = now
+        self.seat = seat
+
+    @property
+    def state(self) -> State | None:
+        return state_of(self.seat.status, self.seat.doing)
+
+    def told(self, now: float) -> str:
+        """Return what is known of the worker, in words."""
+        seat, state = self.seat, self.state
+        host = f" on {seat.host}" if seat.host else ""
+        name = seat.status if state is None else state.name
+        parts = [f"{name} for {now - self.since:.0f} s"]
+        if seat.attempt >= 0:
+            parts.append(f"attempt {seat.attempt}")
+        if seat.beats:
+            parts.append(f"last sign of life {now - self.heard:.0f} s ago")
+        if seat.log:
+            parts.append(f"log {seat.log}")
+        return f"worker {seat.worker}{host} ({', '.join(parts)})"
+
+
+def _place(seat: SeatStatus) -> tuple[object, ...]:
+    """Return what changes when a worker gets on."""
+    return (
+        *(seat.attempt, seat.status, seat.rows, seat.samples_folded),
+        *(seat.doing, seat.done, seat.commits),
+    )
 
 
 class RunWatch:
-    """Deadlines and endings of one run.
+    """Deadlines and endings of one run; `liveness.STATES` says how long each state may last.
 
     Parameters
     ----------
     spec : RunSpec
         The run.
     synchronous : bool, default False
-        Whether workers wait for each other in rounds. The server then gives up a round that stays
-        incomplete, but only from its first commit on.
+        Whether workers wait for each other in rounds. Then a quorum must be there; otherwise the
+        run goes on as long as anybody does.
     since : int, default 0
         Version of the center with which this execution of the run begins.
 
@@ -157,8 +225,8 @@ class RunWatch:
     >>> running = SeatStatus(0, 7, "running", 10, 5)
     >>> watch.handle(Looked((running,), 1, 5, 5), now=0.0)
     []
-    >>> watch.handle(Looked((running,), 1, 5, 5), now=601.0)
-    [Restart(worker=0, attempt=7, seconds=601.0)]
+    >>> watch.handle(Looked((running,), 1, 5, 5), now=601.0)[0].attempt
+    7
     >>> finished = SeatStatus(0, 8, "finished", 10, 10)
     >>> watch.handle(Looked((finished,), 2, 10, 10), now=602.0)
     [Finish()]
@@ -169,16 +237,17 @@ class RunWatch:
         self._synchronous = synchronous
         self._since = since
         self.stopped = False
-        self._missing_since: float | None = None
-        # Of the center, when the server was last looked at.
-        self._version = since
-        # Whether a worker with rows has been let start. Nobody is before all are ready.
+        # Whether workers with rows have been let start.
         self._begun = False
         self._window_seconds: dict[int, float] = {}
-        # For each worker: its last status on the server, and since when nothing has changed.
-        self._heard: dict[int, tuple[SeatStatus, float]] = {}
-        # For each worker that was started again: its rows at that time, and how often since.
+        self._clocks: dict[int, _Clock] = {}
+        self._looked_at = -math.inf
+        # Since when nobody is at work.
+        self._idle_since: float | None = None
+        # For each worker that was started again: its commits at that time, and how often since.
         self._restarted: dict[int, tuple[int, int]] = {}
+        # Workers that no restart has helped.
+        self._hopeless: set[int] = set()
 
     @property
     def needed(self) -> int:
@@ -208,25 +277,22 @@ class RunWatch:
 
         A look is to come later than that: a deadline that is just reached is kept.
         """
-        times = [math.inf]
-        if self._missing_since is not None:
-            times.append(self._missing_since + self._spec.limits.start_timeout)
-        for worker, since in self._heard.values():
-            allowed = self._allowed_silence(worker)
-            times.append(math.inf if allowed is None else since + allowed)
-        return min(times)
+        times = (self._due(clock) for clock in self._clocks.values())
+        # What was due before the last look has been seen to.
+        return min((at for at in times if at >= self._looked_at), default=math.inf)
 
     def to_state(self) -> dict[str, Any]:
         """Return the whole state as JSON values. Times are those of the given clock."""
-        heard = [[msgspec.to_builtins(seat), since] for seat, since in self._heard.values()]
+        clocks = self._clocks.values()
         return {
             "stopped": self.stopped,
-            "missing_since": self._missing_since,
-            "version": self._version,
             "begun": self._begun,
             "window_seconds": [list(item) for item in self._window_seconds.items()],
-            "heard": heard,
+            "clocks": [[msgspec.to_builtins(c.seat), c.since, c.heard] for c in clocks],
+            "looked_at": None if self._looked_at == -math.inf else self._looked_at,
+            "idle_since": self._idle_since,
             "restarted": [[worker, *told] for worker, told in self._restarted.items()],
+            "hopeless": sorted(self._hopeless),
         }
 
     @classmethod
@@ -235,13 +301,14 @@ class RunWatch:
     ) -> Self:
         """Build a watch from what `to_state` returned."""
         watch = cls(spec, synchronous=synchronous)
-        watch.stopped = state["stopped"]
-        watch._missing_since, watch._version = state["missing_since"], state["version"]
-        watch._begun = state["begun"]
+        watch.stopped, watch._begun = state["stopped"], state["begun"]
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
-        heard = [(SeatStatus(**seat), since) for seat, since in state["heard"]]
-        watch._heard = {seat.worker: (seat, since) for seat, since in heard}
-        watch._restarted = {worker: (rows, count) for worker, rows, count in state["restarted"]}
+        clocks = (_Clock(SeatStatus(**seat), *times) for seat, *times in state["clocks"])
+        watch._clocks = {clock.seat.worker: clock for clock in clocks}
+        watch._looked_at = -math.inf if state["looked_at"] is None else state["looked_at"]
+        watch._idle_since = state["idle_since"]
+        watch._restarted = {worker: (told, count) for worker, told, count in state["restarted"]}
+        watch._hopeless = set(state["hopeless"])
         return watch
 
     def _measured(self, event: WindowMeasured) -> list[WatchAction]:
@@ -255,10 +322,7 @@ class RunWatch:
         return [AllMeasured(sum(self._window_seconds.values()) / self._spec.workers)]
 
     def _looked(self, event: Looked, now: float) -> list[WatchAction]:
-        folded = event.version != self._version
-        self._version = event.version
-        if self._has_folded(event) or any(w.status == "running" and w.rows for w in event.workers):
-            self._begun = True
+        self._see(event, now)
         finished = sum(worker.status == "finished" for worker in event.workers)
         if finished >= self.needed:
             wrong = self._wrong_count(event)
@@ -268,8 +332,38 @@ class RunWatch:
             return [
                 Fail(ClusterError(f"Spark's job ended before the workers had finished ({states})."))
             ]
-        missing = self._missing_too_long(event, now)
-        return [Fail(missing)] if missing else self._silent(event, folded, now)
+        overdue = [clock for clock in self._clocks.values() if now > self._due(clock)]
+        if not overdue:
+            return []
+        restarts = self._restarts(overdue, now)
+        out = {clock.seat.worker for clock in overdue if clock.seat.status in MISSING}
+        out |= self._hopeless
+        able = [w for w in event.workers if w.status not in DONE and w.worker not in out]
+        if (finished + len(able) < self.needed) if self._synchronous else not able:
+            return [Fail(self._error(out, now, begun=self._begun))]
+        begin = self._begin(able, out, now)
+        for restart in restarts:
+            clock = self._clocks[restart.worker]
+            clock.since = clock.heard = now
+        return [*restarts, *begin]
+
+    def _see(self, event: Looked, now: float) -> None:
+        """Note who has got on, and who lives, since the last look."""
+        self._looked_at = now
+        running = any(w.status == "running" and w.rows for w in event.workers)
+        self._begun = self._begun or running or event.version > self._since
+        for seat in event.workers:
+            clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
+            clock.see(seat, now)
+            told, _ = self._restarted.get(seat.worker, (seat.commits, 0))
+            if seat.commits > told or seat.status in DONE:
+                self._restarted.pop(seat.worker, None)
+                self._hopeless.discard(seat.worker)
+        at_work = (w for w in event.workers if w.status in AT_WORK)
+        if any(worker.worker not in self._hopeless for worker in at_work):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
 
     def _wrong_count(self, event: Looked) -> TrainingError | None:
         expected = self._spec.epochs * self._spec.rows
@@ -281,90 +375,71 @@ class RunWatch:
             f"{self._spec.epochs} epochs of {self._spec.rows} rows are {expected}."
         )
 
-    def _missing_too_long(self, event: Looked, now: float) -> StartTimeoutError | None:
-        """Refuse to wait longer than allowed for workers that are not there."""
-        missing = [worker for worker in event.workers if worker.status in MISSING]
-        if self._may_be_missing(event, len(missing)):
-            self._missing_since = None
-        elif self._missing_since is None:
-            self._missing_since = now
-        elif now - self._missing_since > self._spec.limits.start_timeout:
-            return self._start_error(missing, begun=self._has_folded(event))
-        return None
+    def _due(self, clock: _Clock) -> float:
+        """Return the moment after which a state has lasted too long."""
+        state, limits = clock.state, self._spec.limits
+        if state is None or state.limit is Limit.OTHERS:
+            return math.inf
+        if state.limit is Limit.START:
+            return clock.since + limits.start_timeout
+        if state.limit is Limit.WINDOW:
+            window = self._window_seconds.get(clock.seat.worker, 0.0)
+            busy = clock.since + max(self._spec.round_timeout, SILENT_WINDOWS * window)
+            silent = clock.heard + self._spec.round_timeout if clock.seat.beats else math.inf
+            return min(busy, silent)
+        if not self._begun or self._synchronous:
+            return clock.since + limits.start_timeout
+        # Others do not wait for it. When they have finished, Spark may start it in their slots.
+        if self._idle_since is None:
+            return math.inf
+        return max(clock.since, self._idle_since) + limits.start_timeout
 
-    def _has_folded(self, event: Looked) -> bool:
-        """Whether a commit has come in this execution of the run."""
-        return event.version > self._since
+    def _restarts(self, overdue: list[_Clock], now: float) -> list[Restart]:
+        """Start workers again that do not get on, also one that no restart has helped so far."""
+        actions = []
+        for clock in overdue:
+            seat, state = clock.seat, clock.state
+            if state is None or state.then is not Then.RESTART:
+                continue
+            told, count = self._restarted.get(seat.worker, (seat.commits, 0))
+            if count >= MOST_RESTARTS:
+                self._hopeless.add(seat.worker)
+            self._restarted[seat.worker] = told, count + 1
+            actions.append(Restart(seat.worker, seat.attempt, now - clock.since, clock.told(now)))
+        return actions
 
-    def _may_be_missing(self, event: Looked, missing: int) -> bool:
-        """Whether a run may continue for now without this number of workers."""
-        if not self._has_folded(event):
-            return missing == 0
-        if self._synchronous:
-            return missing <= self._spec.workers - self.needed
-        # Asynchronous workers do not wait for each other. A lost one may come back as long as
-        # another one makes progress, and then trains its own rows.
-        return missing == 0 or any(worker.status in AT_WORK for worker in event.workers)
+    def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[WatchAction]:
+        """Open the gate for those who wait there, once nobody else is on the way."""
+        if self._begun or any(worker.status != "ready" for worker in able):
+            return []
+        self._begun = True
+        return [Begin(tuple(sorted(out)), self._told(out, now))]
 
-    def _start_error(self, missing: list[SeatStatus], *, begun: bool) -> StartTimeoutError:
-        wanted, allowed = self._spec.workers, self._spec.limits.start_timeout
-        names = ", ".join(f"{worker.worker} ({worker.status})" for worker in missing)
+    def _told(self, workers: Iterable[int], now: float) -> str:
+        return "; ".join(self._clocks[worker].told(now) for worker in sorted(workers))
+
+    def _error(self, out: set[int], now: float, *, begun: bool) -> GridError:
+        """Return the error of a run in which nobody can go on without these workers."""
+        told, allowed = self._told(out, now), self._spec.limits.start_timeout
+        if hung := sorted(self._hopeless & out):
+            names = ", ".join(map(str, hung))
+            return WorkerFailedError(
+                f"Worker {names} hangs: its task was started again {MOST_RESTARTS} times, and has "
+                f"committed nothing since. The run cannot go on without: {told}. Look in the log "
+                "and at the threads of its process for what it waits for."
+            )
         if begun:
             return StartTimeoutError(
-                f"These workers were lost, and Spark did not start them again in {allowed:.0f} s: "
-                f"{names}. Their rows are not trained. Look in the executors' logs for the reason, "
-                "give Spark slots for all workers, or raise start_timeout if executors need more "
-                "time to start."
+                "These workers were lost or never came, and Spark did not start them in "
+                f"{allowed:.0f} s, and nobody else has work left: {told}. Their rows are not "
+                "trained. Look in the executors' logs for the reason, give Spark slots for all "
+                "workers, or raise start_timeout if executors need more time to start."
             )
+        wanted = self._spec.workers
         return StartTimeoutError(
-            f"Only {wanted - len(missing)} of {wanted} workers started in {allowed:.0f} s, not "
-            f"{names}. Each needs a task slot of its own for the whole run: give Spark {wanted} "
+            f"Only {wanted - len(out)} of {wanted} workers started in {allowed:.0f} s, not {told}. "
+            f"Each needs a task slot of its own for the whole run: give Spark {wanted} "
             "slots (spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
             "local[N,4]), lower num_workers, or raise start_timeout if executors need more time "
             "to start."
         )
-
-    def _silent(self, event: Looked, folded: bool, now: float) -> list[WatchAction]:
-        """Find workers that neither get on nor die; `folded`: the center has changed."""
-        actions: list[WatchAction] = []
-        for worker in event.workers:
-            before, since = self._heard.get(worker.worker, (None, now))
-            allowed = self._allowed_silence(worker)
-            # A worker that is late for each round gets on, too, but none of its rows is folded.
-            in_rounds = folded and self._synchronous and worker.status == "running"
-            if worker != before or in_rounds or allowed is None:
-                since = now
-            elif now - since > allowed:
-                actions.append(self._start_again(worker, now - since))
-                since = now
-            self._heard[worker.worker] = (worker, since)
-        return actions
-
-    def _start_again(self, worker: SeatStatus, seconds: float) -> Restart | Fail:
-        """Start a silent worker again; give up one that no start has helped."""
-        rows, count = self._restarted.get(worker.worker, (worker.samples_folded, 0))
-        if worker.samples_folded > rows:
-            count = 0
-        if count == MOST_RESTARTS:
-            return Fail(
-                WorkerFailedError(
-                    f"Worker {worker.worker} hangs: it was started again {count} times, and has "
-                    f"sent nothing since (now {worker.status!r} for {seconds:.0f} s, attempt "
-                    f"{worker.attempt}). Look in its executor's log and threads for what it "
-                    "waits for."
-                )
-            )
-        self._restarted[worker.worker] = (worker.samples_folded, count + 1)
-        return Restart(worker.worker, worker.attempt, seconds)
-
-    def _allowed_silence(self, worker: SeatStatus) -> float | None:
-        """Return how long a worker may stay as it is [s]; None for as long as it likes."""
-        if worker.status == "joined" and self._begun:
-            # All have been ready once, so this is another attempt, and it may be stuck.
-            return self._spec.limits.start_timeout
-        if worker.status != "running":
-            return None
-        window = self._window_seconds.get(worker.worker, 0.0)
-        silence = max(self._spec.round_timeout, SILENT_WINDOWS * window)
-        # A worker that has opened a round waits in it until the server gives the round up.
-        return silence + self._spec.round_timeout if self._synchronous else silence

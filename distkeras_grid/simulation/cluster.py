@@ -12,7 +12,7 @@ from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 @dataclass(frozen=True)
 class Outage:
-    """A worker that is lost, and comes back as another attempt on its seat.
+    """A worker that is lost or hangs, and comes back as another attempt on its seat.
 
     Parameters
     ----------
@@ -22,11 +22,15 @@ class Outage:
         When it is lost [s since the run began].
     seconds : float, default infinity
         Time until another attempt has its rows and is ready. Infinity: it never comes back.
+    silent : bool, default False
+        Whether the worker hangs and its connection stays. Then the driver has to notice, and
+        `seconds` count from its restart.
     """
 
     worker: int
     at: float
     seconds: float = math.inf
+    silent: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.at < math.inf and self.seconds >= 0):
@@ -64,7 +68,7 @@ class Cluster:
         the other.
     late : mapping of int to float, optional
         Seconds until a worker arrives, for workers that are not there at 0. As on a real cluster,
-        no worker starts before all have arrived, and the trainer's ``start_timeout`` ends the wait.
+        no worker starts before all have arrived; the trainer's ``start_timeout`` ends the wait.
     outages : sequence of Outage, default ()
         Workers that are lost.
     seed : int, default 0

@@ -30,6 +30,7 @@ from distkeras_grid.history import History
 from distkeras_grid.parameter_server import watch as watches
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
+    Command,
     Exchanged,
     FetchCenter,
     FetchState,
@@ -54,7 +55,6 @@ from distkeras_grid.parameter_server.mind import (
     Seat,
     Send,
     ServerMind,
-    Tick,
     received,
 )
 from distkeras_grid.parameter_server.state import Session
@@ -201,8 +201,6 @@ class Simulation:
         ------
         NonFiniteLossError
             If a loss or a weight becomes NaN or infinite.
-        RoundTimeoutError
-            If a synchronous round takes longer than the run allows.
         StartTimeoutError
             If workers that are not there are waited for longer than the run allows.
         WorkerFailedError
@@ -287,11 +285,9 @@ class Simulation:
             self._join(event, worker)
         elif event.kind == "lose":
             self._lose(event, worker)
-        elif event.kind == "overdue":
-            self._do(self._mind.handle(Tick(), self.now))
         elif event.kind == "look":
             self._looks_at = math.inf
-        elif worker.session is not None and worker.session.attempt == event.attempt:
+        elif worker.works and worker.session is not None and worker.attempt == event.attempt:
             # All else concerns nobody once the attempt is lost.
             act = {
                 "reply": self._go_on,
@@ -325,12 +321,18 @@ class Simulation:
         self._hear(session, ready, np.empty_like(worker.before))
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
-        if worker.session is not None:
-            self._end(worker, worker.session, self._cluster.outages[event.attempt].seconds)
+        outage = self._cluster.outages[event.attempt]
+        if worker.session is None:
+            return
+        if outage.silent:
+            worker.hang(outage.seconds)
+        else:
+            self._end(worker, worker.session, outage.seconds)
 
     def _end(self, worker: SimulatedWorker, session: Session, seconds: float) -> None:
         """Let an attempt be lost, and another one come after so many seconds."""
-        self._queue.add(self.now + seconds, "join", session.seat, session.attempt + 1)
+        if seconds < math.inf:
+            self._queue.add(self.now + seconds, "join", session.seat, session.attempt + 1)
         worker.lose()
         self.lost += 1
         self._do(self._mind.handle(Lost(session), self.now))
@@ -344,11 +346,9 @@ class Simulation:
         state: NDArray[np.uint8] | None = None,
     ) -> None:
         """Let the server receive a message, and do what it answers."""
-        before, section = self._mind.deadline, self._spec.layout.state_section
+        section = self._spec.layout.state_section
         event = received(section, session, message, vector, bytes_up, state)
         self._do(self._mind.handle(event, self.now))
-        if self._mind.deadline not in (before, math.inf):
-            self._later(self._mind.deadline, "overdue", session)
 
     def _go_on(self, worker: SimulatedWorker, session: Session) -> None:
         """Let a worker begin what its mind wants, now that it has its answer."""
@@ -408,7 +408,7 @@ class Simulation:
         """Give answers to their workers, who go on once these have reached them."""
         for action in actions:
             worker = self._workers[action.to.seat] if isinstance(action, Send | Dismiss) else None
-            if worker is None or worker.session is None or isinstance(action, Seat):
+            if worker is None or not worker.works or isinstance(action, Seat):
                 continue
             if isinstance(action, Dismiss):
                 raise action.error
@@ -486,7 +486,9 @@ class Simulation:
             elif isinstance(action, watches.Restart):
                 worker = self._workers[action.worker]
                 if worker.session is not None and worker.session.attempt == action.attempt:
-                    self._end(worker, worker.session, 0.0)
+                    self._end(worker, worker.session, worker.silent_seconds)
+            elif isinstance(action, watches.Begin):
+                self._driver_asks(Command(None, None, begin=True))
 
     def _identity(self) -> dict[str, Any]:
         """Return what a run must share with a saved one to continue it."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import Vector
 
 # What is saved as it is.
-_NUMBERS = ("attempt", "steps", "started", "seconds", "computed")
+_NUMBERS = ("attempt", "steps", "started", "seconds", "computed", "hangs", "silent_seconds")
 
 
 class SimulatedWorker:
@@ -62,6 +62,8 @@ class SimulatedWorker:
         Simulated time for which it has computed [s].
     steps : int
         Batches of the commits that have reached the server.
+    silent_seconds : float
+        If it hangs, how long after its restart another attempt comes [s].
     wanted : Action or None
         What its mind wants next, once the last message has arrived.
     """
@@ -71,6 +73,7 @@ class SimulatedWorker:
     ) -> None:
         self.session: Session | None = None
         self.attempt = -1
+        self.hangs, self.silent_seconds = False, 0.0
         self.computed = 0.0
         self.rows = rows
         self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
@@ -98,6 +101,7 @@ class SimulatedWorker:
     def join(self, session: Session) -> None:
         """Arrive as a new attempt."""
         self.session, self.attempt = session, session.attempt
+        self.hangs, self.silent_seconds = False, 0.0
         self._mind = self._new_mind()
         if self._rule.traits.steps_on_workers:
             # Another process has an optimizer of its own; of other rules the mind sees to that.
@@ -106,6 +110,15 @@ class SimulatedWorker:
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
         self.session = self.wanted = self._sent = None
+
+    def hang(self, seconds: float) -> None:
+        """Do nothing more, and tell nobody."""
+        self.hangs, self.silent_seconds = True, seconds
+
+    @property
+    def works(self) -> bool:
+        """Whether it is there, and does what it has to."""
+        return self.session is not None and not self.hangs
 
     def start(self, message: Start, center: Vector) -> None:
         """Begin at the window that the server wants, from the center."""

@@ -15,6 +15,7 @@ from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
 from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.liveness import MEASURING_EPOCHS
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.rules import compression_of, rule_of
@@ -46,11 +47,6 @@ if TYPE_CHECKING:
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.request import RunRequest, SavingRequest
     from distkeras_grid.weights import Vector, WeightLayout
-
-
-# A pass over the rows for the statistics takes about as long as an epoch. So many it may take, and
-# the time to start the workers once more.
-MEASURING_EPOCHS = 5
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,12 @@ from distkeras_grid.errors import (
     WorkerFailedError,
     error_named,
 )
+from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.watch import (
     AllMeasured,
+    Begin,
     Finish,
     Looked,
     Restart,
@@ -49,10 +51,6 @@ if TYPE_CHECKING:
 # How often the driver polls the server. A request costs the server well under a millisecond, and
 # the last commit is noticed within this time.
 POLL_SECONDS = 0.1
-
-# Tasks end as soon as their workers have finished. The run is then complete, so a task that Spark
-# has to run again, because its executor has just died, is not waited for.
-FINISH_SECONDS = 10.0
 
 # After an early stop, workers learn of it with their next reply. The run does not wait for workers
 # in longer windows [s], because their results are not needed.
@@ -283,10 +281,16 @@ class Run:
                 self._progress.note(self._network(window_seconds=action.seconds).sentence())
             elif isinstance(action, Restart):
                 self._progress.note(
-                    f"Worker {action.worker} has sent nothing for {action.seconds:.0f} s: its task "
-                    "is started again."
+                    f"Worker {action.worker} has not got on for {action.seconds:.0f} s, and its "
+                    f"task is started again: {action.told}"
                 )
                 self._launch.restart(action.attempt)
+            elif isinstance(action, Begin):
+                self._progress.note(
+                    f"The training begins without {len(action.without)} of {self._spec.workers} "
+                    f"workers, which may come later: {action.told}"
+                )
+                self._server.command(begin=True)
             else:
                 # Spark's own error is more precise, so it is raised first.
                 raise (self._launch.error() if self._ended else None) or action.error

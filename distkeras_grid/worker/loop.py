@@ -20,6 +20,7 @@ from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey, shared_state
 from distkeras_grid.worker.own_state import OwnState
+from distkeras_grid.worker.progress import Progress
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.source import Source
@@ -36,6 +37,7 @@ def train(
     start: Start,
     source: Source,
     after_window: AfterWindow | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Train and exchange windows until none is left or the server says stop, and report the end.
 
@@ -53,6 +55,8 @@ def train(
         The rows of this seat.
     after_window : callable, optional
         Gives what is told of a local set, once the last window of its iteration is trained.
+    progress : Progress, optional
+        Told how far the worker has come.
 
     Returns
     -------
@@ -65,6 +69,7 @@ def train(
         If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
         reaches the center.
     """
+    progress = progress or Progress()
     event: minds.Event = minds.Started(start, client.vector)
     while True:
         *orders, last = mind.handle(event)
@@ -74,7 +79,7 @@ def train(
             client.finish()
             return mind.samples
         if isinstance(last, minds.Compute):
-            event = compute(last, engine, source.blocks(last.window.blocks))
+            event = compute(last, engine, progress.through(source.blocks(last.window.blocks)))
             if after_window is not None:
                 event = replace(event, local=after_window(last))
         else:

@@ -14,7 +14,6 @@ from distkeras_grid.errors import (
     FencedError,
     GridError,
     RemoteProtocolError,
-    RoundTimeoutError,
     ServerUnreachableError,
 )
 from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
@@ -22,9 +21,11 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.rules import LocalSteps, Rule, rule_of
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.worker.progress import Heartbeat, Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,13 +42,8 @@ SUMMARY_SCHEMA = (
     "import_seconds double, read_seconds double, compile_seconds double"
 )
 
-# A running server answers at once. A blocked port must be reported before the run's start_timeout
-# ends, after all four attempts of Spark.
-CONNECT_SECONDS = 30.0
-
-# Errors that another attempt may not meet: a broken connection, a newer attempt on the seat, a
-# round that another worker has failed (which the server reports to the driver).
-MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError, RoundTimeoutError)
+# Errors that another attempt may not meet: a broken connection, a newer attempt on the seat.
+MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError)
 
 
 @dataclass(frozen=True)
@@ -139,9 +135,10 @@ def run_worker(
         kept_limit=spec.layout.kept_limit,
         compression=spec.compression,
     )
-    with client:
+    progress = Progress()
+    with client, Heartbeat(client, progress):
         trained = _train_rows if plan.local is None else _train_local
-        told = trained(plan, client, batches, build or build_engine)
+        told = trained(plan, client, batches, build or build_engine, progress)
         summary = {"worker": seat, "attempt": attempt, **told}
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
@@ -167,6 +164,7 @@ def _train_rows(
     client: WorkerClient,
     batches: Iterator[pa.RecordBatch],
     build: EngineBuilder,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Train on the rows that Spark deals to this seat."""
     from distkeras_grid.feeding.spool import Spool
@@ -177,12 +175,13 @@ def _train_rows(
         for batch in batches:
             with _reported(client):
                 spool.append(batch)
+            progress.advance(batch.num_rows)
         with _reported(client):
             spool.seal()
             policy = policy_of(spec.schedule, len(spool), client.seat)
             source = weighted_by(spool, spec.data.class_weight)
             seconds = time.perf_counter() - clock
-            trained = _train(plan, client, source, policy, spool.digest, build)
+            trained = _train(plan, client, source, policy, spool.digest, build, progress)
             return {"read_seconds": seconds, **trained}
 
 
@@ -191,6 +190,7 @@ def _train_local(
     client: WorkerClient,
     batches: Iterator[pa.RecordBatch],  # noqa: ARG001 - of Spark comes nothing but the task
     build: EngineBuilder,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Train on local sets, which the worker forms by itself."""
     from distkeras_grid.local_sets.work import LocalWork
@@ -200,7 +200,8 @@ def _train_local(
         raise GridError("This run has no local sets.")
     with _reported(client), LocalWork(local, spec.schedule, client.seat) as work:
         source = weighted_by(work.rows, spec.data.class_weight)
-        summary = _train(plan, client, source, work.policy, work.digest, build, work.report)
+        parts = source, work.policy, work.digest, build, progress
+        summary = _train(plan, client, *parts, work.report)
         return {"read_seconds": work.read_seconds, **summary}
 
 
@@ -211,6 +212,7 @@ def _train(
     policy: Epochs,
     digest: str,
     build: EngineBuilder,
+    progress: Progress,
     report: Report | None = None,
 ) -> dict[str, Any]:
     import platform
@@ -219,18 +221,22 @@ def _train(
     from distkeras_grid.worker.seat import worker_mind
 
     clock, spec = time.perf_counter(), plan.spec
+    progress.begin("importing")
     prepare_worker_process(spec)
     imported = time.perf_counter()
+    progress.begin("warming up")
     engine = build(plan, client.seat)
     check_state(engine, spec)
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
-    start = client.ready(policy.rows, spec.limits.start_timeout, window_seconds, digest)
+    # The driver ends the wait for the others, which may still read their rows.
+    start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
+    progress.begin("training")
     if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
         client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
     mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)
     after = None if report is None else partial(_report, report, engine, plan.rule)
-    samples = train(mind, engine, client, start, source, after)
+    samples = train(mind, engine, client, start, source, after, progress)
     return {
         "rows": policy.rows,
         "host": platform.node(),

@@ -39,7 +39,6 @@ EXPECTED = {
     errors.RemoteProtocolError: 5,
     errors.AuthenticationError: 5,
     errors.RefusedError: 5,
-    errors.RoundTimeoutError: 5,
     errors.FencedError: 5,
     errors.NonFiniteCenterError: 6,
     errors.RuleFailedError: 6,

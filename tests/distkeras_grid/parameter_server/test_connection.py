@@ -65,6 +65,7 @@ def examples():
         messages.Gather(True),
         messages.FetchPart(3, 1),
         messages.Part(1, 2),
+        messages.Beat("reading", 9, "node-1", "/logs/stderr"),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]

@@ -15,8 +15,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from distkeras_grid.errors import FencedError, RefusedError, RoundTimeoutError
+from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.messages import (
+    Beat,
+    Command,
     Exchanged,
     Fail,
     FetchCenter,
@@ -30,13 +32,11 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.mind import (
     DRIVER,
-    Dismiss,
     Join,
     Lost,
     Received,
     Send,
     ServerMind,
-    Tick,
 )
 from distkeras_grid.records import LateRecord, WindowRecord, WorkerRecord
 from distkeras_grid.rules.magnitudes import size_of
@@ -91,7 +91,7 @@ class MindMachine(RuleBasedStateMachine):
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
         self.version, self.now, self.open = 0, 100.0, False
-        self.round, self.opened, self.folds, self.blamed = {}, None, [], []
+        self.round, self.folds = {}, []
         if all_there:
             for number in range(SEATS):
                 self.join(number, newer=False)
@@ -294,8 +294,7 @@ class MindMachine(RuleBasedStateMachine):
 
     def gone(self, number):
         self.workers[number].waits = None
-        if self.round.pop(number, None) is not None and not self.round:
-            self.opened = None
+        self.round.pop(number, None)
 
     @precondition(lambda self: self.any("running") and len(self.folds) > 4)
     @rule(data=st.data())
@@ -316,11 +315,31 @@ class MindMachine(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.1, 2 * TIMEOUT))
     def time_passes(self, seconds):
         self.now += seconds
-        self.check_tick(self.mind.handle(Tick(), self.now))
 
-    def check_tick(self, actions):
-        assert actions == []
-        assert self.mind.deadline == math.inf
+    @rule(data=st.data(), done=st.integers(0, 9))
+    def beat(self, data, done):
+        """A sign of life changes nothing but what the driver is told of the seat."""
+        number = self.those(data, lambda w: w.waits is None and w.status in ("joined", "running"))
+        if number is None:
+            return
+        session = self.workers[number].session
+        (answer,) = self.say(session, Beat("training", done, "host", ""))
+        assert answer.to == session
+        told = self.say(DRIVER, Poll(0))[0].message.seats[number]
+        assert (told.attempt, told.done) == (self.workers[number].attempt, done)
+
+    @precondition(lambda self: not self.open and self.any("running") is False)
+    @rule(lot=st.sampled_from([True, False, False, False]))
+    def begin_without_the_missing(self, lot):
+        if not lot or not any(w.waits == "start" for w in self.workers):
+            return
+        self.open = True
+        actions = self.say(DRIVER, Command(None, None, begin=True))[1:]
+        assert len(actions) == sum(w.waits == "start" for w in self.workers)
+        for action in actions:
+            started = self.workers[action.to.seat]
+            started.status, started.waits, started.version = "running", None, self.version
+            started.started = started.attempt
 
     @rule()
     def save_and_restore(self):
@@ -360,7 +379,7 @@ class MindMachine(RuleBasedStateMachine):
             for e in action.message.events
             if isinstance(e, WorkerRecord) and e.status == "failed"
         ]
-        assert failed == self.blamed
+        assert failed == []
 
     @invariant()
     def memory_is_bounded(self):
@@ -393,17 +412,21 @@ class RoundMachine(MindMachine):
             worker.dropped += commit.samples
             worker.last = commit
             return [seat]
-        self.opened = self.now if self.opened is None else self.opened
         self.round[seat] = (seat, commit, payload)
         worker.waits = "round"
         return self.close()
 
+    def quorum_of(self, workers):
+        return math.ceil(round(self.quorum * workers, 6))
+
     def close(self):
         could = [n for n, w in enumerate(self.workers) if w.status != "finished" or n in self.round]
-        if not self.round or len(self.round) < math.ceil(round(self.quorum * len(could), 6)):
+        finished = sum(w.status == "finished" for w in self.workers)
+        due = self.quorum_of(SEATS) - finished
+        if not self.round or len(self.round) < max(1, min(self.quorum_of(len(could)), due)):
             return []
         entries = [self.round[seat] for seat in sorted(self.round)]
-        self.round, self.opened = {}, None
+        self.round = {}
         self.fold(entries)
         return [seat for seat, *_ in entries]
 
@@ -411,25 +434,6 @@ class RoundMachine(MindMachine):
         starts = [a for a in rest if isinstance(a.message, Start)]
         super().check_finish(starts)
         self.check_answers([a for a in rest if a not in starts], self.close())
-
-    def check_tick(self, actions):
-        if self.opened is None or self.now < self.opened + TIMEOUT:
-            assert actions == []
-            return
-        assert sorted(a.to.seat for a in actions) == sorted(self.round)
-        for action in actions:
-            assert isinstance(action, Dismiss)
-            assert isinstance(action.error, RoundTimeoutError)
-            self.workers[action.to.seat].waits = None
-        missing = [
-            n for n, w in enumerate(self.workers) if w.status != "finished" and n not in self.round
-        ]
-        self.blamed += missing
-        self.round, self.opened = {}, None
-
-    @rule()
-    def nobody_is_blamed_twice(self):
-        self.check_tick(self.mind.handle(Tick(), self.now))
 
 
 class StepsMachine(RoundMachine):
@@ -495,9 +499,9 @@ TestSteps = StepsMachine.TestCase
 TestSteps.settings = LONG
 
 
-def started(mind, rows=ROWS):
+def started(mind, workers=2, rows=ROWS):
     """Let all workers of a mind start; returns their sessions."""
-    sessions = [mind.handle(Join(n, 0), 0.0)[0].session for n in range(2)]
+    sessions = [mind.handle(Join(n, 0), 0.0)[0].session for n in range(workers)]
     for session in sessions:
         mind.handle(Received(session, Ready(rows, 0.1), np.empty(SIZE, np.float32)), 0.0)
     return sessions
@@ -533,29 +537,56 @@ def test_presence_is_counted_where_a_worker_waits():
         assert mind.presence(session) == (present, 3)
 
 
-def test_a_round_that_takes_too_long_is_over_and_its_commits_with_it():
-    spec = make_spec(
-        workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS, round_timeout=TIMEOUT
-    )
+def test_a_run_that_begins_without_a_worker_takes_it_when_it_comes():
+    spec = make_spec(workers=3, trainable_size=SIZE, rows=3 * ROWS)
     mind = ServerMind(spec, np.zeros(SIZE, np.float32))
-    first, second = started(mind)
 
-    def commit(session, value, now):
-        sent = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-        return mind.handle(Received(session, sent, np.full(SIZE, value, np.float32)), now)
+    def come(seat):
+        session = mind.handle(Join(seat, 0), 0.0)[0].session
+        ready = Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
+        return mind.handle(ready, 0.0)
 
-    assert commit(first, 1, 100.0) == []
-    assert mind.deadline == 100.0 + TIMEOUT
-    (dismissed,) = mind.handle(Tick(), mind.deadline)
-    assert dismissed.to == first
-    assert isinstance(dismissed.error, RoundTimeoutError)
-    assert mind.deadline == math.inf
-    assert mind.handle(Tick(), 1e6) == []
-    # A round of its own, which the first one's commit is no part of.
-    assert commit(second, 3, 1e6) == []
-    assert mind.presence(second) == (1, 2)
-    assert len(commit(first, 5, 1e6)) == 2
-    np.testing.assert_array_equal(mind.center.vector, 4)
+    assert come(0) == come(1) == []
+    answer, *starts = mind.handle(Received(DRIVER, Command(None, None, begin=True)), 1.0)
+    assert answer.to == DRIVER
+    assert [(s.to.seat, type(s.message)) for s in starts] == [(0, Start), (1, Start)]
+    (late,) = come(2)
+    assert isinstance(late.message, Start)
+
+
+def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
+    spec = make_spec(workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS)
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+    first, _ = started(mind)
+
+    def seat(moment=0):
+        told = mind.handle(Received(DRIVER, Poll(0, moment=moment)), 0.0)[0].message
+        return next((s for s in told.seats if s.worker == 0), None), told.moment
+
+    mind.handle(Received(first, Beat("training", 7, "node-3", "/logs/3")), 0.0)
+    told, moment = seat()
+    assert (told.doing, told.done, told.beats) == ("training", 7, 1)
+    assert (told.host, told.log) == ("node-3", "/logs/3")
+    # A driver that knows this is told nothing again, until something changes.
+    assert seat(moment) == (None, moment)
+    commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
+    mind.handle(Received(first, commit, np.ones(SIZE, np.float32)), 1.0)
+    assert seat(moment)[0].doing == "waiting"
+    mind.handle(Join(0, 1), 2.0)
+    told, _ = seat(moment)
+    assert (told.attempt, told.doing, told.beats, told.host) == (1, "", 0, "")
+
+
+def test_the_last_ones_of_a_quorum_do_not_wait_for_who_never_comes_back():
+    spec = make_spec(workers=5, rule="averaging", trainable_size=SIZE, rows=5 * ROWS, quorum=0.8)
+    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
+    sessions = started(mind, 5)
+    mind.handle(Lost(sessions[4]), 1.0)
+    for session in sessions[:3]:
+        mind.handle(Received(session, Finish()), 1.0)
+    commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
+    (reply,) = mind.handle(Received(sessions[3], commit, np.ones(SIZE, np.float32)), 1.0)
+    assert isinstance(reply.message, Exchanged)
 
 
 def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():

@@ -18,7 +18,6 @@ from distkeras_grid.errors import (
     GridError,
     ParameterServerError,
     RefusedError,
-    RoundTimeoutError,
     ServerUnreachableError,
     StartTimeoutError,
 )
@@ -486,15 +485,42 @@ def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
     assert bench.driver().poll(5).samples_folded == 2
 
 
-def test_a_round_that_takes_too_long_is_an_error_for_all(serve, tools, monkeypatch):
-    monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
-    bench = serve(seats=2, rule=AVERAGING, round_timeout=0.05)
-    clients = both_started(bench, tools)
-    with pytest.raises(RoundTimeoutError, match="worker 1"):
-        tools.exchange(clients[0], tools.commit(0))
-    (failure,) = failures(bench)
-    assert failure.worker == 1
-    assert_alive(bench, tools, 0)
+def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve, tools):
+    bench = serve()
+    client = bench.worker()
+    assert client.beat("reading", 5, "node", "/log")
+    (seat,) = bench.driver().poll(5).seats
+    assert (seat.status, seat.doing, seat.done, seat.beats) == ("joined", "reading", 5, 1)
+    client.ready(100, 5)
+    assert client.beat("training", 1, "node", "/log")
+    client._conversation.channel.close()
+    assert client.beat("training", 2, "node", "/log")
+    (seat,) = bench.driver().poll(5).seats
+    assert (seat.status, seat.doing, seat.done, seat.beats) == ("running", "training", 2, 3)
+    assert tools.exchange(client, tools.commit(0))[0].version == 1
+
+
+def test_a_request_that_waits_is_not_disturbed_by_signs_of_life(serve, tools):
+    bench = serve(seats=2, rows=2)
+    first, second = bench.worker(0), bench.worker(1)
+    thread = threading.Thread(target=lambda: first.ready(1, 5))
+    thread.start()
+    driver = bench.driver()
+    tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
+    assert not first.beat("training", 0, "", "")
+    assert second.ready(1, 5).next_sequence == 0
+    thread.join(5)
+    assert first.beat("training", 0, "", "")
+
+
+def test_the_driver_is_told_only_of_seats_that_have_changed(serve):
+    bench = serve(seats=3)
+    driver = bench.driver()
+    assert [seat.status for seat in driver.poll(5).seats] == ["absent"] * 3
+    client = bench.worker(1)
+    assert [seat.status for seat in driver.poll(5).seats] == ["absent", "joined", "absent"]
+    client.beat("reading", 3, "node", "")
+    assert [seat.done for seat in driver.poll(5).seats] == [0, 3, 0]
 
 
 # The driver

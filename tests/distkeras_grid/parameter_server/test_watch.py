@@ -17,6 +17,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.parameter_server.watch import (
     AllMeasured,
+    Begin,
     Fail,
     Finish,
     Looked,
@@ -27,7 +28,11 @@ from distkeras_grid.parameter_server.watch import (
 )
 from tests.specs import make_spec
 
-STATES = ("absent", "joined", "ready", "running", "finished", "lost")
+STATES = (
+    *("absent", "ready", "finished", "lost"),
+    *(f"joined{doing}" for doing in ("", ": reading", ": importing", ": warming up")),
+    *(f"running{doing}" for doing in ("", ": training", ": reading", ": waiting")),
+)
 
 
 def watched(*, synchronous=False, **changes):
@@ -35,10 +40,24 @@ def watched(*, synchronous=False, **changes):
     return RunWatch(make_spec(**terms), synchronous=synchronous)
 
 
-def looked(*states, version=1, folded=0, recorded=None, job_ended=False, samples=0):
-    workers = tuple(SeatStatus(n, 10 + n, state, 50, samples) for n, state in enumerate(states))
+def seat(number, state, samples=0, **told):
+    """A seat in a state, such as ``joined`` or ``joined: reading``."""
+    status, _, doing = state.partition(": ")
+    attempt = told.pop("attempt", 10 + number)
+    terms = {"doing": doing, "commits": samples, **told}
+    return SeatStatus(number, attempt, status, 50, samples, **terms)
+
+
+def looked(*states, version=1, folded=0, recorded=None, job_ended=False, samples=0, **terms):
+    workers = tuple(seat(n, state, samples, **terms) for n, state in enumerate(states))
     told = folded if recorded is None else recorded
     return Looked(workers, version, folded, told, job_ended)
+
+
+def restarts(actions):
+    """Which attempts of which workers are started again, and after how long."""
+    assert all(isinstance(action, Restart) for action in actions)
+    return [(action.worker, action.attempt, action.seconds) for action in actions]
 
 
 def error_of(actions):
@@ -85,11 +104,42 @@ def test_a_job_that_ends_too_early_ends_the_run():
 
 
 @pytest.mark.parametrize("state", ["absent", "lost"])
-def test_workers_must_be_there_in_time(state):
-    watch = watched()
+def test_the_workers_of_a_round_must_be_there_in_time(state):
+    watch = watched(synchronous=True)
     for now in (5.0, 20.0, 35.0):
         assert watch.handle(looked("ready", state, version=0), now) == []
     assert error_of(watch.handle(looked("ready", state, version=0), 35.1)) is StartTimeoutError
+
+
+@pytest.mark.parametrize("state", ["absent", "lost"])
+def test_workers_that_do_not_wait_for_each_other_begin_without_who_does_not_come(state):
+    watch = watched()
+    for now in (5.0, 35.0):
+        assert watch.handle(looked("ready", state, version=0), now) == []
+    (begin,) = watch.handle(looked("ready", state, version=0), 35.1)
+    assert (type(begin), begin.without) == (Begin, (1,))
+    # It may come as late as it likes, while others have work.
+    for now in (36.0, 1e3):
+        assert watch.handle(looked("running", state, samples=int(now)), now) == []
+
+
+def test_the_gate_does_not_open_for_some_while_others_are_on_the_way():
+    watch = watched(workers=3)
+    told = looked("ready", "joined: reading", "absent", version=0)
+    assert watch.handle(told, 0.0) == []
+    for done in range(1, 10):
+        # Its rows still come, so it is waited for, however long that takes.
+        reading = seat(1, "joined: reading", done=done)
+        told = Looked((seat(0, "ready"), reading, seat(2, "absent")), 0, 0, 0)
+        assert watch.handle(told, 20.0 * done) == []
+    (begin,) = watch.handle(looked("ready", "ready", "absent", version=0), 190.0)
+    assert begin.without == (2,)
+
+
+def test_a_run_in_which_nobody_comes_ends():
+    watch = watched()
+    watch.handle(looked("absent", "absent", version=0), 0.0)
+    assert error_of(watch.handle(looked("absent", "absent", version=0), 30.1)) is StartTimeoutError
 
 
 def test_the_time_to_start_begins_anew_when_all_were_there():
@@ -133,13 +183,19 @@ def test_a_worker_that_gave_up_is_not_missing():
         assert watch.handle(looked("finished", "failed"), now) == []
 
 
-def test_a_quorum_waits_for_all_at_the_start_and_goes_on_without_some_later():
-    watch = watched(workers=5, quorum=0.8, synchronous=True)
-    for version, over in ((0, True), (1, False)):
-        watch = watched(workers=5, quorum=0.8, synchronous=True)
-        states = [*["running"] * 4, "lost"]
-        watch.handle(looked(*states, version=version), 0.0)
-        assert bool(watch.handle(looked(*states, version=version), 31.0)) == over
+def test_a_quorum_goes_on_without_some_and_begins_without_them_too():
+    terms = {"workers": 5, "quorum": 0.8, "synchronous": True}
+    begun, waiting = watched(**terms), watched(**terms)
+    told = looked(*["running"] * 4, "lost")
+    assert begun.handle(told, 0.0) == begun.handle(told, 31.0) == []
+    told = looked(*["ready"] * 4, "absent", version=0)
+    assert waiting.handle(told, 0.0) == []
+    (begin,) = waiting.handle(told, 31.0)
+    assert begin.without == (4,)
+    too_few = watched(**terms)
+    told = looked(*["ready"] * 3, "absent", "lost", version=0)
+    too_few.handle(told, 0.0)
+    assert error_of(too_few.handle(told, 31.0)) is StartTimeoutError
 
 
 def test_a_silent_worker_is_started_again_once_in_a_while():
@@ -147,12 +203,10 @@ def test_a_silent_worker_is_started_again_once_in_a_while():
     watch.handle(looked("running", "running"), 0.0)
     assert watch.handle(looked("running", "running"), 60.0) == []
     both = watch.handle(looked("running", "running"), 61.0)
-    assert both == [Restart(0, 10, 61.0), Restart(1, 11, 61.0)]
+    assert restarts(both) == [(0, 10, 61.0), (1, 11, 61.0)]
     assert watch.handle(looked("running", "running"), 62.0) == []
-    assert watch.handle(looked("running", "running"), 122.0) == [
-        Restart(0, 10, 61.0),
-        Restart(1, 11, 61.0),
-    ]
+    both = watch.handle(looked("running", "running"), 122.0)
+    assert restarts(both) == [(0, 10, 61.0), (1, 11, 61.0)]
 
 
 @pytest.mark.parametrize("state", ["joined", "running"])
@@ -162,8 +216,8 @@ def test_a_worker_that_no_restart_helps_ends_the_run(state):
         # Each attempt comes so far, and no further.
         attempt = SeatStatus(0, 10 + number, state, 50, 5)
         assert watch.handle(Looked((attempt,), 1, 5, 5), now) == []
-        (action,) = watch.handle(Looked((attempt,), 1, 5, 5), now + 61.0)
-        assert action == Restart(0, 10 + number, 61.0)
+        actions = watch.handle(Looked((attempt,), 1, 5, 5), now + 61.0)
+        assert restarts(actions) == [(0, 10 + number, 61.0)]
         now += 62.0
     last = Looked((SeatStatus(0, 13, state, 50, 5),), 1, 5, 5)
     assert watch.handle(last, now) == []
@@ -174,9 +228,9 @@ def test_a_worker_that_gets_on_after_a_restart_may_be_started_again():
     watch, now = watched(), 0.0
     for number in range(9):
         # It gets on with every third attempt: that is often enough.
-        told = Looked((SeatStatus(0, 10 + number, "running", 50, number // 3),), 1, 5, 5)
+        told = Looked((seat(0, "running", number // 3, attempt=10 + number),), 1, 5, 5)
         assert watch.handle(told, now) == []
-        assert watch.handle(told, now + 61.0) == [Restart(0, 10 + number, 61.0)]
+        assert restarts(watch.handle(told, now + 61.0)) == [(0, 10 + number, 61.0)]
         now += 62.0
 
 
@@ -185,7 +239,7 @@ def test_workers_do_not_wait_for_each_other_unless_it_is_said():
     seen = looked("running")
     for watch in (RunWatch(spec), RunWatch.from_state(spec, RunWatch(spec).to_state())):
         watch.handle(seen, 0.0)
-        assert watch.handle(seen, 61.0) == [Restart(0, 10, 61.0)]
+        assert restarts(watch.handle(seen, 61.0)) == [(0, 10, 61.0)]
 
 
 def test_a_worker_that_gets_on_is_not_silent():
@@ -199,39 +253,99 @@ def test_folds_of_others_do_not_make_an_asynchronous_worker_less_silent():
     watch = watched()
     for number in range(4):
         assert watch.handle(looked("running", "finished", version=1 + number), 20.0 * number) == []
-    assert watch.handle(looked("running", "finished", version=5), 60.1) == [Restart(0, 10, 60.1)]
+    assert restarts(watch.handle(looked("running", "finished", version=5), 60.1)) == [(0, 10, 60.1)]
 
 
 def test_long_windows_are_waited_for():
     watch = watched()
     watch.handle(WindowMeasured(0, 10.0), 0.0)
     watch.handle(looked("running", "running"), 0.0)
-    assert watch.handle(looked("running", "running"), 199.0) == [Restart(1, 11, 199.0)]
-    assert watch.handle(looked("running", "running"), 201.0) == [Restart(0, 10, 201.0)]
+    assert restarts(watch.handle(looked("running", "running"), 199.0)) == [(1, 11, 199.0)]
+    assert restarts(watch.handle(looked("running", "running"), 201.0)) == [(0, 10, 201.0)]
 
 
-def test_who_is_silent_in_an_open_round_is_the_servers_to_judge():
-    """A round that is opened in the last moment has its own `round_timeout`."""
+def test_who_waits_in_a_round_is_not_silent_and_who_is_waited_for_is_started_again():
     watch = watched(synchronous=True)
-    watch.handle(looked("running", "running"), 0.0)
-    assert watch.handle(looked("running", "running"), 120.0) == []
+    waits = looked("running: waiting", "running: training")
+    watch.handle(waits, 0.0)
+    assert watch.handle(waits, 60.0) == []
+    assert restarts(watch.handle(waits, 60.1)) == [(1, 11, 60.1)]
 
 
 def test_a_round_that_nobody_opens_starts_its_workers_again():
-    """The server times a round from its first commit: one that has none never ends there."""
     watch = watched(synchronous=True)
     watch.handle(looked("running", "running", version=0), 0.0)
-    silent = watch.handle(looked("running", "running", version=0), 120.1)
-    assert silent == [Restart(0, 10, 120.1), Restart(1, 11, 120.1)]
+    silent = watch.handle(looked("running", "running", version=0), 60.1)
+    assert restarts(silent) == [(0, 10, 60.1), (1, 11, 60.1)]
 
 
 def test_a_round_that_nobody_ever_opens_ends_the_run():
     watch, actions = watched(synchronous=True), []
     for number in range(5):
-        actions += watch.handle(looked("finished", "running"), 121.0 * number)
-    *restarts, end = actions
-    assert restarts == [Restart(1, 11, 121.0)] * 3
+        actions += watch.handle(looked("finished", "running"), 61.0 * number)
+    *again, end = actions
+    assert restarts(again) == [(1, 11, 61.0)] * 3
     assert error_of([end]) is WorkerFailedError
+
+
+def test_a_quorum_goes_on_without_who_hangs_for_good():
+    watch = watched(workers=3, quorum=0.6, synchronous=True)
+    for number in range(20):
+        workers = (
+            seat(0, "running", number),
+            seat(1, "running", number),
+            seat(2, "running", 0, attempt=12 + number),
+        )
+        actions = watch.handle(Looked(workers, number, 0, 0), 61.0 * number)
+        # It is started again and again, but nobody needs it.
+        assert len(restarts(actions)) <= 1
+
+
+def test_two_that_hang_for_good_are_no_reason_to_wait_for_each_other():
+    watch, actions, number = watched(), [], 0
+    while not any(isinstance(action, Fail) for action in actions):
+        attempt = 10 + number // 3
+        workers = seat(0, "running", attempt=attempt), seat(1, "running", attempt=attempt)
+        actions = watch.handle(Looked(workers, 1, 0, 0), 40.0 * number)
+        number += 1
+        assert number < 30
+    assert error_of(actions) is WorkerFailedError
+
+
+def test_who_lives_and_is_busy_has_more_time_than_who_is_silent():
+    """A window takes 10 s: 20 of them are waited for, if signs of life come."""
+    busy, silent = watched(workers=1), watched(workers=1)
+    for watch in (busy, silent):
+        watch.handle(WindowMeasured(0, 10.0), 0.0)
+        watch.handle(Looked((seat(0, "running: training", beats=1),), 1, 0, 0), 0.0)
+    for number in range(2, 20):
+        told = Looked((seat(0, "running: training", beats=number),), 1, 0, 0)
+        assert busy.handle(told, 10.0 * number) == []
+    told = Looked((seat(0, "running: training", beats=1),), 1, 0, 0)
+    assert silent.handle(told, 60.0) == []
+    assert silent.deadline == 60.0
+    assert restarts(silent.handle(told, 60.1)) == [(0, 10, 60.1)]
+
+
+def test_batches_within_a_window_are_progress():
+    watch = watched(workers=1)
+    for number in range(9):
+        told = Looked((seat(0, "running: training", done=number, beats=number),), 1, 0, 0)
+        assert watch.handle(told, 50.0 * number) == []
+
+
+def test_an_error_names_worker_host_sign_of_life_and_log():
+    watch = watched(workers=1, start_timeout=9.0)
+    place = {"host": "node-7", "log": "/logs/7/stderr", "beats": 3}
+    for number in range(9):
+        told = Looked((seat(0, "joined: warming up", **place),), 0, 0, 0)
+        actions = watch.handle(told, 10.0 * number)
+        if actions and isinstance(actions[0], Fail):
+            break
+        assert all("node-7 (warm-up" in action.told for action in actions)
+    text = str(actions[0].error)
+    for part in ("worker 0 on node-7", "warm-up", "sign of life 10 s ago", "log /logs/7/stderr"):
+        assert part in text
 
 
 def test_a_worker_whose_commits_are_late_gets_on_with_the_rounds():
@@ -239,7 +353,10 @@ def test_a_worker_whose_commits_are_late_gets_on_with_the_rounds():
     watch = watched(workers=3, quorum=0.6, synchronous=True)
     for number in range(20):
         assert (
-            watch.handle(looked("running", "running", "running", version=number), 50.0 * number)
+            watch.handle(
+                looked("running", "running", "running", version=number, commits=number),
+                50.0 * number,
+            )
             == []
         )
 
@@ -248,8 +365,8 @@ def test_long_windows_of_a_round_are_waited_for():
     watch = watched(workers=1, synchronous=True)
     watch.handle(WindowMeasured(0, 10.0), 0.0)
     watch.handle(looked("running"), 0.0)
-    assert watch.handle(looked("running"), 260.0) == []
-    assert watch.handle(looked("running"), 260.1) == [Restart(0, 10, 260.1)]
+    assert watch.handle(looked("running"), 200.0) == []
+    assert restarts(watch.handle(looked("running"), 200.1)) == [(0, 10, 200.1)]
 
 
 def test_no_limit_of_a_round_is_no_limit_of_silence():
@@ -266,7 +383,7 @@ def test_rounds_that_go_on_without_a_stuck_replacement_do_not_give_it_more_time(
         told = looked("joined", "running", "running", version=1 + number)
         assert watch.handle(told, 10.0 * number) == []
     told = looked("joined", "running", "running", version=6)
-    assert watch.handle(told, 30.1) == [Restart(0, 10, 30.1)]
+    assert restarts(watch.handle(told, 30.1)) == [(0, 10, 30.1)]
 
 
 def test_a_replacement_that_is_stuck_in_its_start_is_started_again():
@@ -275,7 +392,7 @@ def test_a_replacement_that_is_stuck_in_its_start_is_started_again():
         watch.handle(looked("joined", "running"), 0.0)
         assert watch.handle(looked("joined", "running"), 30.0) == []
         stuck = watch.handle(looked("joined", "running"), 31.0)
-        assert stuck == [Restart(0, 10, 31.0)]
+        assert restarts(stuck) == [(0, 10, 31.0)]
 
 
 def test_a_replacement_before_the_first_commit_is_started_again_too():
@@ -284,26 +401,31 @@ def test_a_replacement_before_the_first_commit_is_started_again_too():
         assert watch.handle(looked(state, version=0), now) == []
     assert watch.deadline == 39.0
     stuck = watch.handle(looked("joined", version=0), 39.1)
-    assert stuck == [Restart(0, 10, pytest.approx(30.1))]
+    assert restarts(stuck) == [(0, 10, pytest.approx(30.1))]
 
 
-def test_a_worker_without_rows_that_runs_is_no_sign_that_others_are_late():
-    watch = watched()
-    workers = SeatStatus(0, 10, "joined", None, 0), SeatStatus(1, 11, "running", 0, 0)
-    for now in (0.0, 31.0):
-        assert watch.handle(Looked(workers, 0, 0, 0), now) == []
+@pytest.mark.parametrize("doing", ["", "reading", "importing", "warming up"])
+@pytest.mark.parametrize("together", [True, False])
+def test_no_step_of_the_first_start_may_hang(doing, together):
+    watch = watched(synchronous=together)
+    stuck = looked("ready", f"joined: {doing}", version=0, beats=1)
+    watch.handle(stuck, 0.0)
+    assert watch.handle(stuck, 30.0) == []
+    assert restarts(watch.handle(stuck, 30.1)) == [(1, 11, 30.1)]
 
 
 def test_the_first_start_may_take_as_long_as_the_rows_need():
     watch = watched()
-    watch.handle(looked("joined", "joined", version=0), 0.0)
-    assert watch.handle(looked("joined", "joined", version=0), 1e6) == []
+    for number in range(100):
+        told = looked("joined: reading", "joined: reading", version=0, done=number)
+        assert watch.handle(told, 29.0 * number) == []
 
 
 def test_who_waits_for_the_others_is_not_silent():
     watch = watched()
-    watch.handle(looked("ready", "joined", version=0), 0.0)
-    assert watch.handle(looked("ready", "joined", version=0), 1e6) == []
+    for number in range(100):
+        told = (seat(0, "ready"), seat(1, "joined: reading", done=number))
+        assert watch.handle(Looked(told, 0, 0, 0), 29.0 * number) == []
 
 
 def test_the_need_of_the_network_is_known_once_all_have_measured():
@@ -359,16 +481,16 @@ def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, 
 def test_nothing_is_due_while_nobody_is_waited_for():
     watch = watched()
     assert watch.deadline == float("inf")
-    watch.handle(looked("ready", "joined", version=0), 5.0)
+    watch.handle(looked("finished", "failed"), 5.0)
     assert watch.deadline == float("inf")
 
 
 def test_a_round_that_nobody_opens_is_due():
     watch = watched(synchronous=True)
     watch.handle(looked("running", "running"), 5.0)
-    assert watch.deadline == 5.0 + 60.0 + 60.0
-    watch.handle(looked("running", "running", version=2), 9.0)
-    assert watch.deadline == 9.0 + 60.0 + 60.0
+    assert watch.deadline == 5.0 + 60.0
+    watch.handle(looked("running", "running", commits=1), 9.0)
+    assert watch.deadline == 9.0 + 60.0
 
 
 @pytest.mark.parametrize(
@@ -389,3 +511,41 @@ def test_what_is_due_comes_after_the_deadline_and_not_before(states, version, de
     assert other.deadline == deadline
     assert watch.handle(look, deadline) == []
     assert watch.handle(look, deadline + 0.1) != []
+
+
+# -- no state without a deadline ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state not in ("finished",)])
+@pytest.mark.parametrize("other", ["finished", "ready", "absent", "lost", "running: waiting"])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("lives", [True, False])
+def test_whatever_state_a_worker_stays_in_the_run_ends(state, other, together, lives):
+    """No restart helps; the other waits, is not there, or has finished."""
+    waits, both = ("ready", "running: waiting"), (state, other)
+    if state in waits and other in (*waits, "finished"):
+        pytest.skip("The server lets those go who wait for nobody.")
+    if "running: waiting" in both and not together:
+        pytest.skip("Nobody waits for the commits of others.")
+    if "ready" in both and any(place.startswith("running") for place in both):
+        pytest.skip("The gate is open once somebody runs.")
+    watch, now, version = watched(synchronous=together), 0.0, int("running" in state)
+    attempt = 10
+    for number in range(60):
+        seats = (
+            seat(0, state, attempt=attempt, beats=number * lives),
+            seat(1, other, attempt=11, beats=number * lives),
+        )
+        for action in watch.handle(Looked(seats, version, 0, 0), now):
+            if isinstance(action, Fail):
+                return
+            if isinstance(action, Begin):
+                # Who was ready starts, and then hangs.
+                other, state = (s.replace("ready", "running: training") for s in (other, state))
+                version = 1
+            if isinstance(action, Restart):
+                attempt += action.worker == 0
+        if version and "ready" not in both:
+            assert watch.deadline < float("inf"), "nothing is due"
+        now = min(now + 30.0, watch.deadline) + 0.1
+    raise AssertionError("no end")

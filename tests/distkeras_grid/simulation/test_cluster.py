@@ -63,7 +63,7 @@ def test_it_is_plain_json_for_the_history():
     read = json.loads(format_line(cluster.to_json()))
     assert read["speeds"] == [1, 2]
     assert read["late"] == {"1": 3.0}
-    assert read["outages"] == [{"worker": 0, "at": 1.0, "seconds": "Infinity"}]
+    assert read["outages"] == [{"worker": 0, "at": 1.0, "seconds": "Infinity", "silent": False}]
     assert read["bandwidth"] == "Infinity"
 
 

@@ -1,0 +1,133 @@
+"""How long a worker may stay in each state, who sees that, and what is done then: one table.
+
+`RunWatch` looks up here what it allows. The table in `distkeras_grid/trainers/README.md` is
+`as_markdown`, which a test compares.
+
+Two things are told apart. A worker *gets on* if its state, its rows, its batches or its commits
+change. It *lives* if its signs of life still come, which a thread of its own sends. A worker that
+lives may be busy with something long, so it has more time than one that is silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, TypeAlias
+
+#: What a worker says that it does; ``waiting`` is what the server knows of a commit.
+Doing: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
+#: Seconds between two signs of life.
+BEAT_SECONDS = 5.0
+#: A worker with long windows is silent only after this many of them.
+SILENT_WINDOWS = 20
+#: Seconds for the tasks of a run whose workers have all finished.
+FINISH_SECONDS = 10.0
+#: A pass over the rows for the statistics takes about as long as an epoch. So many it may take, and
+#: the time to start the workers once more.
+MEASURING_EPOCHS = 5
+#: Seconds in which the first connection must succeed. A blocked port must be reported before the
+#: run's start_timeout ends, after all four attempts of Spark.
+CONNECT_SECONDS = 30.0
+#: Total seconds that a worker's request may spend without a connection.
+RECONNECT_SECONDS = 10.0
+#: Seconds in which a message must be complete, in addition to its section's time on a slow line.
+STALL_SECONDS = 60.0
+
+
+class Limit(Enum):
+    """How long a worker may stay in a state; the value says it in words."""
+
+    START = "`start_timeout` without getting on"
+    MISSING = "`start_timeout`"
+    WINDOW = (
+        f"`round_timeout` without a sign of life; `round_timeout` or {SILENT_WINDOWS} windows, "
+        "whichever is longer, without getting on"
+    )
+    OTHERS = "that of the workers that it waits for"
+    CONNECT = f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`"
+    ANSWER = f"{STALL_SECONDS:.0f} s, and the time of the bytes on a slow line"
+    FINISH = f"{FINISH_SECONDS:.0f} s"
+    MEASURE = f"`start_timeout` and {MEASURING_EPOCHS} times an epoch's time"
+
+
+class Then(Enum):
+    """What is done when a state has lasted too long; the value says it in words."""
+
+    GO_ON_WITHOUT = "the run goes on without it if it can, and takes it when it comes"
+    RESTART = "its task is started again"
+    WAIT = "nothing: these are restarted, or the run goes on without them"
+    TRY_AGAIN = "the attempt ends, and Spark starts another"
+    RECONNECT = (
+        f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all, and repeats the "
+        "request, which counts once; after that the attempt ends, and Spark starts another"
+    )
+    CANCEL = "the tasks are cancelled; the model is complete"
+    KEEP_AVERAGES = "the job is cancelled; the model keeps the workers' averages"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of a worker.
+
+    Parameters
+    ----------
+    name : str
+        The state.
+    seen : tuple of (str, str)
+        Statuses of a seat on the server, and what its worker does, that are this state; the driver
+        watches it. If empty, somebody else does.
+    limit : Limit
+        How long it may last.
+    then : Then
+        What is done after that.
+    """
+
+    name: str
+    seen: tuple[tuple[str, Doing], ...]
+    limit: Limit
+    then: Then
+
+
+STATES = (
+    State("waiting for a slot", (("absent", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
+    State("connecting", (), Limit.CONNECT, Then.TRY_AGAIN),
+    State("connected", (("joined", ""),), Limit.START, Then.RESTART),
+    State("spooling its rows", (("joined", "reading"),), Limit.START, Then.RESTART),
+    State("importing Keras", (("joined", "importing"),), Limit.START, Then.RESTART),
+    State("warm-up", (("joined", "warming up"),), Limit.START, Then.RESTART),
+    State("at the gate", (("ready", ""),), Limit.OTHERS, Then.WAIT),
+    State("in a window", (("running", "training"), ("running", "")), Limit.WINDOW, Then.RESTART),
+    State("between epochs", (("running", "reading"),), Limit.WINDOW, Then.RESTART),
+    State("commit in flight, or reply lost", (), Limit.ANSWER, Then.RECONNECT),
+    State("in a round", (("running", "waiting"),), Limit.OTHERS, Then.WAIT),
+    State("lost", (("lost", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
+    State("finishing", (), Limit.FINISH, Then.CANCEL),
+    State("recalibrating", (), Limit.MEASURE, Then.KEEP_AVERAGES),
+)
+_BY_SEEN = {seen: state for state in STATES for seen in state.seen}
+_BY_STATUS = {state.seen[0][0]: state for state in reversed(STATES) if state.seen}
+
+
+def state_of(status: str, doing: Doing) -> State | None:
+    """Return the state of a seat, None for a worker that has finished or given up.
+
+    Examples
+    --------
+    >>> state_of("joined", "reading").name
+    'spooling its rows'
+    >>> state_of("lost", "training").name
+    'lost'
+    >>> state_of("finished", "") is None
+    True
+    """
+    return _BY_SEEN.get((status, doing)) or _BY_STATUS.get(status)
+
+
+def as_markdown() -> str:
+    """Return the table for people, in Markdown."""
+    rows = [
+        "| a worker is | for at most | then |",
+        "|---|---|---|",
+        *(f"| {state.name} | {state.limit.value} | {state.then.value} |" for state in STATES),
+    ]
+    return "\n".join(rows)

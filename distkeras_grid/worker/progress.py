@@ -1,0 +1,121 @@
+"""What a worker does, how far it has come, and the thread that tells the server."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from distkeras_grid.errors import GridError, ServerUnreachableError
+from distkeras_grid.parameter_server.liveness import BEAT_SECONDS, Doing
+
+if TYPE_CHECKING:
+    from distkeras_grid.rows import Block
+
+
+class Progress:
+    """What a worker does now, and how far it has come with that.
+
+    Attributes
+    ----------
+    doing : str
+        One of `Doing`.
+    done : int
+        Rows read, or batches trained.
+    """
+
+    def __init__(self) -> None:
+        self.doing: Doing = "reading"
+        self.done = 0
+
+    def begin(self, doing: Doing) -> None:
+        """Say what is done from now on."""
+        self.doing, self.done = doing, 0
+
+    def advance(self, count: int) -> None:
+        """Say that so many more rows are read, or batches begun."""
+        self.done += count
+
+    def through(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Pass the blocks of a window on; until the first one is there, the worker reads."""
+        self.doing = "reading"
+        for block in blocks:
+            self.doing = "training"
+            self.done += block.steps
+            yield block
+        self.doing = "training"
+
+
+class Beating(Protocol):
+    """What a `Heartbeat` needs of a client."""
+
+    def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
+        """Send a sign of life."""
+        ...
+
+
+class Heartbeat:
+    """Sends signs of life every few seconds, from a thread, until it is left.
+
+    Parameters
+    ----------
+    client : WorkerClient
+        Connected.
+    progress : Progress
+        What is told.
+    seconds : float, default BEAT_SECONDS
+        Pause between two of them [s].
+    """
+
+    def __init__(self, client: Beating, progress: Progress, seconds: float = BEAT_SECONDS) -> None:
+        self._client, self._progress, self._seconds = client, progress, seconds
+        self._host, self._log = platform.node(), log_of(os.environ, Path.cwd())
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.is_set():
+            told = self._progress.doing, self._progress.done
+            try:
+                self._client.beat(*told, self._host, self._log)
+            except ServerUnreachableError:
+                # The worker's next request meets it, too; the server may be there again by then.
+                pass
+            except GridError:
+                # Nor is there a seat for that request.
+                return
+            self._ended.wait(self._seconds)
+
+
+def log_of(environment: Mapping[str, str], folder: Path) -> str:
+    """Return where the log of a Spark executor's Python processes is, "" if it is not known.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Environment of the process. YARN tells a container its folders for logs.
+    folder : pathlib.Path
+        Working directory of the process: on a standalone master, the executor's own.
+
+    Examples
+    --------
+    >>> log_of({"LOG_DIRS": "/logs/container_7,/more/container_7"}, Path("/nowhere"))
+    '/logs/container_7/stderr'
+    >>> log_of({}, Path("/nowhere"))
+    ''
+    """
+    if folders := environment.get("LOG_DIRS"):
+        return f"{folders.split(',')[0]}/stderr"
+    log = folder / "stderr"
+    return str(log) if log.is_file() else ""
