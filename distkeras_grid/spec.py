@@ -379,10 +379,10 @@ class LimitsSpec(Value, frozen=True):
     Parameters
     ----------
     start_timeout : float, default 300
-        Seconds until all workers must have started.
+        Seconds that a run waits for workers that do not come, and that one may stay in a step of
+        its start.
     round_timeout : float or None, default 600
-        Seconds that a synchronous round may stay incomplete, or a worker silent; None for no
-        limit.
+        Seconds that a worker which trains may be silent, or not get on; None for no limit.
     threads : int, default 1
         Cores of a worker.
     gpu_sharing : bool, default False
@@ -673,7 +673,7 @@ class RunSpec(Value, frozen=True):
 
     @property
     def round_timeout(self) -> float:
-        """Seconds that a synchronous round may stay incomplete; infinite without a limit."""
+        """Seconds that a worker which trains may be silent; infinite without a limit."""
         timeout = self.limits.round_timeout
         return math.inf if timeout is None else timeout
 

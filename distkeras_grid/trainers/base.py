@@ -130,13 +130,11 @@ class Trainer(ABC):
     master_port : int, default 0
         Port of the parameter server; 0 takes a free one.
     start_timeout : float, default 300
-        Seconds in which all workers must have started.
+        How long a run waits for workers that do not come, and how long one may stay in a step of
+        its start [s].
     round_timeout : float, default 600
-        How long a synchronous round waits for its workers, from its first commit [s]. With a window
-        of an epoch or more, workers may end this far apart. The task of an asynchronous worker is
-        started again if it sends no commit for this time, or for 20 times its window if that is
-        longer. If no synchronous worker sends a commit, so that no round begins, their tasks are
-        started again after twice this time, or after this time and 20 windows.
+        How long a worker that trains may give no sign of life before its task is started again
+        [s]. One that lives must get on within this time, or within 20 windows if that is longer.
     allow_plaintext : bool, default False
         Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     gpu_sharing : bool, default False
