@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -522,6 +524,32 @@ def test_a_round_waits_for_another_attempt():
 def test_rounds_that_end_in_time_are_left_alone():
     found = finished(AveragingRule(), run={"round_timeout": 1.5}, speeds=[1.0, 0.5])
     assert found.version == 4
+
+
+# -- whatever is lost or hangs ------------------------------------------------------------------
+
+OUTAGES = st.builds(
+    Outage,
+    st.integers(0, 2),
+    st.floats(0.0, 12.0),
+    st.one_of(st.floats(0.0, 60.0), st.just(float("inf"))),
+    st.booleans(),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(OUTAGES, max_size=5), st.sampled_from([0.0, 5.0, 90.0]), st.booleans())
+def test_every_run_ends_whole_or_says_who_is_missing(outages, late, together):
+    rule = AveragingRule() if together else DownpourRule()
+    limits = {"start_timeout": 40.0, "round_timeout": 20.0}
+    found = build(rule, rows=[4, 4, 4], run=limits, outages=outages, late={1: late})
+    try:
+        found.run()
+    except (StartTimeoutError, WorkerFailedError):
+        # Who is there may go on: an end needs somebody who never came, or never came back.
+        assert late > 40.0 or any(outage.seconds > 35.0 for outage in outages)
+    else:
+        assert found.history.samples == found.samples == 12
 
 
 # -- what is recorded ---------------------------------------------------------------------------
