@@ -11,7 +11,6 @@ from distkeras_grid.errors import (
     LabelError,
     SchemaError,
     UnknownArgumentError,
-    WorkerFailedError,
 )
 from distkeras_grid.rules import DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster, Outage
@@ -323,8 +322,8 @@ def test_a_quorum_and_its_time_are_the_trainers(arrays):
     cluster = Cluster(4, batch_seconds=1.0, speeds=[1, 1, 1, 0.3])
     found = simulated("AveragingTrainer", arrays, call={"cluster": cluster}, quorum=0.75)
     assert {record.worker for record in found.history.late} == {3}
-    with pytest.raises(WorkerFailedError):
-        simulated("AveragingTrainer", arrays, call={"cluster": cluster}, round_timeout=0.5)
+    waited = simulated("AveragingTrainer", arrays, call={"cluster": cluster}, round_timeout=0.5)
+    assert not waited.history.late, "a slow worker is neither late nor silent"
 
 
 def test_gradients_may_be_accumulated(arrays):
