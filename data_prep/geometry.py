@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -320,6 +320,43 @@ def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
         x, y = frame.from_base(IN_FRAME[spec.edge](frame, spec), spec.tile)
     order = np.lexsort((x, y))
     return x[order], y[order]
+
+
+def in_strips(positions: Positions, spec: TileSpec, columns: int) -> Iterator[Positions]:
+    """Divide the tiles of a frame into strips from the left, for those who cut strip by strip.
+
+    Parameters
+    ----------
+    positions : pair of int arrays
+        From `tile_positions`.
+    spec : TileSpec
+    columns : int
+        About so many tiles are in a row of a strip, at least one. Tiles that do not overlap are one
+        strip.
+
+    Yields
+    ------
+    pair of int arrays
+        In the order that they had.
+
+    Examples
+    --------
+    >>> x, y = np.array([0, 2, 4, 6] * 2), np.array([0] * 4 + [2] * 4)
+    >>> [left.tolist() for left, _ in in_strips((x, y), TileSpec(4), columns=2)]
+    [[0, 2, 0, 2], [4, 6, 4, 6]]
+    """
+    x, y = positions
+    if not x.size:
+        return
+    least = int(x.min())
+    across = (int(x.max()) - least) // spec.stride + 1
+    strips = -(-across // max(1, columns)) if spec.stride < spec.tile else 1
+    width = -(-across // strips) * spec.stride
+    strip = np.minimum((x - least) // width, strips - 1)
+    for number in range(strips):
+        inside = strip == number
+        if inside.any():
+            yield x[inside], y[inside]
 
 
 def count_tiles(width: int, height: int, spec: TileSpec) -> int:

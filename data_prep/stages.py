@@ -53,7 +53,7 @@ ZSTD_LEVEL = 3
 # Of image files in one task of the first pass.
 LOOKED_BYTES = 64 << 20
 ROW_GROUP_BYTES = 24 << 20
-PAGE_BYTES = 4 << 20
+PAGE_BYTES = 16 << 20
 
 INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
@@ -396,7 +396,7 @@ def tile_frame(
     cutting: Cutting,
     dropped: Accumulator[dict[str, int]] | None = None,
 ) -> DataFrame:
-    """Return the tiles as a DataFrame, sorted by source, base angle, angle, y and x.
+    """Return the tiles as a DataFrame, in the order of `iter_tiles`, source by source.
 
     Parameters
     ----------

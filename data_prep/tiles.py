@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.geometry import Frame, Positions, TileSpec, normal_angle, turn
+from data_prep.geometry import Frame, Positions, TileSpec, in_strips, normal_angle, turn
 from data_prep.layout import allowed_positions, outside_parts
 from data_prep.polygons import touch
 from data_prep.quality import FrameQuality, Quality
@@ -26,8 +26,11 @@ from distkeras_grid.errors import ConfigurationError, ImageError
 
 # 128 rows of a turned 2272x1704 colour image are about 1 MB: they stay in the second-level cache.
 BAND_ROWS = 128
-# Room for the turned image of 20 million gray or 7 million colour pixels.
-CACHE_BYTES = 64 << 20
+# Room for the turned image of 12 million colour pixels (at 45 degrees it is twice as large).
+CACHE_BYTES = 96 << 20
+# Tiles of one row of a strip. The row above must lie within the 2 MB in which zstd looks for pixels
+# that it has seen: twice as many bytes are stored of colour tiles in rows as wide as the image.
+STRIP_BYTES = 5 << 18
 # OpenCV refuses images of 32,767 pixels or more a side: large frames are computed in pieces, each
 # from the window of the source that it needs.
 PIECE_SIDE = 8192
@@ -140,9 +143,9 @@ def iter_tiles(
     Yields
     ------
     Tile
-        By base angle, then by angle (5, 95, 185, 275, 10, 100, ...), then by rows from the top,
-        each from the left: tiles that overlap follow each other closely. Those that
-        `TileSpec.include_original` adds come before those of 0 degrees.
+        By base angle, then by angle (5, 95, 185, 275, 10, 100, ...), then by strips of columns
+        from the left, each by rows from the top: tiles that overlap follow each other closely, and
+        compress well. Those that `TileSpec.include_original` adds come before those of 0 degrees.
 
     Raises
     ------
@@ -163,6 +166,7 @@ def iter_tiles(
     if unknown := set(chosen) - set(spec.angles):
         raise ConfigurationError(f"angles {sorted(unknown)} are not among those of {spec}.")
     height, width = image.shape[:2]
+    room = _Room()
     for _, group in group_by_base(chosen):
         frames = [Frame(width, height, angle) for angle in group]
         positions = [allowed_positions(frame, spec, zones)[0] for frame in frames]
@@ -171,6 +175,7 @@ def iter_tiles(
             pixels.keep(
                 [frame.to_base(at, spec.tile) for frame, at in zip(frames, positions, strict=True)],
                 spec.tile,
+                room,
             )
         if spec.include_original and frames[0].angle == 0:
             for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec, white):
@@ -232,7 +237,7 @@ def cut_at(
     pixels = _TurnedImage(image, frame, spec)
     around = (np.ptp(left) + side) * (np.ptp(top) + side) if left.size else 0
     if pixels.nbytes <= cache_bytes and left.size * side**2 > around:
-        pixels.keep([(left, top)], side)
+        pixels.keep([(left, top)], side, _Room())
     for x, y in zip(left.tolist(), top.tolist(), strict=True):
         yield _turned(pixels.read(x, y, x + side, y + side), frame.turns)
 
@@ -269,8 +274,20 @@ def _tiles_of_frame(
     white: int | None,
 ) -> Iterator[Tile]:
     """Yield the tiles of one angle."""
-    if not positions[0].size:
-        return
+    channels = pixels.shape[2] if len(pixels.shape) == 3 else 1
+    tile_bytes = spec.tile * spec.tile * channels * pixels.dtype.itemsize
+    for strip in in_strips(positions, spec, STRIP_BYTES // tile_bytes):
+        yield from _tiles_of_strip(pixels, frame, strip, spec, white)
+
+
+def _tiles_of_strip(
+    pixels: _TurnedImage,
+    frame: Frame,
+    positions: Positions,
+    spec: TileSpec,
+    white: int | None,
+) -> Iterator[Tile]:
+    """Yield tiles by rows from the top."""
     side = spec.tile
     measured = None
     if white is not None:
@@ -287,6 +304,20 @@ def _tiles_of_frame(
             row, qualities = y, iter(measured.of_row(y))
         quality = next(qualities, None)
         yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
+
+
+class _Room:
+    """Memory that is used again: the system takes long to hand out new pages."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pixels:
+        """Return an array of any content, good until the next one."""
+        size = math.prod(shape) * dtype.itemsize
+        if size > self._bytes.size:
+            self._bytes = np.empty(size, np.uint8)
+        return self._bytes[:size].view(dtype).reshape(shape)
 
 
 class _TurnedImage:
@@ -317,19 +348,19 @@ class _TurnedImage:
         self.dtype = image.dtype
         self.nbytes = math.prod(self.shape) * image.itemsize
 
-    def keep(self, positions: list[Positions], tile: int) -> None:
+    def keep(self, positions: list[Positions], tile: int, room: _Room) -> None:
         """Compute once what tiles at these positions need; elsewhere the kept pixels are void."""
         if self._kept is not None or self._frame.base == 0:
             return
         x = np.concatenate([at[0] for at in positions])
         y = np.concatenate([at[1] for at in positions])
-        kept = np.zeros(self.shape, self.dtype)
+        kept = room.array(self.shape, self.dtype)
         for top in range(0, self.shape[0], BAND_ROWS):
             bottom = min(top + BAND_ROWS, self.shape[0])
             left, right = _needed_columns((x, y), tile, top, bottom)
             left, right = max(left, 0), min(right, self.shape[1])
             if right > left:
-                kept[top:bottom, left:right] = self.read(left, top, right, bottom)
+                self._compute(left, top, kept[top:bottom, left:right])
         self._kept = kept
 
     def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
@@ -351,17 +382,19 @@ class _TurnedImage:
         if isinstance(self._image, Raster) and self._frame.base == 0:
             return self._image.read(left, top, right, bottom)
         pixels = np.empty((bottom - top, right - left, *self.shape[2:]), self.dtype)
-        for upper in range(top, bottom, PIECE_SIDE):
-            lower = min(upper + PIECE_SIDE, bottom)
-            for start in range(left, right, PIECE_SIDE):
-                stop = min(start + PIECE_SIDE, right)
-                self._warp(
-                    start, upper, pixels[upper - top : lower - top, start - left : stop - left]
-                )
+        self._compute(left, top, pixels)
         return pixels
 
-    def _warp(self, left: int, top: int, out: Pixels) -> None:
+    def _compute(self, left: int, top: int, out: Pixels) -> None:
         """Compute the rectangle that begins at `left`, `top` and has the size of `out`."""
+        height, width = out.shape[:2]
+        for upper in range(0, height, PIECE_SIDE):
+            for start in range(0, width, PIECE_SIDE):
+                piece = out[upper : upper + PIECE_SIDE, start : start + PIECE_SIDE]
+                self._warp(left + start, top + upper, piece)
+
+    def _warp(self, left: int, top: int, out: Pixels) -> None:
+        """Compute a rectangle that OpenCV does not refuse."""
         bottom, right = top + out.shape[0], left + out.shape[1]
         corners_x, corners_y = self._frame.base_to_source(
             np.array([left, right, left, right], dtype=np.float64),
@@ -501,7 +534,7 @@ class _Rows:
         width, height = extent[::-1] if turns % 2 else extent
         pixels = self._pixels.read(int(x), int(y), int(x) + width, int(y) + height)
         columns = slice(left - self.left, right - self.left)
-        self._rows[top - self._top : bottom - self._top, columns] = _turned(pixels, turns)
+        _turn_into(self._rows[top - self._top : bottom - self._top, columns], pixels, turns)
 
 
 def _needed_columns(positions: Positions, tile: int, top: int, bottom: int) -> tuple[int, int]:
@@ -518,6 +551,14 @@ def _turned(pixels: Pixels, turns: int) -> Pixels:
     turned: Pixels = cv2.rotate(pixels, QUARTER_TURNS[turns])
     # OpenCV drops an axis of one channel.
     return turned.reshape(*turned.shape[:2], *pixels.shape[2:])
+
+
+def _turn_into(out: Pixels, pixels: Pixels, turns: int) -> None:
+    """Write pixels turned counter-clockwise by quarters, without a copy between."""
+    if turns == 0:
+        out[:] = pixels
+    else:
+        cv2.rotate(pixels, QUARTER_TURNS[turns], dst=out)
 
 
 def group_by_base(angles: Iterable[float]) -> list[tuple[float, list[float]]]:

@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.geometry import Frame, TileSpec, count_tiles, tile_positions, turn
+from data_prep.geometry import Frame, TileSpec, count_tiles, in_strips, tile_positions, turn
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 UNROTATED = TileSpec(angles=[0])
@@ -198,3 +199,26 @@ def test_refuses_what_cannot_be_meant(arguments, says):
 def test_refuses_an_image_without_pixels():
     with pytest.raises(ConfigurationError, match="0x10"):
         count_tiles(0, 10, TileSpec())
+
+
+@pytest.mark.parametrize("edge", ["drop", "shift", "pad"])
+@pytest.mark.parametrize("angle", [0, 20, 45, 110])
+def test_strips_have_each_tile_once_and_rows_of_few(angle, edge):
+    spec = TileSpec(32, edge=edge)
+    positions = tile_positions(Frame(400, 300, angle), spec)
+    strips = list(in_strips(positions, spec, columns=4))
+    assert len(strips) > 1
+    found = sorted((x, y) for strip in strips for x, y in zip(*strip, strict=True))
+    assert found == sorted(zip(*positions, strict=True))
+    for x, y in strips:
+        assert (np.diff(y) >= 0).all()
+        # With "shift" the last tile of a row is closer to the one before.
+        assert np.unique(y, return_counts=True)[1].max() <= 4 + (edge == "shift")
+    assert all(a[0].max() < b[0].min() for a, b in itertools.pairwise(strips))
+
+
+def test_tiles_that_do_not_overlap_and_none_at_all_are_not_divided():
+    spec = TileSpec(32, overlap=0)
+    positions = tile_positions(Frame(400, 300, 0), spec)
+    assert [x.size for x, _ in in_strips(positions, spec, columns=2)] == [positions[0].size]
+    assert not list(in_strips(tile_positions(Frame(8, 8, 0), spec), spec, columns=2))

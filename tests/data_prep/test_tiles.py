@@ -1,4 +1,5 @@
 import tracemalloc
+from dataclasses import astuple
 
 import cv2
 import numpy as np
@@ -269,3 +270,27 @@ def test_no_pixel_is_brighter_than_the_image(interpolation, cache_bytes):
         at = np.array([tile.x]), np.array([tile.y])
         (alone,) = cut_at(image, spec, tile.angle, at)
         assert int(alone.max()) <= 4095
+
+
+@pytest.mark.parametrize("angles", [[0, 90], [20, 110, 200], [35]])
+def test_strips_change_the_order_of_tiles_and_nothing_else(angles, monkeypatch):
+    image = np.random.default_rng(0).integers(0, 256, (150, 200, 3), dtype=np.uint8)
+    spec = TileSpec(32, angles=angles, include_original=0 in angles)
+    whole = list(iter_tiles(image, spec, white=255))
+    monkeypatch.setattr("data_prep.tiles.STRIP_BYTES", 3 * 32 * 32 * 3)
+    strips = list(iter_tiles(image, spec, white=255))
+
+    def place(tile):
+        return tile.original, tile.angle, tile.x, tile.y
+
+    assert [place(tile) for tile in strips] != [place(tile) for tile in whole]
+    expected = {place(tile): tile for tile in whole}
+    assert sorted(map(place, strips)) == sorted(expected)
+    for tile in strips:
+        other = expected[place(tile)]
+        assert (tile.src_cx, tile.src_cy) == (other.src_cx, other.src_cy)
+        # With one angle nothing is kept, and OpenCV rounds from where a strip begins.
+        apart = np.abs(tile.pixels.astype(int) - other.pixels).max()
+        assert apart <= (len(angles) == 1)
+        measured = [astuple(each.quality) for each in (tile, other)]
+        assert measured[0] == pytest.approx(measured[1], rel=1e-9 if not apart else 1e-3)
