@@ -210,7 +210,7 @@ def test_strips_have_each_tile_once_and_rows_of_few(angle, edge):
     assert len(strips) > 1
     found = sorted((x, y) for strip in strips for x, y in zip(*strip, strict=True))
     assert found == sorted(zip(*positions, strict=True))
-    for x, y in strips:
+    for _, y in strips:
         assert (np.diff(y) >= 0).all()
         # With "shift" the last tile of a row is closer to the one before.
         assert np.unique(y, return_counts=True)[1].max() <= 4 + (edge == "shift")
