@@ -277,7 +277,7 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
 def frames_of(
     spec: TileSpec, width: int, height: int, zones: Zones
 ) -> Iterator[tuple[Frame, Positions]]:
-    """Yield the turned frames of an image and where its tiles lie, frames in the order of `iter_tiles`."""
+    """Yield the turned frames, in the order of `iter_tiles`, and where their tiles lie."""
     angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
     again = [0.0] if spec.include_original else []
     for angle in (*again, *angles):
