@@ -16,8 +16,12 @@ import data_prep
 import distkeras_grid
 from distkeras_grid import errors
 
-# Importing these costs seconds (Keras, with TensorFlow behind it).
-HEAVY = ("distkeras_grid.trainers",)
+# The examples of these use Keras, which costs seconds (TensorFlow is behind it).
+HEAVY = (
+    "distkeras_grid.trainers",
+    "distkeras_grid.engine.combination",
+    "distkeras_grid.engine.schedules",
+)
 
 
 def modules():
@@ -43,7 +47,7 @@ def test_examples_in_docstrings_run(name):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", sorted(name for name in modules() if not light(name)))
-def test_examples_in_trainers_docstrings_run(name):
+def test_examples_with_keras_run(name):
     run_doctests(name)
 
 
