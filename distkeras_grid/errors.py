@@ -26,6 +26,7 @@
     │   └── NoSpaceError
     ├── ParameterServerError
     │   ├── ServerUnreachableError          no connection; names both ends
+    │   ├── ServerRestartedError            another server has taken the dead one's place
     │   ├── ProtocolError                   bytes or messages that break the protocol
     │   │   ├── LocalProtocolError          we broke it
     │   │   └── RemoteProtocolError         the other side broke it
@@ -224,6 +225,10 @@ class ParameterServerError(GridError):
 
 class ServerUnreachableError(ParameterServerError):
     """No connection to the parameter server."""
+
+
+class ServerRestartedError(ParameterServerError):
+    """The server that a worker was started by has died, and another one has taken its place."""
 
 
 class ProtocolError(ParameterServerError):

@@ -358,6 +358,18 @@ class History:
         for number, line in enumerate(text.splitlines(), start=first):
             self.add(record_of_line(parse_line(line, number), number))
 
+    def go_back_to(self, earlier: History) -> None:
+        """Drop what came after an earlier state, but for what happened to the workers.
+
+        Parameters
+        ----------
+        earlier : History
+            The records of that state.
+        """
+        for kind, records in self._lists.items():
+            if kind is not WorkerRecord:
+                records[:] = earlier._lists[kind]
+
     def to_jsonl(self, path: str | Path) -> None:
         """Write `to_jsonl_text` to a local file.
 

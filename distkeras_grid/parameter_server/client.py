@@ -22,6 +22,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ProtocolError,
     RemoteProtocolError,
+    ServerRestartedError,
     ServerUnreachableError,
     StartTimeoutError,
 )
@@ -80,6 +81,9 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
+#: `RECONNECT_SECONDS` where another server takes the place of a dead one: it has to read a
+#: checkpoint, and the driver may be busy with a callback.
+REPLACED_SECONDS = 120.0
 #: Seconds in which the server must answer the driver, including reconnections. Usually it answers
 #: at once. A host that is busy or was suspended takes longer, which must not end a run.
 ANSWER_SECONDS = 120.0
@@ -97,6 +101,8 @@ class WorkerClient:
         changes, it is the last known center, and the caller must not change it.
     seat : int
         Number of the worker.
+    patience : float
+        Seconds that a request may spend without a connection, by default `RECONNECT_SECONDS`.
     """
 
     def __init__(
@@ -111,10 +117,17 @@ class WorkerClient:
         self.seat = seat
         self.vector = empty_vector(size)
         self._join = join
+        self.patience = RECONNECT_SECONDS
         # One request at a time.
         self._turn = threading.RLock()
-        self._rows, self._digest = 0, ""
+        # What `ready` was given.
+        self._rows, self._digest, self._window_seconds = 0, "", 0.0
+        self._start_seconds = math.inf
+        # Whether there is another server than the one that has started this worker.
+        self._replaced = False
         self._running = False
+        # Of the server that has started this worker.
+        self._generation: int | None = None
         self._conversation: Conversation
         self._hearing = Hearing(compression, self.vector)
         Allowance(deadline).connect(self._open)
@@ -254,7 +267,8 @@ class WorkerClient:
         FencedError
             If a newer attempt has taken the seat.
         """
-        self._rows, self._digest = rows, digest
+        self._rows, self._digest, self._window_seconds = rows, digest, window_seconds
+        self._start_seconds = timeout
         deadline = time.monotonic() + timeout
         with self._turn:
             self._running = False
@@ -270,6 +284,7 @@ class WorkerClient:
                 f" {answer.expected} workers are ready: give the run more slots, use fewer"
                 " workers (num_workers), or allow more (start_timeout)."
             )
+        self._generation = self._welcome.generation
         return answer
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
@@ -421,11 +436,19 @@ class WorkerClient:
         return self._again(ask)
 
     def rejoin(self) -> Start:
-        """Take the seat again, as a late worker does, and receive the center into `vector`."""
+        """Take the seat again, as a late worker does, and receive the center into `vector`.
+
+        Raises
+        ------
+        ServerRestartedError
+            If there is another server than the one that this worker was started by. The next call
+            takes the seat there.
+        """
         with self._turn:
             self._running = False
-            Allowance(RECONNECT_SECONDS).connect(self._open)
-            return self.ready(self._rows, RECONNECT_SECONDS, digest=self._digest)
+            self._forget_replaced()
+            Allowance(self.patience).connect(self._open)
+            return self.ready(self._rows, self._start_seconds, self._window_seconds, self._digest)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
@@ -456,9 +479,10 @@ class WorkerClient:
         with self._turn:
             # A worker that has just taken the seat may report a failure without resuming.
             self._running = False
+            self._forget_replaced()
             try:
                 if not self._conversation.channel.connection.may_send(Fail):
-                    Allowance(RECONNECT_SECONDS).connect(self._open)
+                    Allowance(self.patience).connect(self._open)
                 self._again(lambda: self._conversation.ask(failure, Done))
             except ParameterServerError:
                 return False
@@ -475,15 +499,31 @@ class WorkerClient:
         until = time.monotonic() + seconds
         self._conversation = self._join(seconds)
         self._conversation.channel.connection.vector = self.vector
+        self._welcome = self._conversation.welcomed(WorkerWelcome)
+        self._replaced = self._generation not in (None, self._welcome.generation)
+        self._check_generation()
         if self._running:
             left = max(0.001, until - time.monotonic())
             self._conversation.ask(Resume(), Resumed, seconds=left)
             self._hearing.forget()
 
+    def _check_generation(self) -> None:
+        if self._replaced:
+            raise ServerRestartedError(
+                f"Worker {self.seat} was started by a server that has died. Another one has taken "
+                "its place, and the worker has to start anew."
+            )
+
+    def _forget_replaced(self) -> None:
+        if self._replaced:
+            self._replaced, self._generation = False, None
+
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Make a request, and repeat it on a new connection whenever the connection breaks."""
-        allowance = Allowance(RECONNECT_SECONDS)
+        allowance = Allowance(self.patience)
         with self._turn:
+            # A sign of life may have met the other server first.
+            self._check_generation()
             while True:
                 try:
                     return ask()
@@ -592,6 +632,7 @@ class DriverClient:
         learning_rate: float | None = None,
         *,
         begin: bool = False,
+        release: bool = False,
     ) -> None:
         """Set what the workers receive with their next replies.
 
@@ -603,13 +644,15 @@ class DriverClient:
             The new learning rate.
         begin : bool, default False
             Whether workers that are ready start now, whoever is missing.
+        release : bool, default False
+            Whether workers that have finished may go, because the result is fetched.
 
         Raises
         ------
         RefusedError
             If the rate is not a positive number.
         """
-        self._ask(Command(stop, learning_rate, begin), Done)
+        self._ask(Command(stop, learning_rate, begin, release), Done)
 
     def gather(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint, which a later `poll` reports when its state is there.

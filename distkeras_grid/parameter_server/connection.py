@@ -98,7 +98,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
         Refused: "running",
         Goodbye: "closed",
     },
-    "leaving": {Done: "closed", Goodbye: "closed"},
+    "leaving": {Waiting: "leaving", Done: "closed", Goodbye: "closed"},
     "driver challenge": {Challenge: "driver proof", Goodbye: "closed"},
     "driver proof": {Proof: "driver welcome"},
     "driver welcome": {DriverWelcome: "driving", Goodbye: "closed"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from distkeras_grid.errors import (
@@ -59,6 +59,7 @@ class Conversation:
 
     channel: Channel
     address: ServerAddress | Transport
+    welcome: Message | None = None
 
     @classmethod
     def open(
@@ -145,11 +146,17 @@ class Conversation:
             proof = Proof(prove(key, Side.CLIENT, hello, challenge.nonce))
             if not stream.private:
                 connection.protect(session_keys(key, hello, challenge.nonce))
-            session.ask(proof, welcome, seconds=until - time.monotonic())
+            answer = session.ask(proof, welcome, seconds=until - time.monotonic())
         except BaseException:
             session.channel.close()
             raise
-        return session
+        return replace(session, welcome=answer)
+
+    def welcomed(self, kind: type[_Answer]) -> _Answer:
+        """Return the message with which the server has accepted the client."""
+        if not isinstance(self.welcome, kind):
+            raise RemoteProtocolError(f"{kind.__name__} was due. Received: {self.welcome!r}.")
+        return self.welcome
 
     def ask(
         self,

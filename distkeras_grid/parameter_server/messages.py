@@ -123,9 +123,14 @@ class Proof(Message, frozen=True):
 
 
 class WorkerWelcome(Message, frozen=True):
-    """The worker has the seat."""
+    """The worker has the seat.
+
+    `generation` counts the run's servers from 0. A worker that was started by an earlier one has to
+    start anew.
+    """
 
     sender: ClassVar[Side] = Side.SERVER
+    generation: Count = 0
 
 
 class DriverWelcome(Message, frozen=True):
@@ -368,7 +373,10 @@ class Kept(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """The worker has no windows left."""
+    """The worker has no windows left.
+
+    If the run can go on with another server, the answer waits until the driver has the result.
+    """
 
     sender: ClassVar[Side] = Side.CLIENT
 
@@ -456,13 +464,15 @@ class Update(Message, frozen=True):
 class Command(Message, frozen=True):
     """The driver's settings for the workers; None leaves a setting as it is.
 
-    With `begin`, workers that are ready start, whoever is missing.
+    With `begin`, workers that are ready start, whoever is missing. `release` lets workers go that
+    have finished and wait.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     stop: bool | None
     learning_rate: float | None
     begin: bool = False
+    release: bool = False
 
 
 class Done(Message, frozen=True):

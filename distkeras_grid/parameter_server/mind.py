@@ -61,6 +61,7 @@ from distkeras_grid.parameter_server.messages import (
     Center as CenterMessage,
 )
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
+from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.parameter_server.snapshots import Snapshots
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule, rule_of
@@ -257,6 +258,9 @@ class ServerMind:
         # Seats that were asked for weights and state, and have not told them.
         self._asked: set[int] = set()
         self._gate: list[_Waiting] = []
+        # Whether workers that have finished wait until the driver has the result, and who does.
+        self._lingers = False
+        self._leaving: list[Session] = []
         self._round: dict[int, _Waiting] = {}
         self._telling = self._new_telling()
         self._broken: ParameterServerError | None = None
@@ -278,6 +282,16 @@ class ServerMind:
             FetchPart: self._fetch_part,
             FetchCenter: self._fetch_center,
         }
+
+    def take_turn(self, turn: ServerTurn) -> None:
+        """Begin as one of the run's servers; called once, before any event.
+
+        Workers of a dead server come one by one. Those of whom a checkpoint has the rows have
+        passed the common start before, so they do not wait for each other again.
+        """
+        self._lingers = turn.replaceable
+        if turn.generation:
+            self.books.skip_common_start()
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Process an event.
@@ -371,7 +385,15 @@ class ServerMind:
         if self.books.over:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.books.version, self.center.vector)
-        return [Send(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
+        self._leaving.append(event.sender)
+        return [*self._let_go(), *self._open_gate(), *self._close_round(now)]
+
+    def _let_go(self) -> list[Action]:
+        """Answer those who have finished, unless they are to wait."""
+        if self._lingers:
+            return []
+        going, self._leaving = self._leaving, []
+        return [Send(session, Done()) for session in going]
 
     def _fail(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, Fail)
@@ -398,9 +420,11 @@ class ServerMind:
         for entry in dropped:
             if self._round.get(seat) is entry:
                 del self._round[seat]
+        left = [each for each in self._leaving if each.seat == seat and only in (None, each)]
+        self._leaving = [each for each in self._leaving if each not in left]
         return [
-            Dismiss(entry.session, self.books.fenced(seat, entry.session.attempt))
-            for entry in dropped
+            Dismiss(session, self.books.fenced(seat, session.attempt))
+            for session in (*(entry.session for entry in dropped), *left)
         ]
 
     # Commits
@@ -621,7 +645,9 @@ class ServerMind:
         self.books.command(message.stop, message.learning_rate)
         if message.begin:
             self.books.begin()
-        return [Send(DRIVER, Done()), *self._open_gate()]
+        if message.release:
+            self._lingers = False
+        return [Send(DRIVER, Done()), *self._let_go(), *self._open_gate()]
 
     def _fetch_center(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, FetchCenter)
@@ -732,6 +758,8 @@ class ServerMind:
             "known": self._telling.to_state(),
             "asked": sorted(self._asked),
             "keeping": self._keeping.to_state(),
+            "lingers": self._lingers,
+            "leaving": [asdict(session) for session in self._leaving],
         }
 
     @classmethod
@@ -754,6 +782,8 @@ class ServerMind:
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}
         mind._telling.restore(state["known"])
+        mind._lingers = state["lingers"]
+        mind._leaving = [Session(**session) for session in state["leaving"]]
         return mind
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import struct
 import subprocess
@@ -20,17 +21,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from msgspec.structs import replace
+
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
-from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.parameter_server.settings import (
+    ServerAddress,
+    ServerSettings,
+    ServerTurn,
+)
+from distkeras_grid.parameter_server.transports import new_folder
 from distkeras_grid.rules import rule_of
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
+#: How long another server tries to listen where the dead one did, and its pauses [s].
+REPLACE_SECONDS, REPLACE_PAUSE = 10.0, 0.2
 #: Length of each part that is sent to the process, and of the address that comes back.
 LENGTH = struct.Struct("<Q")
 _TAIL_BYTES = 4000
@@ -49,6 +59,8 @@ class ServerProcess:
         The run's key, `distkeras_grid.parameter_server.auth.new_key`.
     saved : sequence of ndarray, default ()
         The parts of the checkpoint from which the run goes on, in place of the center.
+    replaceable : bool, default False
+        Whether another process may take the place of one that has died, see `replace`.
 
     Attributes
     ----------
@@ -66,7 +78,13 @@ class ServerProcess:
     address: ServerAddress
 
     def __init__(
-        self, settings: ServerSettings, center: Vector, key: bytes, saved: Sequence[Packed] = ()
+        self,
+        settings: ServerSettings,
+        center: Vector,
+        key: bytes,
+        saved: Sequence[Packed] = (),
+        *,
+        replaceable: bool = False,
     ) -> None:
         if center.shape != (settings.spec.size,) or center.dtype != "float32":
             raise ConfigurationError(
@@ -79,23 +97,74 @@ class ServerProcess:
         self._center = center
         self._key = key
         self._saved = list(saved)
+        self._turn = ServerTurn(replaceable=replaceable)
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + START_SECONDS
-        self._log = tempfile.TemporaryFile()
-        self._process = _spawn(self._log)
-        self._driver: DriverClient | None = None
+        self._turn = replace(self._turn, folder=new_folder())
         try:
-            self.address = self._launch(deadline)
-            self._driver = self._connect(deadline - time.monotonic())
+            self._start(self._saved)
         except BaseException:
             self.__exit__()
             raise
+        self._saved = []
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._end()
+        if self._turn.folder is not None:
+            # A server that was killed has not removed it.
+            shutil.rmtree(self._turn.folder, ignore_errors=True)
+
+    def replace(self, saved: Sequence[Packed] = ()) -> None:
+        """Start another process in place of one that has died or does not answer.
+
+        It listens where the former one did and takes the same keys, so that workers find it. They
+        learn that it is another one, and begin again from where it stands.
+
+        Parameters
+        ----------
+        saved : sequence of ndarray, default ()
+            The parts of the checkpoint from which the run goes on; by default it begins again.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If the process does not start.
+        """
+        self._end(at_once=True)
+        place = replace(self._settings.place, port=self.address.port, port_retries=0)
+        self._settings = replace(self._settings, place=place)
+        folder = self._turn.folder
+        if folder is None or not os.path.isdir(folder):
+            folder = new_folder()
+        generation = self._turn.generation + 1
+        self._turn = replace(self._turn, generation=generation, folder=folder)
+        until = time.monotonic() + REPLACE_SECONDS
+        while True:
+            try:
+                self._start(saved)
+                return
+            except ServerUnreachableError:
+                # Another program may have the port for a moment, for a connection of its own.
+                if time.monotonic() > until:
+                    raise
+            self._end(at_once=True)
+            time.sleep(REPLACE_PAUSE)
+
+    def _start(self, saved: Sequence[Packed]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
+        self._process = _spawn(self._log)
+        self._driver: DriverClient | None = None
+        self.address = self._launch(saved, deadline)
+        self._driver = self._connect(deadline - time.monotonic())
+
+    def _end(self, *, at_once: bool = False) -> None:
         if self._driver is not None:
             self._driver.close()
+        if at_once:
+            # One that is stopped, or hangs, must not go on beside its successor.
+            self._process.kill()
         _stop(self._process)
         self._log.close()
 
@@ -125,10 +194,11 @@ class ServerProcess:
         learning_rate: float | None = None,
         *,
         begin: bool = False,
+        release: bool = False,
     ) -> None:
         """Set what the workers receive with their next replies; see `DriverClient.command`."""
         try:
-            self._connected().command(stop, learning_rate, begin=begin)
+            self._connected().command(stop, learning_rate, begin=begin, release=release)
         except ServerUnreachableError as error:
             raise self._died(error) from error
 
@@ -204,16 +274,20 @@ class ServerProcess:
             f"The parameter server process {fate}: {error} It wrote: {tail or 'nothing'}"
         )
 
-    def _launch(self, deadline: float) -> ServerAddress:
-        lengths = [part.size for part in self._saved]
-        settings = {**self._settings.to_json(), "key": self._key.hex(), "saved": lengths}
+    def _launch(self, saved: Sequence[Packed], deadline: float) -> ServerAddress:
+        settings = {
+            **self._settings.to_json(),
+            "key": self._key.hex(),
+            "turn": self._turn.to_json(),
+            "saved": [part.size for part in saved],
+        }
         body = json.dumps(settings).encode("ascii")
         center: memoryview = self._center.data
         if self._process.stdin is None or self._process.stdout is None:
             raise ParameterServerError("The parameter server process has no pipes.")
         try:
             head = memoryview(LENGTH.pack(len(body)) + body)
-            for part in (head, center.cast("B"), *(saved.data for saved in self._saved)):
+            for part in (head, center.cast("B"), *(each.data for each in saved)):
                 _write(self._process.stdin, part, deadline)
             length = LENGTH.unpack(_read(self._process.stdout, LENGTH.size, deadline))[0]
             data = json.loads(_read(self._process.stdout, length, deadline))

@@ -39,7 +39,11 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.mind import Send
 from distkeras_grid.parameter_server.scratch import scratch
-from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.parameter_server.settings import (
+    ServerAddress,
+    ServerSettings,
+    ServerTurn,
+)
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Door, Listener
@@ -73,6 +77,8 @@ class Service:
         Where clients come in; by default the sockets of the settings.
     saved : sequence of ndarray, default ()
         The parts of the checkpoint from which the run goes on.
+    turn : ServerTurn, optional
+        Which of the run's servers this is.
 
     Raises
     ------
@@ -87,18 +93,24 @@ class Service:
         key: bytes,
         doors: Sequence[Door] | None = None,
         saved: Sequence[Packed] = (),
+        turn: ServerTurn | None = None,
     ) -> None:
         self._settings = settings
+        self._turn = turn or ServerTurn()
         self._key = key
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
-        self._coordinator = Coordinator(settings.spec, center, saved)
+        self._coordinator = Coordinator(settings.spec, center, saved, self._turn)
         self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
         self._listener: Listener | None = None
         if doors is None:
             place = settings.place
             self._listener = Listener(
-                place.bind_host, place.port, place.advertised_host, place.port_retries
+                place.bind_host,
+                place.port,
+                place.advertised_host,
+                place.port_retries,
+                self._turn.folder,
             )
             doors = self._listener.doors
         self._doors = doors
@@ -224,7 +236,7 @@ class Service:
         session = self._coordinator.join(hello.seat, hello.attempt)
         try:
             channel.connection.vector = empty_vector(self._settings.spec.size)
-            channel.send(WorkerWelcome())
+            channel.send(WorkerWelcome(self._turn.generation))
             while (message := channel.receive(None)) is not None:
                 try:
                     answer = self._answer(channel, session, message)

@@ -280,6 +280,9 @@ class Listener:
         Host that clients connect to.
     port_retries : int, default 0
         See `listen`.
+    folder : str, optional
+        An existing folder for the Unix socket, in place of a new one. It may have the socket of a
+        dead server.
 
     Attributes
     ----------
@@ -295,13 +298,20 @@ class Listener:
     """
 
     def __init__(
-        self, bind_host: str, port: int, advertised_host: str, port_retries: int = 0
+        self,
+        bind_host: str,
+        port: int,
+        advertised_host: str,
+        port_retries: int = 0,
+        folder: str | None = None,
     ) -> None:
         tcp = listen(bind_host, port, port_retries)
         self.doors = [SocketDoor(tcp)]
-        self._directory = tempfile.mkdtemp(prefix="dkg-")
+        self._directory = folder or new_folder()
         path = os.path.join(self._directory, "server")
         if len(os.fsencode(path)) <= _LONGEST_UNIX_PATH:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             unix.bind(path)
             unix.listen(_BACKLOG)
@@ -315,6 +325,11 @@ class Listener:
         for door in self.doors:
             door.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def new_folder() -> str:
+    """Return a new folder for a Unix socket, which only this user may enter."""
+    return tempfile.mkdtemp(prefix="dkg-")
 
 
 def routes(address: ServerAddress | Transport) -> Sequence[Transport]:

@@ -110,6 +110,17 @@ class CheckpointStore:
             )
         return None
 
+    def newest_of_own(self, tell: Callable[[str], object]) -> Checkpoint | None:
+        """Return the newest checkpoint of the run that this driver executes; see `newest`.
+
+        Raises
+        ------
+        BusyError
+            If another driver has taken the directory over.
+        """
+        self._check_token()
+        return self.newest(tell)
+
     def check_new(self) -> None:
         """Refuse a directory that has checkpoints.
 

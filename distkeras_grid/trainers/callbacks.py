@@ -78,7 +78,7 @@ class EpochObserver:
         )
         self._epochs = epochs
         # The workers' rate: their copy of the model starts with it.
-        self._rate = self._learning_rate()
+        self._first_rate = self._rate = self._learning_rate()
         self.stopped = False
 
     @property
@@ -101,13 +101,28 @@ class EpochObserver:
         """
         self._model.stop_training = False
         self._callbacks.on_train_begin()
+        return self._go_on_from(saved)
+
+    def go_back(self, saved: SavedObserver | None) -> float | None:
+        """Go on from an earlier state of this run; return the learning rate if it changes.
+
+        Parameters
+        ----------
+        saved : SavedObserver or None
+            The state; None for that before the first epoch. The history has its epochs.
+        """
+        self.stopped = self._model.stop_training = False
+        if saved is None:
+            self._set_rate(self._first_rate)
+            return self.begin().learning_rate
+        return self._go_on_from(saved).learning_rate
+
+    def _go_on_from(self, saved: SavedObserver | None) -> Steering:
         if saved is not None:
             restore_callbacks(
                 self._own_callbacks, [(each.kind, each.attributes) for each in saved.callbacks]
             )
-            if saved.rate is not None and self._rate is not None:
-                self._model.optimizer.learning_rate = saved.rate
-                self._rate = self._learning_rate()
+            self._set_rate(saved.rate)
         epoch = len(self._history.epoch_records)
         if epoch < self._epochs:
             self._callbacks.on_epoch_begin(epoch)
@@ -164,6 +179,11 @@ class EpochObserver:
             steps = self._history.most_steps(version)
             skip_steps(self._model.optimizer, steps - self._steps)
             self._steps = steps
+
+    def _set_rate(self, rate: float | None) -> None:
+        if rate is not None and self._rate is not None:
+            self._model.optimizer.learning_rate = rate
+            self._rate = self._learning_rate()
 
     def _changed_rate(self) -> float | None:
         """Return the rate if it differs from the workers', who receive it next."""

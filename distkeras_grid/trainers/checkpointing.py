@@ -99,7 +99,7 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     observer: SavedObserver
-    resumed: list[dict[str, float]]
+    resumed: list[dict[str, float | str]]
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SavedDriver:
@@ -173,14 +173,13 @@ class Resumed:
         for segment in self._segments:
             history.add_segment(segment.decode())
 
-    def told(self) -> dict[str, float]:
+    def told(self) -> dict[str, float | str]:
         """Return from where the run goes on, for its history."""
         return {
             "checkpoint": self.manifest.number,
             "version": self.manifest.version,
             "samples": self.manifest.samples,
             "saved_at": self.manifest.saved_at,
-            "at": time.time(),
         }
 
 
@@ -272,6 +271,25 @@ class Checkpointer:
             server.gather(at_once=self._asked)
             self._asked = True
             self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
+
+    def go_back(self) -> Resumed | None:
+        """Return the checkpoint from which another server goes on; None before the first one.
+
+        Raises
+        ------
+        GridError
+            If it cannot be read, or another driver has taken the directory over.
+        """
+        self.finish()
+        found = self._store.newest_of_own(self._note)
+        self.captured, self._asked = 0, False
+        # The next one says all of the history again.
+        self._segments, self._counts = [], ()
+        return None if found is None else Resumed.of(found)
+
+    def went_back(self) -> None:
+        """Begin to wait for the next checkpoint, after the history has gone back."""
+        self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
 
     def finish(self) -> None:
         """Wait until the checkpoint that is being written is complete."""

@@ -34,6 +34,7 @@ from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
+from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.resuming import as_begun, check_same_run, compiled_again
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
@@ -144,14 +145,20 @@ class PreparedRun:
         resumed = None if self.saving is None else self.saving.resumed
         saved = () if resumed is None else resumed.parts
         before = len(self.history.records)
-        with serve(self.settings, center, key, saved) as server, self._leaving(server):
+        replaceable = self.saving is not None
+        with (
+            serve(self.settings, center, key, saved, replaceable=replaceable) as server,
+            self._leaving(server),
+        ):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.address, workers_key(key))
             launch = Launch(dealt, partial(work, plan), SUMMARY_SCHEMA, self.settings.run)
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
-            run = Run(server, launch, spec, *parts, self._checkpointer(progress), since)
+            checkpointer = self._checkpointer(progress)
+            replacement = self._replacement(server, checkpointer, progress)
+            run = Run(server, launch, spec, *parts, checkpointer, since, replacement)
             saved_observer = None if resumed is None else resumed.driver.observer
             rate = self.observer.begin(saved_observer).learning_rate
             if rate is not None:
@@ -231,6 +238,7 @@ class PreparedRun:
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
             local=self.checked.data.local,
+            replaceable=self.saving is not None,
         )
 
     def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
@@ -248,6 +256,14 @@ class PreparedRun:
             self.observer.to_saved,
             progress.note,
         )
+
+    def _replacement(
+        self, server: ServerProcess, checkpointer: Checkpointer | None, progress: RunProgress
+    ) -> Replacement | None:
+        """Return what replaces a server that dies, where checkpoints have its state."""
+        if checkpointer is None:
+            return None
+        return Replacement(server, checkpointer, self.history, self.observer.go_back, progress.note)
 
     def _fetch_centers(self, server: ServerProcess) -> None:
         if rule_of(self.spec.rule).traits.own_center:
@@ -286,6 +302,8 @@ class PreparedRun:
                 "workers": sorted(summaries, key=lambda summary: int(summary["worker"])),
             }
         )
+        if "resumed" in self.history.params:
+            self.description["resumed"] = self.history.params["resumed"]
         local = self.checked.data.local
         if local is not None:
             told = describe_local(local, self.spec.epochs, self.history.local_sets)
@@ -345,7 +363,8 @@ def prepare(
         version_of(checked.data.frame),
     )
     if resumed is not None:
-        description["resumed"] = [*resumed.driver.resumed, resumed.told()]
+        told = {"restarted": "driver", "at": time.time(), **resumed.told()}
+        description["resumed"] = [*resumed.driver.resumed, told]
         checked.notes.append(
             f"going on from checkpoint {resumed.manifest.number}: {len(history.epoch_records)} of "
             f"{spec.epochs} epochs, {history.samples} samples"

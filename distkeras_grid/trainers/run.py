@@ -20,6 +20,7 @@ from distkeras_grid.errors import (
     WorkerFailedError,
     error_named,
 )
+from distkeras_grid.parameter_server.lingering import Lingering
 from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.launch import Launch
     from distkeras_grid.trainers.capacity import NetworkNeed
     from distkeras_grid.trainers.checkpointing import Checkpointer
+    from distkeras_grid.trainers.replacement import Replacement
     from distkeras_grid.weights import Vector
 
 # How often the driver polls the server. A request costs the server well under a millisecond, and
@@ -103,6 +105,8 @@ class Run:
         Writes the run's checkpoints.
     since : int, default 0
         Version of the center with which this execution of the run begins.
+    replacement : Replacement, optional
+        Replaces a server that has died; without it the run ends.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class Run:
         network: Callable[..., NetworkNeed],
         checkpointer: Checkpointer | None = None,
         since: int = 0,
+        replacement: Replacement | None = None,
     ) -> None:
         self._server = server
         self._launch = launch
@@ -124,11 +129,14 @@ class Run:
         self._progress = progress
         self._observer = observer
         self._network = network
-        synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
-        self._watch = RunWatch(spec, synchronous=synchronous, since=since)
+        self._watch = self._new_watch(since)
         self._tries = Tries(launch.failures_of_a_job)
         # Whether the jobs have ended, or one of them was given up.
         self._ended = False
+        self._replacement = replacement
+        self._lingering = Lingering()
+        # Whether workers that have finished may go, so that no other server would find them.
+        self._released = replacement is None
         self._finished = False
         self._checkpointer = checkpointer
         # Events that were told and are not recorded yet, and the epoch that is being recorded.
@@ -147,13 +155,8 @@ class Run:
         """
         try:
             self._launch.start()
-            while not self._finished:
-                self._advance()
-                if not self._finished:
-                    self._launch.wait(POLL_SECONDS)
-            center = self._server.center()
-            if not self._watch.stopped:
-                self._write_last(at_once=True)
+            center = self._train()
+            self._release()
             summaries = self._finish_job()
             localities = self._launch.localities()
             self._history.add_localities(localities.workers, localities.reading)
@@ -164,6 +167,38 @@ class Run:
             # Also on an interrupt, so that no executor works for a run that has ended.
             self._launch.cancel()
         return center, summaries
+
+    def _new_watch(self, since: int) -> RunWatch:
+        synchronous = isinstance(rule_of(self._spec.rule), SynchronousRule)
+        return RunWatch(self._spec, synchronous=synchronous, since=since)
+
+    def _train(self) -> Vector:
+        """Watch the run until it is complete, whichever servers die meanwhile; return the center.
+
+        A last checkpoint is written, too, while another server could still be needed for it.
+        """
+        while True:
+            try:
+                while not self._finished:
+                    self._advance()
+                    if not self._finished:
+                        self._launch.wait(POLL_SECONDS)
+                center = self._server.center()
+                if not self._watch.stopped:
+                    self._write_last(at_once=True)
+                return center
+            except ServerUnreachableError as error:
+                if self._replacement is None or self._released or self._launch.done:
+                    raise
+                self._watch = self._new_watch(self._replacement.replace(error))
+                self._untaken.clear()
+                self._ending, self._finished = None, False
+
+    def _release(self) -> None:
+        """Let workers go that have finished."""
+        if not self._released:
+            self._released = True
+            self._server.command(release=True)
 
     def _rescue(self, error: BaseException) -> None:
         """Write a last checkpoint of a run that ends early, while its workers are still there."""
@@ -204,6 +239,9 @@ class Run:
         ended, failed = self._launch.done, self._launch.failed
         update = self._news()
         self._show(update)
+        if self._lingering.is_over(update.seats, time.monotonic()):
+            # Their slots may be what a lost worker needs.
+            self._release()
         if not self._finished:
             # A worker that has finished was lost too late to matter.
             unfinished = [seat for seat in failed if update.seats[seat].status != "finished"]

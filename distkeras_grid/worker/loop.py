@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distkeras_grid.engine.base import Engine
-from distkeras_grid.errors import GridError, RefusedError
+import numpy as np
+
+from distkeras_grid.engine.base import Engine, State
+from distkeras_grid.errors import GridError, RefusedError, ServerRestartedError
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.rows import Block
@@ -23,11 +25,47 @@ from distkeras_grid.worker.own_state import OwnState
 from distkeras_grid.worker.progress import Progress
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.records import LocalSet
+    from distkeras_grid.weights import Vector
 
 #: Called with a window that has been trained.
 AfterWindow: TypeAlias = Callable[[minds.Compute], "LocalSet | None"]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """With what a worker begins, also after another server has taken the place of a dead one.
+
+    Parameters
+    ----------
+    state : mapping of str to ndarray, or None
+        The engine's state before its first window; None in a run that ends with its server.
+    greet : callable
+        Called with each start and its center, which it may replace.
+    """
+
+    state: State | None = field(repr=False)
+    greet: Callable[[Start, Vector], None]
+
+    @classmethod
+    def of(cls, engine: Engine, greet: Callable[[Start, Vector], None]) -> Beginning:
+        """Return the beginning of an engine that has trained nothing.
+
+        Arrays of equal numbers, as an optimizer's are before its first step, take no memory.
+        """
+        return cls({name: _thin(array) for name, array in engine.state().items()}, greet)
+
+
+def _thin(array: NDArray[Any]) -> NDArray[Any]:
+    if array.size < 2:
+        return array
+    flat = np.ascontiguousarray(array).reshape(-1)
+    numbers = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
+    same = bool((numbers == numbers[0]).all())
+    return np.broadcast_to(flat[:1].copy().reshape(()), array.shape) if same else array
 
 
 def train(
@@ -38,6 +76,7 @@ def train(
     source: Source,
     after_window: AfterWindow | None = None,
     progress: Progress | None = None,
+    beginning: Beginning | None = None,
 ) -> int:
     """Train and exchange windows until none is left or the server says stop, and report the end.
 
@@ -57,6 +96,8 @@ def train(
         Gives what is told of a local set, once the last window of its iteration is trained.
     progress : Progress, optional
         Told how far the worker has come.
+    beginning : Beginning, optional
+        With what the worker begins anew if another server takes the place of this one.
 
     Returns
     -------
@@ -68,22 +109,38 @@ def train(
     NonFiniteLossError
         If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
         reaches the center.
+    ServerRestartedError
+        If another server has taken the place of this one, and there is no `beginning`.
     """
     progress = progress or Progress()
-    event: minds.Event = minds.Started(start, client.vector)
+    event: minds.Event = _started(start, client, beginning)
     while True:
         *orders, last = mind.handle(event)
         for order in orders:
             obey(order, engine)
-        if isinstance(last, minds.Finish):
-            client.finish()
-            return mind.samples
         if isinstance(last, minds.Compute):
             event = compute(last, engine, progress.through(source.blocks(last.window.blocks)))
             if after_window is not None:
                 event = replace(event, local=after_window(last))
-        else:
-            event = _ask(last, engine, client)
+            continue
+        try:
+            if isinstance(last, minds.Finish):
+                client.finish()
+                return mind.samples
+            if isinstance(last, minds.Rejoin):
+                event = _started(client.rejoin(), client, beginning)
+            else:
+                event = _ask(last, engine, client)
+        except ServerRestartedError:
+            if beginning is None or beginning.state is None:
+                raise
+            event = minds.Replaced(beginning.state)
+
+
+def _started(start: Start, client: WorkerClient, beginning: Beginning | None) -> minds.Started:
+    if beginning is not None:
+        beginning.greet(start, client.vector)
+    return minds.Started(start, client.vector)
 
 
 def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> minds.Computed:
@@ -116,8 +173,6 @@ def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Ev
             case minds.Recall():
                 kept, data = client.recall()
                 return minds.Recalled(kept.sequence, kept.version, OwnState.from_bytes(data))
-            case minds.Rejoin():
-                return minds.Started(client.rejoin(), client.vector)
             case _:
                 raise GridError(f"{type(action).__name__} is nothing to ask a server.")
     except RefusedError as refusal:

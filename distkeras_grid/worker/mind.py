@@ -5,7 +5,8 @@ driver passes events to `handle` and carries out the actions that it returns. A 
 it with an engine and a client (`distkeras_grid.worker.loop`), a simulated one from an event queue.
 
 The last action that `handle` returns is a request, and its result is the next event. The actions
-before it are orders for the engine and have no result. After `Finish` no event follows.
+before it are orders for the engine and have no result. After `Finish` no event follows, unless
+another server takes the place of the worker's own.
 """
 
 from __future__ import annotations
@@ -142,6 +143,19 @@ class Refused:
     error: RefusedError
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Another server has taken the place of the one that the worker was started by.
+
+    Parameters
+    ----------
+    state : mapping of str to ndarray
+        The engine's state before its first window.
+    """
+
+    state: Mapping[str, NDArray[Any]] = field(repr=False)
+
+
 Event: TypeAlias = (
     Started
     | Computed
@@ -152,6 +166,7 @@ Event: TypeAlias = (
     | HasKept
     | Recalled
     | Refused
+    | Replaced
 )
 
 # -- actions: what is to be done ----------------------------------------------------------------
@@ -268,7 +283,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """Request: take the seat again, as a late worker does. Its result is `Started`."""
+    """Request: take the seat again, as a late or a new worker does. Its result is `Started`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +351,7 @@ class WorkerMind:
     ----------
     phase : str
         What is waited for: "starting", "state", "steps", "computing", "exchanging", "handing over",
-        "keeping", "recalling", "rejoining" or "done".
+        "keeping", "recalling", "rejoining", "starting anew" or "done".
     before, after, payload : ndarray
         Weights before and after the window, and what is sent; shape ``(layout.size,)``.
     version : int
@@ -438,6 +453,14 @@ class WorkerMind:
             self.offset = self._batches_done(start.next_sequence, start.version)
             return self._begin(start, [BeginAfter(self.offset)])
         return self._begin(start, [])
+
+    def _replaced(self, event: Replaced) -> list[Action]:
+        """Begin as another attempt on the seat would, with what this one has at hand."""
+        self.phase, self.rejoins_for = "starting anew", None
+        self._start_message = self._window = None
+        self.hands_over = self.keeps = False
+        self.offset = self.repeats_until = 0
+        return [Restore(event.state, shared=True), Rejoin()]
 
     def _recalled(self, event: Recalled) -> list[Action]:
         """Go on from what an earlier attempt kept, as far as the server has not gone on since."""
@@ -673,6 +696,7 @@ class WorkerMind:
             "state": FetchState(),
             "handing over": HandOver(self.version, self.before),
             "rejoining": Rejoin(),
+            "starting anew": Rejoin(),
             "recalling": Recall(),
             "keeping": self._keeping(),
             "done": Finish(),
@@ -688,7 +712,7 @@ def held_back_of(accumulator: Accumulator | None) -> dict[str, NDArray[Any]] | N
 
 
 _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list[Action]]]] = {
-    Started: (frozenset({"starting", "rejoining"}), WorkerMind._start),
+    Started: (frozenset({"starting", "rejoining", "starting anew"}), WorkerMind._start),
     Computed: (frozenset({"computing"}), WorkerMind._propose),
     Replied: (frozenset({"exchanging"}), WorkerMind._take_reply),
     StepFetched: (frozenset({"steps"}), WorkerMind._step),
@@ -699,5 +723,21 @@ _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list
     Refused: (
         frozenset({"exchanging", "steps", "state", "handing over", "keeping", "recalling"}),
         WorkerMind._refused,
+    ),
+    Replaced: (
+        frozenset(
+            {
+                "exchanging",
+                "steps",
+                "state",
+                "handing over",
+                "keeping",
+                "recalling",
+                "rejoining",
+                "starting anew",
+                "done",
+            }
+        ),
+        WorkerMind._replaced,
     ),
 }

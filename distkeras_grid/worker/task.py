@@ -14,13 +14,14 @@ from distkeras_grid.errors import (
     FencedError,
     GridError,
     RemoteProtocolError,
+    ServerRestartedError,
     ServerUnreachableError,
 )
 from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
 from distkeras_grid.parameter_server.auth import seat_key
-from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.client import REPLACED_SECONDS, WorkerClient
 from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.rules import LocalSteps, Rule, rule_of
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.local_sets.store import LocalPlan
     from distkeras_grid.local_sets.work import Report
+    from distkeras_grid.parameter_server.messages import Start
     from distkeras_grid.records import LocalSet
+    from distkeras_grid.weights import Vector
     from distkeras_grid.worker.mind import Compute
 
 #: What a task yields when it has finished, as Spark DDL.
@@ -43,7 +46,7 @@ SUMMARY_SCHEMA = (
 )
 
 # Errors that another attempt may not meet: a broken connection, a newer attempt on the seat.
-MAY_HEAL = (FencedError, ServerUnreachableError, RemoteProtocolError)
+MAY_HEAL = (FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class WorkerPlan:
         The user's own classes and functions.
     local : LocalPlan, optional
         What workers draw their sets from, in a run on local sets.
+    replaceable : bool, default False
+        Whether another server takes the place of one that dies.
     """
 
     run: str
@@ -77,6 +82,7 @@ class WorkerPlan:
     model: bytes = field(repr=False)
     custom_objects: Mapping[str, Any]
     local: LocalPlan | None = None
+    replaceable: bool = False
 
     @cached_property
     def rule(self) -> Rule:
@@ -136,6 +142,8 @@ def run_worker(
         compression=spec.compression,
     )
     progress = Progress()
+    if plan.replaceable:
+        client.patience = REPLACED_SECONDS
     with client, Heartbeat(client, progress):
         trained = _train_rows if plan.local is None else _train_local
         told = trained(plan, client, batches, build or build_engine, progress)
@@ -217,7 +225,7 @@ def _train(
 ) -> dict[str, Any]:
     import platform
 
-    from distkeras_grid.worker.loop import train
+    from distkeras_grid.worker.loop import Beginning, train
     from distkeras_grid.worker.seat import worker_mind
 
     clock, spec = time.perf_counter(), plan.spec
@@ -229,14 +237,14 @@ def _train(
     check_state(engine, spec)
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
+    greet = partial(_greet, spec, client.seat, engine)
+    beginning = Beginning.of(engine, greet) if plan.replaceable else Beginning(None, greet)
     # The driver ends the wait for the others, which may still read their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")
-    if spec.algorithm.own_start and client.seat > 0 and start.next_sequence == 0 and not start.stop:
-        client.vector[:] = engine.fresh_weights((spec.schedule.seed, client.seat))
     mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)
     after = None if report is None else partial(_report, report, engine, plan.rule)
-    samples = train(mind, engine, client, start, source, after, progress)
+    samples = train(mind, engine, client, start, source, after, progress, beginning)
     return {
         "rows": policy.rows,
         "host": platform.node(),
@@ -244,6 +252,12 @@ def _train(
         "import_seconds": imported - clock,
         "compile_seconds": compiled - imported,
     }
+
+
+def _greet(spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: Vector) -> None:
+    """Draw a worker's own initial weights, in a run where each has its own."""
+    if spec.algorithm.own_start and seat > 0 and start.next_sequence == 0 and not start.stop:
+        center[:] = engine.fresh_weights((spec.schedule.seed, seat))
 
 
 def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> LocalSet | None:

@@ -12,9 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ServerUnreachableError
 from tests.cluster import driver_environment
-from tests.faults.counting import at_epoch, counting_data, kill, server_pid
+from tests.faults.counting import at_epoch, attempts, counting_data, kill, server_pid
 from tests.faults.test_smoke import EPOCHS, ROWS, counting_trainer
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow]
@@ -23,20 +22,24 @@ KILLS = 4
 
 
 def test_a_run_whose_server_was_killed_goes_on_and_counts_each_row_once_an_epoch(spark, tmp_path):
-    def trained(*callbacks):
-        folder = str(tmp_path / "checkpoints")
-        saving = {"checkpoint_dir": folder, "checkpoint_every": "epoch", "resume": "auto"}
-        trainer = counting_trainer("DOWNPOUR", tmp_path, **saving)
-        trainer.train(counting_data(spark, ROWS), seed=1, callbacks=callbacks)
-        return trainer
+    saving = {"checkpoint_dir": str(tmp_path / "checkpoints"), "checkpoint_every": 0.5}
+    trainer = counting_trainer("DOWNPOUR", tmp_path, **saving)
+    killed = []
 
-    with pytest.raises(ServerUnreachableError):
-        trained(at_epoch(EPOCHS // 2, lambda: kill(server_pid())))
-    trainer = trained(at_epoch(EPOCHS + 1, lambda: None))
-    np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
+    def kill_once():
+        # The run may go back to before this epoch.
+        if not killed:
+            killed.append(server_pid())
+            kill(killed[0])
+
+    killer = at_epoch(EPOCHS // 2, kill_once)
+    model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[killer])
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
     assert trainer.history.samples == ROWS * EPOCHS
     assert trainer.history.epoch == list(range(EPOCHS))
-    assert trainer.run["resumed"][0]["samples"] > 0
+    # No worker has read its rows or compiled again.
+    assert [len(attempts(tmp_path, seat)) for seat in (0, 1)] == [1, 1]
+    assert {each["restarted"] for each in trainer.run["resumed"]} == {"server"}
 
 
 class Driver:

@@ -30,6 +30,7 @@ from distkeras_grid.parameter_server.messages import (
     Step,
 )
 from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, Send, ServerMind, received
+from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
 from distkeras_grid.simulation.learners import QuadraticLearner
@@ -60,9 +61,18 @@ class Worker:
         plan = Epochs(rows=SEAT_ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=4, seat=number)
         held = accumulators(run.compression, self.engine.layout, run.workers)
         self.mind = WorkerMind(number, run.rule, self.engine.layout, plan, accumulator=held)
-        self.wanted = None
-        seat, *_ = run.mind.handle(Join(number, 0), run.now)
-        self.session, self.vector = seat.session, np.empty(SIZE, np.float32)
+        self.wanted, self.new = None, self.engine.state()
+        self.vector = np.empty(SIZE, np.float32)
+        self.join()
+
+    def join(self):
+        seat, *_ = self.run.mind.handle(Join(self.number, 0), self.run.now)
+        self.session, self.generation = seat.session, self.run.generation
+
+    def meets_another_server(self):
+        """Whether the next request finds another server, and the worker has to begin anew."""
+        computes = isinstance(self.wanted, minds.Compute) and self.mind.phase == "computing"
+        return self.generation != self.run.generation and not computes
 
     def tell(self, event):
         *orders, self.wanted = self.mind.handle(event)
@@ -70,13 +80,21 @@ class Worker:
             obey(order, self.engine)
 
     def can_act(self):
-        return not self.over and (self.inbox or self.wanted is not None)
+        found = self.inbox or self.wanted is not None
+        return (found and not self.over) or self.meets_another_server()
 
     def act(self):
-        if self.inbox:
+        if self.meets_another_server():
+            self.inbox, self.over = [], False
+            self.tell(minds.Replaced(self.new))
+            self.join()
+        elif self.inbox:
             self.hear(self.inbox.pop(0))
-            return
-        action, self.wanted = self.wanted, None
+        else:
+            action, self.wanted = self.wanted, None
+            self.carry_out(action)
+
+    def carry_out(self, action):
         match action:
             case minds.Compute(window):
                 self.tell(compute(action, self.engine, self.rows.blocks(window.blocks)))
@@ -99,6 +117,8 @@ class Worker:
                 self.run.hear(self.session, Keep(sequence, version), state=own)
                 self.inbox.pop()
                 self.tell(minds.HasKept())
+            case minds.Rejoin():
+                self.run.hear(self.session, Ready(SEAT_ROWS, 0.0), vector=self.vector)
             case minds.Recall():
                 self.run.hear(self.session, FetchKept())
             case minds.Finish():
@@ -134,7 +154,7 @@ class Run:
 
     def __init__(self, rule, workers, seed, compression=None, parts=()):
         self.rule, self.workers, self.compression = rule, workers, compression
-        self.now, self.random = 0.0, np.random.default_rng(seed)
+        self.now, self.random, self.generation = 0.0, np.random.default_rng(seed), 0
         shared = rule.traits.steps_on_workers
         momentum = (
             QuadraticLearner(np.ones(SIZE, np.float32), 1.0, 0.1, 0.9, rule.traits.local_steps)
@@ -165,6 +185,17 @@ class Run:
         for sent in self.mind.handle(event, self.now):
             if isinstance(sent, Send) and sent.to != DRIVER:
                 self.team[sent.to.seat].inbox.append(sent)
+
+    def replace_server(self, parts):
+        """Lose the server; another one goes on from a checkpoint, or begins again without."""
+        self.generation += 1
+        if parts:
+            self.mind = ServerMind.resumed(self.spec, parts)
+        else:
+            self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
+        self.mind.take_turn(ServerTurn(generation=self.generation))
+        for worker in self.team:
+            worker.inbox = []
 
     def ask(self, message):
         (sent,) = self.mind.handle(Received(DRIVER, message), self.now)
@@ -202,6 +233,7 @@ class Run:
 
 #: Interleavings of each run; more of them in make test-full.
 SEEDS = [range(3), pytest.param(range(3, 15), marks=pytest.mark.full)]
+FEW = [range(1), pytest.param(range(1, 15), marks=pytest.mark.full)]
 EXACT = [
     *((name, parameters, 1, None) for name, parameters in [("downpour", {}), ("sequential", {})]),
     ("downpour", {}, 1, DGC),
@@ -264,3 +296,47 @@ def test_a_run_of_several_workers_loses_and_repeats_no_window(name, parameters, 
         assert len(found) == len(set(found))
         assert set(found) == due
         assert np.isfinite(centers(second)).all()
+
+
+@pytest.mark.parametrize("seeds", FEW)
+@pytest.mark.parametrize(("name", "parameters", "workers", "compression"), EXACT)
+def test_workers_that_go_back_to_another_server_end_bit_for_bit_where_they_would_have(
+    name, parameters, workers, compression, seeds
+):
+    rule = build_rule(name, parameters)
+    undisturbed = Run(rule, workers, 0, compression)
+    total = undisturbed.go()
+    for seed in seeds:
+        moments = np.random.default_rng([seed, 2]).integers(1, total, 3)
+        run = Run(rule, workers, seed, compression)
+        run.go(int(moments[0]))
+        run.replace_server(())
+        run.go(int(moments[1]))
+        parts, _ = run.checkpoint()
+        for _ in range(2):
+            run.go(int(moments[2]))
+            run.replace_server(parts)
+        run.go()
+        assert all(worker.over for worker in run.team)
+        np.testing.assert_array_equal(centers(run), centers(undisturbed))
+
+
+@pytest.mark.parametrize("seeds", FEW)
+@pytest.mark.parametrize(("name", "parameters", "compression"), COUNTED)
+def test_workers_that_go_back_to_another_server_lose_and_repeat_no_window(
+    name, parameters, compression, seeds
+):
+    for seed in seeds:
+        moments = np.random.default_rng([seed, 3]).integers(1, 150, 2)
+        run = Run(build_rule(name, parameters), 3, seed, compression)
+        run.go(int(moments[0]))
+        parts, before = run.checkpoint()
+        run.go(int(moments[1]))
+        run.replace_server(parts)
+        run.go()
+        assert all(worker.over for worker in run.team)
+        found = [(w.worker, w.epoch, w.window) for w in [*before, *run.windows()]]
+        due = {(n, e, w) for n in range(3) for e in range(1, EPOCHS + 1) for w in range(3)}
+        assert len(found) == len(set(found))
+        assert set(found) == due
+        assert np.isfinite(centers(run)).all()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import GridError
+from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.history import History
@@ -20,9 +20,10 @@ from distkeras_grid.rules import build_rule
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
+from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.run import Run, Steering
 from distkeras_grid.trainers.run_status import run_progress
-from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.loop import Beginning, train
 from distkeras_grid.worker.mind import WorkerMind
 from tests.local_files import LocalFiles
 from tests.specs import make_settings
@@ -37,6 +38,7 @@ class Launch:
     def __init__(self, settings, key, address):
         self._settings, self._key, self._address = settings, key, address
         self._cancelled = threading.Event()
+        self.spooled = []
         self._threads = [
             threading.Thread(target=self._work, args=(seat,), daemon=True)
             for seat in range(settings.spec.workers)
@@ -59,13 +61,16 @@ class Launch:
             with WorkerClient.connect(
                 self._address, key, run, seat, 0, SIZE, 5, kept_limit=limit
             ) as client:
-                start = client.ready(SEAT_ROWS, 5)
+                self.spooled.append(seat)
                 engine = QuadraticLearner(START, 1.0, 0.1, 0.9)
+                beginning = Beginning.of(engine, lambda *_: None)
+                start = client.ready(SEAT_ROWS, 20)
                 plan = Epochs(
                     rows=SEAT_ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=4, seat=seat
                 )
                 rule = build_rule(spec.rule.name, spec.rule.parameters)
-                train(WorkerMind(seat, rule, engine.layout, plan), engine, client, start, Rows())
+                mind = WorkerMind(seat, rule, engine.layout, plan)
+                train(mind, engine, client, start, Rows(), beginning=beginning)
         except GridError:
             return
 
@@ -103,13 +108,20 @@ class Observer:
 
     def __init__(self, history, error=None, at=0):
         self.history, self.error, self.at, self.asked = history, error, at, []
+        self.kills, self.server = [], None
 
     def __call__(self, event, center):  # noqa: ARG002
         self.asked.append(event.epoch)
         record = self.history.add_epoch(event)
+        if event.epoch in self.kills:
+            self.kills.remove(event.epoch)
+            self.server._process.kill()
         if event.epoch == self.at:
             raise self.error
         return record, Steering()
+
+    def go_back(self, saved):
+        """Return the rate to set: none."""
 
     def record(self, event):
         return self.history.add_epoch(event)
@@ -119,10 +131,13 @@ class Observer:
 
 
 class Execution:
-    """One driver: it begins, or goes on from what is in the folder."""
+    """One driver: it begins, or goes on from what is in the folder.
 
-    def __init__(self, folder, workers, error=None, at=0, every=None):
-        rule = "averaging" if workers > 1 else "downpour"
+    At the end of some epochs, the server is killed.
+    """
+
+    def __init__(self, folder, workers, error=None, at=0, every=None, kills=(), rule=None):
+        rule = rule or ("averaging" if workers > 1 else "downpour")
         self.settings = make_settings(
             rule=rule,
             trainable_size=SIZE,
@@ -151,10 +166,15 @@ class Execution:
         parts = self.resumed.parts if self.resumed else ()
         since = self.resumed.manifest.version if self.resumed else 0
         with (
-            ServerProcess(self.settings, START.copy(), key, parts) as server,
+            ServerProcess(self.settings, START.copy(), key, parts, replaceable=True) as server,
             run_progress(SILENT) as progress,
         ):
-            launch = Launch(self.settings, key, server.address)
+            launch = self.launch = Launch(self.settings, key, server.address)
+            self.observer.kills = list(kills)
+            self.observer.server = server
+            replacement = Replacement(
+                server, checkpointer, self.history, self.observer.go_back, self.notes.append
+            )
             progress.update(total_samples=1, epochs=EPOCHS, workers=workers)
             run = Run(
                 server,
@@ -166,6 +186,7 @@ class Execution:
                 lambda **_: SimpleNamespace(sentence=str),
                 checkpointer,
                 since,
+                replacement,
             )
             self.center, _ = run.execute()
         self.written = checkpointer.written
@@ -207,3 +228,46 @@ def test_checkpoints_beside_the_training_do_not_change_it(tmp_path, workers):
     np.testing.assert_array_equal(again.center, whole.center)
     assert again.resumed.manifest.samples == whole.history.samples
     assert again.observer.asked == []
+
+
+def windows_of(history):
+    return sorted((record.worker, record.epoch, record.window) for record in history.records)
+
+
+@pytest.mark.parametrize(
+    ("workers", "every", "kills"),
+    [
+        (2, Every(epochs=3), [8, EPOCHS]),
+        pytest.param(1, Every(epochs=3), [8, 15], marks=pytest.mark.full),
+        pytest.param(2, None, [2], marks=pytest.mark.full),
+    ],
+)
+def test_another_server_takes_the_place_of_a_dead_one(tmp_path, workers, every, kills):
+    whole = Execution(tmp_path / "whole", workers)
+    run = Execution(tmp_path / "killed", workers, every=every, kills=kills)
+    np.testing.assert_array_equal(run.center, whole.center)
+    assert windows_of(run.history) == windows_of(whole.history)
+    assert run.history.history == whole.history.history
+    # Nobody has read rows or compiled a second time.
+    assert sorted(run.launch.spooled) == list(range(workers))
+    told = run.history.params["resumed"]
+    # Both epochs may be told at once, after the first kill.
+    assert {each["restarted"] for each in told} == {"server"}
+    assert 1 <= len(told) <= len(kills)
+    # The driver looks ten times a second, so it may take several epochs until the first one.
+    assert (told[-1]["checkpoint"] > 0) == (every is not None)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
+def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
+    run = Execution(tmp_path, 3, every=Every(seconds=0.05), kills=[5, 9, 14, EPOCHS], rule=rule)
+    windows = windows_of(run.history)
+    assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
+    assert run.history.samples == 3 * SEAT_ROWS * EPOCHS
+
+
+def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
+    with pytest.raises(ServerUnreachableError) as raised:
+        Execution(tmp_path, 1, kills=[1] * 4)
+    assert len(raised.value.__notes__) == 1
