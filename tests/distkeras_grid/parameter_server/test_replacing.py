@@ -70,6 +70,21 @@ def test_a_worker_takes_its_seat_at_another_server(servers, tools):
             client.finish()
 
 
+def test_what_a_sign_of_life_meets_first_the_next_request_meets_too(servers, tools):
+    with servers.worker() as client:
+        client.ready(10, 5)
+        servers.next()
+        client.close()
+        for _ in range(2):
+            with pytest.raises(ServerRestartedError):
+                client.beat("training", 1, "host", "")
+        with pytest.raises(ServerRestartedError):
+            tools.exchange(client, tools.commit())
+        assert client.rejoin().next_sequence == 0
+        assert client.beat("training", 1, "host", "")
+        tools.exchange(client, tools.commit())
+
+
 def test_a_broken_connection_to_the_same_server_changes_nothing(servers, tools):
     with servers.worker() as client:
         client.ready(10, 5)
