@@ -24,12 +24,12 @@ from data_prep.raster import Raster
 from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ConfigurationError, ImageError
 
-# 128 rows of a turned 2272x1704 colour image are about 1 MB: they stay in the second-level cache.
+# 128 rows of a turned 2272x1704 color image are about 1 MB: they stay in the second-level cache.
 BAND_ROWS = 128
-# Room for the turned image of 12 million colour pixels (at 45 degrees it is twice as large).
+# Room for the turned image of 12 million color pixels (at 45 degrees it is twice as large).
 CACHE_BYTES = 96 << 20
 # Tiles of one row of a strip. The row above must lie within the 2 MB in which zstd looks for pixels
-# that it has seen: twice as many bytes are stored of colour tiles in rows as wide as the image.
+# that it has seen: color tiles in rows as wide as the image take a third more bytes.
 STRIP_BYTES = 5 << 18
 # OpenCV refuses images of 32,767 pixels or more a side: large frames are computed in pieces, each
 # from the window of the source that it needs.
