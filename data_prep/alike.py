@@ -1,4 +1,4 @@
-"""Near-duplicates among the images of a data set: which there are, and which join a unit."""
+"""Near-duplicates among the images of a data set: finding them, and which pairs join a unit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from data_prep.near_duplicates import Likeness, find_near_duplicates
 
-# So many pairs are told in lines; the manifest has all.
+# At most this many pairs are printed; the manifest has all.
 TOLD = 20
 
 
@@ -21,18 +21,18 @@ def alike_among(
     Parameters
     ----------
     contents : mapping of str to str or None
-        Digest of the pixels by path.
+        Digests of the pixels, by path.
     fingerprints : mapping of str to bytes
-        By digest.
+        Fingerprints, by digest of the pixels.
     new : collection of str, optional
-        Digests; only pairs with one of these are looked for. Default: all.
+        Digests of the pixels; only pairs with one of these are looked for. Default: all.
     known : iterable of Likeness, optional
-        Between paths, found before.
+        Pairs of paths that were found before.
 
     Returns
     -------
     list of Likeness
-        Between paths.
+        Pairs of paths.
     """
     paths: dict[str, str] = {}
     for path, content in sorted(contents.items()):
@@ -44,7 +44,7 @@ def alike_among(
 
 
 def joining(pairs: Iterable[Likeness], kept: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the pairs that go together, without those that stood in two splits before."""
+    """Return the pairs that must share a split, without those that stood in two splits before."""
     return [
         (pair.one, pair.other)
         for pair in pairs
@@ -57,13 +57,13 @@ def still_true(
     before: Mapping[str, str | None],
     contents: Mapping[str, str | None],
 ) -> list[Likeness]:
-    """Return the pairs of former nights whose images are what they were.
+    """Return the pairs of earlier updates whose images have not changed.
 
     Parameters
     ----------
     former : iterable of Likeness
     before, contents : mapping of str to str or None
-        Digest of the pixels by path, then and now.
+        Digests of the pixels by path, then and now.
     """
     return [
         pair
@@ -87,7 +87,7 @@ def describe(pairs: Collection[Likeness], splits: Mapping[str, str]) -> list[str
     ----------
     pairs : collection of Likeness
     splits : mapping of str to str
-        By path, as far as they are known.
+        Splits by path, as far as they are known.
     """
     lines = []
     for pair in list(pairs)[:TOLD]:

@@ -1,4 +1,4 @@
-"""What other programs read of a data set of tiles, written after each publication."""
+"""Files that describe a data set of tiles to other programs, written after each publication."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from distkeras_grid.spark.storage import Storage
 def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str], object]) -> None:
     """Write ``.huggingface.yaml``, ``_croissant.json`` and ``_README.md``.
 
-    Without them the data set is as good. A run that is killed before leaves those of a former
-    version.
+    The data set can be read without them. If a run is killed before it writes them, the files of
+    the former version stay.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str],
     manifest : str
         The content of ``_dataset.json``.
     say : callable
-        Receives why one could not be written.
+        Receives a line for each file that could not be written.
     """
     try:
         storage.write_in_place(f"{root}/{CARD}", describe_tiles(manifest))
@@ -57,10 +57,10 @@ def _replace(
     write: Callable[[str | None], str],
     say: Callable[[str], object],
 ) -> None:
-    """Replace a file by what is made of its content; what people wrote into it is kept."""
+    """Replace a file by what `write` makes of its content, which keeps what people wrote."""
     try:
         text = write(storage.read_text(uri) if storage.exists(uri) else None)
-        # In one step: nothing is lost by a kill.
+        # One rename replaces the file, so a killed run loses nothing.
         storage.write_text(uri, text, overwrite=True)
     except GridError as error:
         say(f"{uri.rpartition('/')[2]} could not be written: {error}")

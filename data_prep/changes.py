@@ -1,7 +1,7 @@
-"""What an update of a data set has to do: pure comparison of what is there with what was tiled.
+"""What an update of a data set has to do: a pure comparison of the folder with what was tiled.
 
-An image is known by its path and its content. One whose length and time of change are those of last
-time is not read again; one that was touched is read, and its digest decides.
+An image is known by its path and its content. If its length and its time of change are those of the
+last update, it is not read again. Otherwise it is read, and its digest decides.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Listed:
     uri : str
         The whole path, as Spark names it.
     length : int
-        Bytes.
+        Length of the file, bytes.
     modified : int
-        Milliseconds since 1970.
+        Time of the last change, milliseconds since 1970.
     """
 
     uri: str
@@ -41,18 +41,18 @@ class Listed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the listing alone tells.
+    """What the listing of the input folder tells, before any image is read.
 
     Parameters
     ----------
     unchanged : tuple of str
-        Images that need no look.
+        Images that need not be read.
     candidates : tuple of str
         New and touched images, and those that could not be tiled last time.
     removed : tuple of str
         Tiled images that are no longer there.
     problems : dict of str to str
-        Why others cannot be tiled, by path.
+        Why other images cannot be tiled, by path.
     quarantined : tuple of str
         Images that are as they were when they were put into quarantine.
     """
@@ -75,7 +75,7 @@ class Changes:
     work : list of str
         Images to tile.
     dropped : list of Entry
-        Images whose present tiles go.
+        Images whose present tiles are dropped.
     problems : dict of str to str
         Why images could not be tiled, by path.
     moved : dict of str to str
@@ -97,14 +97,14 @@ class Changes:
 
 
 def with_zones(entries: Mapping[str, Entry], zones: ZoneRules) -> dict[str, Entry]:
-    """Return the entries, those of images whose zones have changed as if they were touched.
+    """Return the entries; images whose zones have changed are marked as touched.
 
     Parameters
     ----------
     entries : mapping of str to Entry
-        What is known, by path.
+        Entries that are known, by path.
     zones : ZoneRules
-        As they are now.
+        The present zones.
     """
     return {
         path: replace(entry, modified=None)
@@ -125,26 +125,26 @@ def compare(
     judged: Container[str] | None = None,
     new_classes: bool = False,
 ) -> Comparison:
-    """Tell which images must be looked at.
+    """Tell which images must be read.
 
     Parameters
     ----------
     entries : mapping of str to Entry
-        What is known, by path.
+        Entries that are known, by path.
     listed : mapping of str to Listed
-        What is there, by path.
+        Files that are there, by path.
     said : mapping of str to Annotation
         Labels, by path.
     problems : mapping of str to str
-        Why other images have none.
+        Why other images have no label, by path.
     classes : tuple of str
         Names of the classes; empty where there is none yet.
     prune : bool
-        Whether tiles of removed images go.
+        Whether tiles of removed images are dropped.
     judged : container of str, optional
-        Digests of pixels that have a fingerprint; images without are looked at again. Default: all.
+        Digests of pixels that have a fingerprint; images without one are read again. Default: all.
     new_classes : bool, default False
-        Whether images of other classes than `classes` are taken.
+        Whether images of classes that `classes` lacks are taken.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
     found = {path: reason for path, reason in problems.items() if path not in quarantined}
@@ -168,7 +168,7 @@ def compare(
     unchanged |= {
         path
         for path in usable
-        # What is in quarantine may have no label: it is not looked at.
+        # An image in quarantine may have no label: it is not read.
         if path in said
         and _is_known_copy(entries.get(path), listed[path], said[path].label, labels)
     }
@@ -194,7 +194,7 @@ def _is_tiled(entry: Entry | None, listed: Listed, judged: Container[str] | None
         entry is not None
         and entry.status == TILED
         and (entry.length, entry.modified) == (listed.length, listed.modified)
-        # Without it a copy in another format would not be found.
+        # Without the fingerprint, a copy in another format would not be found.
         and entry.pixel_sha256 is not None
         and (judged is None or entry.pixel_sha256 in judged)
     )
@@ -207,7 +207,7 @@ def _is_known_copy(
         entry is not None
         and entry.status == LEFT_OUT
         and (entry.length, entry.modified) == (listed.length, listed.modified)
-        # One whose picture is labelled otherwise by now is looked at, and told.
+        # If the label of the picture has changed, the image is read, and the change is reported.
         and labels.get(entry.content) == label
     )
 
@@ -222,16 +222,16 @@ def decide(
     *,
     prune: bool,
 ) -> Changes:
-    """Tell what becomes of each image, now that the candidates were looked at.
+    """Decide what becomes of each image, once the candidates have been read.
 
     Parameters
     ----------
     entries, listed, said, comparison, prune
         See `compare`.
     found : mapping of str to Inspected
-        What the candidates are.
+        What was found in the candidates, by path.
     image : Field
-        The image column; other channels and types are left out.
+        The image column; images with other channels or another type are left out.
     """
     changes = Changes({})
     for path in comparison.unchanged:
@@ -274,7 +274,7 @@ def _sort_touched(
     said: Mapping[str, Annotation],
     found: Mapping[str, Inspected],
 ) -> None:
-    """Tile each content once: the first by path, where none stands already."""
+    """Tile each content once: the first image by path, unless the content is tiled already."""
     standing = changes.entries.values()
     originals = {entry.content: entry for entry in standing if entry.status == TILED}
     for path in touched:
@@ -296,7 +296,7 @@ def _sort_touched(
 def _keep(changes: Changes, entry: Entry, said: Annotation, path: str | None = None) -> None:
     """Keep an image's tiles, with the path, the label and the group that it has now.
 
-    Whether the group can be is decided later.
+    A later step decides whether the new group is possible.
     """
     path, said = path or entry.source, said_of(entry, said)
     if entry.group != said.group:
@@ -309,7 +309,7 @@ def _keep(changes: Changes, entry: Entry, said: Annotation, path: str | None = N
 
 
 def said_of(entry: Entry, said: Annotation) -> Annotation:
-    """Return what is said of an image; what was said of it by hand stands."""
+    """Return the annotation of an image; what was set by hand stays."""
     by_hand = {name: getattr(entry, name) for name in entry.by_hand or ()}
     return replace(said, **by_hand) if by_hand and entry.status == TILED else said
 
@@ -328,7 +328,7 @@ def _origins(
         usable = seen.error is None and _misfit(path, seen, image) is None
         if usable and (former is None or former.status != TILED):
             origin = gone.get((seen.content, seen.zones))
-            # Rows know the digest of the file, so another file with the same pixels is a copy.
+            # Rows hold the digest of the file, so another file with the same pixels is a copy.
             if origin is not None and entries[origin].sha256 == seen.sha256:
                 origins[path] = gone.pop((seen.content, seen.zones))
     return origins
@@ -343,7 +343,7 @@ def _replace(changes: Changes, former: Entry, seen: Inspected) -> None:
 
 
 def former_name(former: Entry) -> str:
-    """Return the name under which a picture is remembered whose file holds another one now."""
+    """Return the name under which a picture is remembered after its file got another picture."""
     return f"{former.source}#{str(former.content)[:16]}"
 
 
@@ -354,7 +354,7 @@ def _remembered(former: Entry) -> Entry:
 
 
 def _without_rows(entry: Entry) -> Entry:
-    """Return the entry of an image whose tiles go; its split and its group stay known."""
+    """Return the entry of an image whose tiles are dropped; its split and its group stay known."""
     gone = replace(entry, status=REMOVED, tiles=0, shard=None)
     return replace(gone, stored_source=None, stored_label=None, stored_split=None)
 
@@ -424,7 +424,7 @@ def unusable(
     listed, said
         See `compare`.
     most_bytes : int
-        A larger file cannot be read.
+        Bytes of the largest file that can be read.
     """
     found: dict[str, str] = {}
     chosen = any(each.split for each in said.values())
@@ -447,19 +447,19 @@ def unusable(
 def judged(found: Mapping[str, Inspected]) -> set[str]:
     """Return which images were read and cannot be tiled.
 
-    An image that could not be read is not judged: its file may be as good as ever when permission
-    or network are mended, and nothing of it has changed then.
+    An image that could not be read is not judged. Its file may be fine once permissions or the
+    network are mended, although the file itself has not changed.
 
     Parameters
     ----------
     found : mapping of str to Inspected
-        What the candidates are; without a digest where they could not be read.
+        What was found in the candidates; no digest where an image could not be read.
     """
     return {path for path, seen in found.items() if seen.error and seen.sha256}
 
 
 def quarantine(changes: Changes, listed: Mapping[str, Listed], paths: Collection[str]) -> None:
-    """Let no later night read these images again until they change."""
+    """Put images into quarantine: no later update reads them until they change."""
     for path in paths:
         entry, file = changes.entries[path], listed[path]
         status = QUARANTINED if entry.status == LEFT_OUT else entry.status
@@ -477,17 +477,17 @@ def splits_of(
     seed: int,
     pairs: Sequence[Likeness] = (),
 ) -> dict[str, str]:
-    """Assign the images to tile to splits; whatever had one keeps it, by path and by content.
+    """Assign the images to tile to splits. An image keeps its split, by path and by content.
 
-    Groups count as they are named now, and those of removed images as they were. A new image that
-    would join what stands in different splits is left out.
+    Groups count under their present names, those of removed images under their last ones. A new
+    image that would join images of different splits is left out.
 
     Parameters
     ----------
     changes : Changes
         Images that are left out move from its `work` to its `problems`.
     entries : mapping of str to Entry
-        What was known before.
+        Entries that were known before, by path.
     said, found
         See `decide`.
     fractions, seed
@@ -524,14 +524,14 @@ def _kept(
     by_content = {entry.content: entry.split for entry in entries.values() if entry.split}
     kept = {}
     for path, entry in changes.entries.items():
-        # Copies of tiled images stand where those stand; new ones may turn out not to fit.
+        # Copies of tiled images stay in their splits; new copies may turn out not to fit.
         copied = by_content.get(entry.content) if path not in found else None
         split = entry.split or (copied if entry.content else None)
         if split:
             kept[path] = split
     for path in changes.work:
         former = entries.get(path)
-        # Content first: an image that models were trained on must not come back as a test.
+        # Content first: an image that models were trained on must not come back as a test image.
         split = by_content.get(found[path].content) or (former.split if former else None)
         if split:
             kept[path] = split
@@ -560,7 +560,7 @@ def sources_of(
     for path, entry in changes.entries.items():
         if entry.content is None or path in changes.work:
             continue
-        # An image that moved to another class left its former label behind.
+        # An image that got another class left its former label behind.
         label = labels.get(entry.content) or str(entry.label)
         weight = entry.tiles if entry.status == TILED else 0
         sources.append(

@@ -1,4 +1,4 @@
-"""``distkeras-grid compact``: many small shards of a data set of tiles become a few."""
+"""``distkeras-grid compact``: merges many small shards of a data set of tiles into a few."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Many small shards become a few: fewer files to open, and no other row.
+"""Merging small shards into a few large ones: fewer files to open, and the same rows.
 
-Each night adds a shard, and a night of few images one of small files. Compaction copies small
-shards into one, in files of 128 to 256 MB, and publishes it as a night publishes its shards: a run
-that is killed leaves the data set as it was. Rows are not shuffled, so each image's tiles stay side
-by side, which their compression needs. Labels, splits and paths that were corrected since are
-written into the files on this occasion.
+Each update adds a shard, and an update of few images adds one of small files. Compaction copies
+small shards into one, in files of 128 to 256 MB, and publishes it as an update publishes its
+shards: if the run is killed, the data set stays as it was. Rows are not shuffled, so each image's
+tiles stay side by side, which their compression needs. Labels, splits and paths that were corrected
+since are written into the files at the same time.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ from distkeras_grid.spark.tables import read_tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A shard whose files are smaller in the mean is small. Spark packs files into tasks of at most
-# MOST_FILE_BYTES, the largest first, so each task but the last of a split gets more than half.
+# A shard is small if the mean size of its files is smaller than this. Spark packs files into tasks
+# of at most MOST_FILE_BYTES, the largest first, so each task but the last of a split gets more than
+# half.
 SMALL_FILE_BYTES = MOST_FILE_BYTES // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A shard as it lies on disk.
+    """A shard on disk.
 
     Parameters
     ----------
     number : int
-    files : dict of str to int
+    Number of Parquet files, by the split in whose folder they are.
         Parquet files by the split in whose folder they lie.
-    size : int
+    Size of all files, bytes.
         Bytes of all files.
     stale : bool, default False
         Whether its files have former labels, splits or paths.
@@ -61,12 +62,12 @@ class Held:
 
     @property
     def count(self) -> int:
-        """Parquet files of all splits."""
+        """Number of Parquet files of all splits."""
         return sum(self.files.values())
 
 
 def choose_shards(held: Sequence[Held], *, stale: bool = False) -> list[list[Held]]:
-    """Return which shards become one, bundle by bundle.
+    """Return which shards to merge, bundle by bundle.
 
     Parameters
     ----------
@@ -77,8 +78,8 @@ def choose_shards(held: Sequence[Held], *, stale: bool = False) -> list[list[Hel
     Returns
     -------
     list of list of Held
-        None has more than `SHARD_BYTES`, unless a single shard has; none would keep its number of
-        files for nothing.
+        No bundle has more than `SHARD_BYTES`, unless a single shard has. Each bundle gets fewer
+        files by being merged.
     """
     bundles: list[list[Held]] = []
     room = 0
@@ -95,7 +96,7 @@ def choose_shards(held: Sequence[Held], *, stale: bool = False) -> list[list[Hel
 
 def _is_worth(bundle: Sequence[Held], *, stale: bool) -> bool:
     splits = {split for each in bundle for split in each.files}
-    # What is surely reached, so that nothing is copied again and again.
+    # The number that is surely reached, so that nothing is copied again and again.
     most = sum(each.size for each in bundle) / SMALL_FILE_BYTES + len(splits)
     return sum(each.count for each in bundle) > most or (stale and any(e.stale for e in bundle))
 
@@ -117,14 +118,14 @@ def compact_tiles(
         Also copy shards whose files have former labels, splits or paths, so that tools which read
         the files by themselves see the present ones.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------
     dict
-        The content of ``_dataset.json`` now. Its hash is as before: the rows are the same.
+        The new content of ``_dataset.json``. Its hash is as before: the rows are the same.
 
     Raises
     ------
@@ -137,7 +138,7 @@ def compact_tiles(
     NoSpaceError
         If a copy does not fit.
     StorageError
-        If other rows were written than were there.
+        If the number of rows written differs from the number read.
     """
     session = spark or build_session("distkeras_grid compact")
     storage, root = Storage(session), data.rstrip("/")
@@ -199,13 +200,13 @@ def _copy(
     folder: str,
     say: Say,
 ) -> None:
-    """Write the rows of some shards as one."""
+    """Write the rows of a bundle of shards as one shard."""
     numbers = {each.number for each in bundle}
     corrections = read_tables(manifest, MANIFEST).corrections(whole=True)
     wanted = Counter({str(e.sha256): e.tiles for e in _entries(known, numbers)})
     reading = {
         "spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS,
-        # A task reads so many bytes of whole files side by side, and writes one file of them.
+        # A task reads this many bytes of whole files side by side, and writes one file of them.
         "spark.sql.files.maxPartitionBytes": str(MOST_FILE_BYTES),
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": "1",
@@ -234,7 +235,7 @@ def _entries(known: DataSet, numbers: set[int]) -> list[Entry]:
 
 
 def _with_shard(known: DataSet, bundle: Sequence[Held], number: int) -> dict[str, Any]:
-    """Return the manifest in which a new shard has taken the place of others."""
+    """Return the manifest in which a new shard takes the place of a bundle."""
     numbers = {each.number for each in bundle}
     stored = {"stored_source": None, "stored_label": None, "stored_split": None}
     entries = dict(known.entries)

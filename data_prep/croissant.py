@@ -16,7 +16,7 @@ from data_prep.schema import COLUMNS, IMAGE_COLUMN
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.schema import Field
 
-# Readers of Parquet take other files for data, unless their names begin so.
+# Readers of Parquet take other files for data, unless their names begin with this.
 FILE = "_croissant.json"
 # What a person may write into the file; each night keeps it.
 KEPT = ("name", "license", "url", "creator", "publisher", "keywords")
@@ -71,18 +71,18 @@ def describe(manifest: Mapping[str, Any], name: str, former: str | None = None) 
     manifest : mapping
         The content of ``_dataset.json``.
     name : str
-        Of the data set, where nobody has given it another.
+        Name of the data set, used where nobody has given it another.
     former : str, optional
-        The content that is there; what people wrote into it is kept.
+        The present content of the file; what people wrote into it is kept.
 
     Raises
     ------
     SchemaError
-        If `former` is no JSON object.
+        If `former` is not a JSON object.
     """
     image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
     number, digest = manifest["last_update"], manifest["hash"]
-    # The format asks for them, and for a creator, which only a person can write.
+    # The format requires these, and a creator, which only a person can name.
     said = {"name": name, "license": UNKNOWN, "url": UNKNOWN} | _kept(former)
     content = {
         "@context": CONTEXT,
@@ -164,7 +164,7 @@ def _rows(image: Field) -> dict[str, Any]:
         source: dict[str, Any] = {"extract": {"column": name}}
         more: dict[str, Any] = {}
         if name == "split":
-            # The folder tells it, and no file has it.
+            # The name of the folder has this column; the files do not.
             source = {
                 "extract": {"fileProperty": "fullpath"},
                 "transform": {"regex": ".*split=([a-z]+)/.*"},

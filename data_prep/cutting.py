@@ -1,4 +1,4 @@
-"""How tiles are made and stored: all that tells one data set's tile from another's."""
+"""How tiles are made and stored: everything in which the tiles of two data sets can differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from data_prep.picture import Choice
 from data_prep.tiles import Tile
 from data_prep.zones import ZoneRules
 
-# Depths of cameras; what is measured is rounded up to one of them.
+# Bit depths of cameras; the measured depth is rounded up to one of them.
 DEPTHS = (8, 10, 12, 14, 16)
 
 
@@ -26,29 +26,29 @@ class Cutting:
     spec : TileSpec
     encoding : {"raw", "jpeg"}
     quality : int
-        Quality of JPEG.
+        Quality of JPEG, 1 to 100.
     channels : int or None
-        Convert to so many; None keeps what an image has.
+        Number of channels to convert to; None keeps those of the image.
     choice : Choice
         Which image to take from files that hold several.
     bits : int, optional
-        Significant bits of 16-bit values; None: as many as the images have.
+        Significant bits of 16-bit values; None: as many as the images need.
     pixel_size : float, optional
-        Micrometres; images are resampled to it before they are cut.
+        Side of a pixel to which images are resampled before they are cut, micrometres.
     source_pixel_size : float, optional
-        Micrometres of all images, in place of what their files state.
+        Side of a pixel of all images, micrometres; replaces what their files state.
     zones : ZoneRules
-        What tiles keep off.
+        Zones that tiles keep off.
     root : str
         The input folder, as Spark names it.
     fingerprints : bool
-        Whether what tells pictures of the same place is computed, too.
+        Whether fingerprints, which find pictures of the same place, are computed, too.
     max_pixels : int
         Larger images that can only be decoded as a whole are refused.
     normalising : Normalising, optional
         How the values of each image are brought to one range.
     keep : tuple of Condition
-        What tiles must meet; others are dropped.
+        Conditions that tiles must meet; other tiles are dropped.
     """
 
     spec: TileSpec
@@ -68,7 +68,7 @@ class Cutting:
 
     def path_of(self, uri: str) -> str:
         """Return the path of an image below the input folder."""
-        # A file given as the input has no path below it.
+        # If the input is a single file, it has no path below the input.
         return uri.removeprefix(self.root.rstrip("/")).lstrip("/") or uri
 
     def tile_id(self, sha256: str, channels: int, tile: Tile) -> str:
@@ -78,9 +78,9 @@ class Cutting:
         ----------
         sha256 : str
             Digest of the image file.
-        channels : int
+        Digest of the bytes of the image file.
             Channels of the tile.
-        tile : Tile
+        Number of channels of the tile.
         """
         spec, choice = self.spec, self.choice
         parts = (
@@ -89,7 +89,7 @@ class Cutting:
             *(spec.tile, spec.stride, spec.mode, spec.interpolation, spec.edge),
             *(self.pixel_size, self.source_pixel_size if self.pixel_size else None),
             *(channels, self.encoding, self.quality if self.encoding == "jpeg" else None),
-            # Tiles without keep the identity that they had before this could be chosen.
+            # Without conditions the identity is the one from before there were conditions.
             *((self.normalising,) if self.normalising else ()),
         )
         return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]

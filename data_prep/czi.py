@@ -16,7 +16,7 @@ from distkeras_grid.errors import ImageError
 START = b"ZISRAWFILE"
 # Bytes of a value, by pixel type; others are complex numbers or floating point.
 ITEMSIZES = {"Gray8": 1, "Gray16": 2, "Bgr24": 1, "Bgr48": 2}
-# A file consists of fields of view of any size. Reading puts those together that a rectangle meets.
+# A file consists of fields of view of any size. Reading joins those that a rectangle touches.
 GRAIN = (1024, 1024)
 
 
@@ -108,7 +108,7 @@ def _below(tree: Any, *path: str) -> Mapping[str, Any]:
 
 
 def _listed(entry: Any) -> list[Any]:
-    """Return what stands there once or several times."""
+    """Return a list of the entries, whether there is one or several."""
     return entry if isinstance(entry, list) else [] if entry is None else [entry]
 
 

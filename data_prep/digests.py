@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# 8 bits in a file of 16: a library that converts multiplies by 257, so that white remains white.
+# 8 bits in a file of 16: libraries that convert multiply by 257, so that white remains white.
 WIDENED = 257
 
 
@@ -41,7 +41,7 @@ def pixel_digest(pixels: NDArray[Any]) -> str:
 
 
 class PixelDigest:
-    """The digest of an image of which the rows come one after the other.
+    """The digest of an image whose rows arrive one after the other.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ class PixelDigest:
 
     def __init__(self, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> None:
         height, width, channels = shape
-        # Whether one of three equal channels is taken, and 8 bits of 16 that were widened: the
-        # plainest form that holds for all rows counts.
+        # Whether the rows so far are gray in three channels, and 8-bit values widened to 16. The
+        # digest is that of the simplest form that holds for all rows.
         self._forms: dict[tuple[bool, bool], Any] = {}
         for gray in {channels > 1, False}:
             for narrow in {dtype == np.uint16, False}:
@@ -97,7 +97,7 @@ class PixelDigest:
 
 def _one_channel(pixels: NDArray[Any]) -> NDArray[Any]:
     first = pixels[:, :, :1]
-    # The first row tells most colour images apart without looking at the rest.
+    # The first row shows of most colour images that they are not gray; the rest is not looked at.
     for part in (slice(0, 1), slice(None)):
         if not (pixels[part] == first[part]).all():
             return pixels

@@ -1,4 +1,4 @@
-"""Gatan's dm3 and dm4 files, by RosettaSciIO."""
+"""Gatan's dm3 and dm4 files, read by RosettaSciIO."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from distkeras_grid.errors import ImageError
 
 STARTS = (b"\0\0\0\x03", b"\0\0\0\x04")
 EXTRA = "dm"
-# Of the parts that the library maps.
+# Bytes of the parts that the library maps.
 PART_BYTES = "4MiB"
-# Axes that it names so belong to an image; others are energies and wavelengths.
+# Axes with these names belong to an image; others are energies and wavelengths.
 AXES = (("y", "x"), ("z", "y", "x"))
 
 
@@ -43,7 +43,7 @@ class DmFile:
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         reader = library(lambda: import_module("rsciio.digitalmicrograph"), name, EXTRA)
-        # What the library reads by.
+        # Arguments by which the library reads.
         self._dask = library(lambda: import_module("dask"), name, EXTRA)
         self._resources = ExitStack()
         with ExitStack() as opening:

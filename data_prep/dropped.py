@@ -1,4 +1,4 @@
-"""How tasks tell the driver, beside their rows, what they have dropped."""
+"""How tasks report the tiles that they dropped to the driver, beside their rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 
 class _Union(AccumulatorParam[dict[str, int]]):
-    """Numbers by name: what a task says twice, because it ran twice, counts once."""
+    """Numbers by name: what a task reports twice, because it ran twice, counts once."""
 
     def zero(self, value: dict[str, int]) -> dict[str, int]:  # noqa: ARG002  Spark's signature
         return {}
@@ -17,5 +17,5 @@ class _Union(AccumulatorParam[dict[str, int]]):
 
 
 def count_dropped(spark: SparkSession) -> Accumulator[dict[str, int]]:
-    """Return what tasks tell of each image that they have cut: how many tiles were dropped."""
+    """Return an accumulator: tasks add the number of dropped tiles of each image that they cut."""
     return spark.sparkContext.accumulator({}, _Union())

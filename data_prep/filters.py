@@ -1,4 +1,4 @@
-"""Which tiles are kept, by what their pixels are like: pure."""
+"""Which tiles are kept, by measured values of their pixels: pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError
 
-#: Columns of a tile that a filter can name.
+#: Measured columns of a tile that a filter can name.
 MEASURED = ("bg_fraction", "focus", "saturated", "mean", "std", "outside")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -25,7 +25,7 @@ CONDITION = re.compile(
 
 @dataclass(frozen=True)
 class Condition:
-    """What a measured value of a tile must be.
+    """A condition that a measured value of a tile must meet.
 
     Parameters
     ----------
@@ -40,22 +40,22 @@ class Condition:
     threshold: float
 
     def holds(self, measured: Mapping[str, float]) -> bool:
-        """Tell whether a tile meets it."""
+        """Tell whether a tile meets the condition."""
         return OPERATORS[self.operator](measured[self.column], self.threshold)
 
 
 def parse_filter(text: str | None) -> tuple[Condition, ...]:
-    """Read the conditions that tiles must meet, all of them.
+    """Read the conditions that tiles must meet; a tile must meet all of them.
 
     Parameters
     ----------
     text : str or None
-        Conditions with commas between them, such as ``bg_fraction<0.9,focus>=0.01``.
+        Conditions separated by commas, such as ``bg_fraction<0.9,focus>=0.01``.
 
     Raises
     ------
     ConfigurationError
-        If a condition is none, or names a column that is not measured.
+        If the text is not a list of conditions, or names a column that is not measured.
 
     Examples
     --------

@@ -51,7 +51,7 @@ def make_folds(
     spark: SparkSession | None = None,
     say: Say = lambda _: None,
 ) -> Folds:
-    """Divide the images of a data set of tiles into folds, or those that have none yet.
+    """Divide the images of a data set of tiles into folds, or only those that have no fold yet.
 
     Parameters
     ----------
@@ -60,16 +60,16 @@ def make_folds(
     by : str
         A number of folds, or ``"group"`` for one fold for each group.
     name : str, default "fold"
-        Begins the names of the folds.
+        Prefix of the names of the folds.
     seed : int, default 0
     overwrite : bool, default False
-        Divide anew all images that have folds of this name.
+        Divide all images that have folds of this name again.
     allow_empty : bool, default False
         Accept that a fold has no tile of some class.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""An image that is a folder of many files (OME-Zarr), in the place of an open file."""
+"""An image that is a folder of many files (OME-Zarr), used where an open file is expected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distkeras_grid.webhdfs.connection import Connection
 
 ENDING = ".zarr"
-# Files of it are read so many bytes at a time.
+# Files in the folder are read in pieces of this many bytes.
 READ_BYTES = 8 << 20
 
 
@@ -43,13 +43,13 @@ def refuse_folders(uris: Iterable[str]) -> None:
 
 
 class Folder(BytesIO):
-    """A folder on this machine; a stream without a byte, so that it goes where a file goes.
+    """A folder on this machine; an empty stream, so that it can be passed like a file.
 
     Parameters
     ----------
     path : Path
     resources : ExitStack, optional
-        Closed with it.
+        Resources that are closed with the folder.
     """
 
     def __init__(self, path: Path, resources: ExitStack | None = None) -> None:
@@ -67,11 +67,11 @@ class Folder(BytesIO):
 
     @property
     def length(self) -> int:
-        """Bytes of all files."""
+        """Size of all files, bytes."""
         return sum(path.stat().st_size for path in self.files())
 
     def state(self) -> object:
-        """Return what is another thing once a file has changed."""
+        """Return a value that differs once a file has changed."""
         found = ((path, path.stat()) for path in self.files())
         return [(path, each.st_ino, each.st_size, each.st_mtime_ns) for path, each in found]
 
@@ -85,7 +85,7 @@ class Folder(BytesIO):
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Delete what was copied."""
+        """Delete the copies of files."""
         self._resources.close()
         super().close()
 

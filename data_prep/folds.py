@@ -1,7 +1,7 @@
 """Folds for cross-validation, as names of columns that say which rows are held out; no I/O.
 
-Images that stay together in a split stay together in a fold. The split ``test`` takes no part: it
-is for the model that is chosen in the end.
+Images that stay together in a split stay together in a fold. The split ``test`` is in no fold: it
+serves to test the model that is chosen in the end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 
 
 def parse_folds(by: str) -> int | None:
-    """Return the number of folds; None for one for each group.
+    """Return the number of folds; None means one fold for each group.
 
     Raises
     ------
     ConfigurationError
-        If it is neither.
+        If the text is neither a number nor ``group``.
     """
     if by == BY_GROUP:
         return None
@@ -53,17 +53,17 @@ def assign_folds(
     sources : sequence of Source
         All images, with their splits.
     by : str
-        ``"5"``: five folds of about as many tiles of each class. ``"group"``: each fold holds out
-        one group, such as a specimen.
+        A number such as ``"5"``: so many folds with about equal numbers of tiles of each class.
+        ``"group"``: each fold holds out one group, such as a specimen.
     seed : int, default 0
     name : str, default "fold"
-        Begins the names of the folds.
+        Prefix of the names of the folds.
     former : Folds, optional
-        Images that were held out by a fold before stay there.
+        Folds made before; an image that one of them held out stays there.
     links : iterable of (str, str), optional
-        Paths of images that show the same.
+        Pairs of paths of images that show the same place.
     allow_empty : bool, default False
-        Accept that a fold of a number of folds has no tile of some class.
+        Accept that a fold has no tile of some class; only if `by` is a number.
 
     Returns
     -------
@@ -74,8 +74,8 @@ def assign_folds(
     ConfigurationError
         If `by` or `name` cannot be used, or the former folds were made in another way.
     LabelError
-        If an image has no group, and each group is to be a fold; if images that stand in different
-        folds belong together by now, or an image would leave the fold of its group.
+        If `by` is ``"group"`` and an image has no group; if images that stand in different folds
+        now belong together; or if an image would leave the fold of its group.
     EmptySplitError
         If a fold has no tile of a class.
 

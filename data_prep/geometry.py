@@ -24,14 +24,14 @@ from data_prep.polygons import touch
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 MODES = ("inside", "inscribed")
-# An older name of "inscribed".
+# The older name of "inscribed".
 ALIASES = {"paper": "inscribed"}
 EDGES = ("drop", "shift", "pad")
 INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos4")
-# Angles that differ by less are one: it moves no pixel of the largest image by 1/1000, and
-# 90.00000000000001 from a computed list means a quarter turn.
+# Angles that differ by less are the same: this moves no pixel of the largest image by 1/1000 of a
+# pixel. A computed 90.00000000000001 means a quarter turn.
 ANGLE_DIGITS = 9
-# Parts of a pixel by which a computed point can be wrong.
+# Largest error of a computed point, pixels.
 ROUNDING = 1e-6
 
 Positions = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -45,28 +45,27 @@ class TileSpec:
     ----------
     tile : int, default 256
         Side of the square tiles, pixels.
-    overlap : float or int, default 0.5
-        What a tile repeats of its neighbour: a fraction, or pixels as an int; the stride is
-        ``round(tile * (1 - overlap))`` or ``tile - overlap``. Negative values leave gaps.
+    Overlap of neighbouring tiles: a fraction of their side, or pixels if it is an int. The
+    stride is ``round(tile * (1 - overlap))`` or ``tile - overlap``. Negative values leave gaps.
     angles : iterable of float, default range(0, 360, 5)
         Rotations, degrees; kept sorted in [0, 360).
     mode : {"inside", "inscribed"}, default "inside"
-        ``inside``: a grid centred in the frame, every tile wholly inside the source.
+        ``inside``: a grid centred in the frame, with every tile wholly inside the source.
         ``inscribed``: tiles from the top left corner of an inscribed rectangle that is no larger
-        than the source; fewer tiles (6,780 instead of 11,864 for 2272x1704). Rounding can put a
-        corner's pixel just outside, where the source's edge is mirrored. ``paper`` is an older
-        name of it.
+        than the source. It gives fewer tiles (6,780 instead of 11,864 for 2272x1704). Rounding can
+        put the pixel at a corner just outside, where the source is mirrored at its edge. ``paper``
+        is an older name of ``inscribed``.
     interpolation : {"nearest", "linear", "cubic", "lanczos4"}, default "cubic"
-        Linear loses 45 % of the finest texture at oblique angles, none at quarter turns: a
-        classifier can see that. Cubic keeps 95 %.
+        At oblique angles linear loses 45 % of the finest texture, at quarter turns none: a
+        classifier can see the difference. Cubic keeps 95 %.
     edge : {"drop", "shift", "pad"}, default "drop"
-        What happens to the rest where tiles do not divide the image. ``drop``: it is left out.
-        ``shift``: the last tile of each row and the last row move back until they fit, so that
-        they repeat more of their neighbours. ``pad``: tiles reach over the edge, and are black
-        there. The others need mode ``inside``.
+        What happens to the remainder where tiles do not divide the image evenly. ``drop`` leaves
+        it out. ``shift`` moves the last tile of each row and the last row back until they fit, so
+        that they overlap their neighbours more. With ``pad`` tiles reach over the edge and are
+        black there. ``shift`` and ``pad`` need mode ``inside``.
     include_original : bool, default False
-        Cut the image as it came once more, beside 0 degrees: its tiles stand twice in the data
-        set.
+        Cut the image without any rotation once more, in addition to 0 degrees: these tiles are in
+        the data set twice.
 
     Raises
     ------
@@ -133,7 +132,7 @@ class TileSpec:
         """Return the specification that gives the published 6,972 tiles for 2272x1704 pixels.
 
         The rule was found by search: tiles of 256 pixels that overlap by half, 72 angles, an
-        inscribed rectangle, and the image as it came once more.
+        inscribed rectangle, and the image without rotation once more.
 
         Examples
         --------
@@ -144,7 +143,7 @@ class TileSpec:
 
     @property
     def stride(self) -> int:
-        """Distance of neighbouring tiles, pixels."""
+        """Distance between neighbouring tiles, pixels."""
         if _is_integer(self.overlap):
             return self.tile - int(self.overlap)
         return round(self.tile * (1 - self.overlap))
@@ -160,7 +159,7 @@ class TileSpec:
         Raises
         ------
         UnknownArgumentError
-            If a key is none of the parameters.
+            If a key is not a parameter.
         """
         known = {field.name for field in fields(cls)}
         if unknown := set(content) - known:
@@ -217,7 +216,7 @@ class Frame:
     def source_to_base(
         self, x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]
     ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-        """Return the points of the base angle's frame at which points of the source lie."""
+        """Map points of the source to points of the base angle's frame."""
         cosine, sine = self.direction
         width, height = self.base_size
         right, down = x - self.source_width / 2, y - self.source_height / 2
@@ -233,24 +232,24 @@ class Frame:
         return np.stack(self.source_to_base(corners[:, 0], corners[:, 1]), axis=1)
 
     def to_base(self, positions: Positions, tile: int) -> Positions:
-        """Return where tiles of this frame lie in the frame of the base angle."""
+        """Map positions of tiles in this frame to the frame of the base angle."""
         return turn(positions, self.size, (tile, tile), -self.turns)
 
     def from_base(self, positions: Positions, tile: int) -> Positions:
-        """Return where tiles of the base angle's frame lie in this frame."""
+        """Map positions of tiles in the base angle's frame to this frame."""
         return turn(positions, self.base_size, (tile, tile), self.turns)
 
     def centres(
         self, positions: Positions, tile: int
     ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-        """Return the points of the source at which the centres of this frame's tiles lie."""
+        """Return the centres of this frame's tiles as points of the source."""
         x, y = self.to_base(positions, tile)
         return self.base_to_source(x + tile / 2, y + tile / 2)
 
     def base_to_source(
         self, x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]
     ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-        """Return the points of the source that lie at points of the base angle's frame."""
+        """Map points of the base angle's frame to points of the source."""
         cosine, sine = self.direction
         width, height = self.base_size
         right, down = x - width / 2, y - height / 2
@@ -268,11 +267,11 @@ def turn(
     Parameters
     ----------
     positions : pair of int arrays
-        Left and top edges of the rectangles.
+        Left and top edges of the rectangles, pixels.
     size : pair of int
-        Width and height of the frame before.
+        Width and height of the frame before the turn, pixels.
     extent : pair of int
-        Width and height of each rectangle before.
+        Width and height of each rectangle before the turn, pixels.
     turns : int
         Quarter turns, counter-clockwise.
 
@@ -290,7 +289,7 @@ def turn(
 
 
 def normal_angle(angle: float) -> float:
-    """Return an angle in [0, 360), rounded so that a computed quarter turn is one.
+    """Return an angle in [0, 360), rounded so that a computed quarter turn is exact.
 
     Examples
     --------
@@ -301,7 +300,7 @@ def normal_angle(angle: float) -> float:
 
 
 def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
-    """Return left and top edges of a frame's tiles, by rows from the top, each from the left.
+    """Return left and top edges of a frame's tiles, row by row from the top, from left to right.
 
     Parameters
     ----------
@@ -323,7 +322,7 @@ def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
 
 
 def in_strips(positions: Positions, spec: TileSpec, columns: int) -> Iterator[Positions]:
-    """Divide the tiles of a frame into strips from the left, for those who cut strip by strip.
+    """Divide the tiles of a frame into strips, from the left, for cutting strip by strip.
 
     Parameters
     ----------
@@ -331,13 +330,13 @@ def in_strips(positions: Positions, spec: TileSpec, columns: int) -> Iterator[Po
         From `tile_positions`.
     spec : TileSpec
     columns : int
-        About so many tiles are in a row of a strip, at least one. Tiles that do not overlap are one
-        strip.
+        Approximate number of tiles in a row of a strip, at least one. Tiles that do not overlap
+        are one strip.
 
     Yields
     ------
     pair of int arrays
-        In the order that they had.
+        Positions in their original order.
 
     Examples
     --------
@@ -401,8 +400,8 @@ def _dropped(frame: Frame, spec: TileSpec) -> Positions:
     )
     kept = np.ones(x.shape, dtype=bool)
     for right, down in itertools.product((0, spec.tile), repeat=2):
-        # No tolerance: base angle 0 is exact, and at others a tile more could hold a pixel of
-        # which there is none in the source.
+        # No tolerance: base angle 0 is exact. At other angles an additional tile could contain a
+        # pixel that the source does not have.
         source_x, source_y = frame.base_to_source(x + float(right), y + float(down))
         kept &= (source_x >= 0) & (source_x <= frame.source_width)
         kept &= (source_y >= 0) & (source_y <= frame.source_height)
@@ -431,8 +430,8 @@ def _reach(
     half_width, half_height = frame.source_width / 2, frame.source_height / 2
     low, high = np.full(tops.shape, -np.inf), np.full(tops.shape, np.inf)
     for right, down in itertools.product((0, tile), repeat=2):
-        # Of base_to_source: |cosine * u - sine * v| <= half width, |sine * u + cosine * v| <= half
-        # height, where u = left edge + start.
+        # From base_to_source: |cosine * u - sine * v| <= half width and
+        # |sine * u + cosine * v| <= half height, where u = left edge + start.
         start, v = right - width / 2, tops + (down - height / 2)
         low = np.maximum(low, (sine * v - half_width) / cosine - start)
         high = np.minimum(high, (sine * v + half_width) / cosine - start)
@@ -441,7 +440,7 @@ def _reach(
             high = np.minimum(high, (-cosine * v + half_height) / sine - start)
         else:
             high[np.abs(v) > half_height] = -np.inf
-    # At oblique angles a corner on the edge could be outside by rounding.
+    # At oblique angles rounding could put a corner on the edge outside.
     grace = ROUNDING if sine else 0.0
     nowhere = low > high
     low, high = np.where(nowhere, 1, low), np.where(nowhere, 0, high)
@@ -468,8 +467,8 @@ IN_FRAME = {"drop": _dropped, "shift": _shifted, "pad": _padded}
 def _inscribed(frame: Frame, spec: TileSpec) -> Positions:
     """Return the tiles of an inscribed rectangle, clipped to the size of the source.
 
-    The rectangle is the frame less equal margins ``m = long side * cos * sin / (cos + sin)``,
-    rounded to whole pixels; the rule was found by search, and reproduces published counts.
+    The rectangle is the frame minus equal margins ``m = long side * cos * sin / (cos + sin)``,
+    rounded to whole pixels. The rule was found by search; it reproduces published counts.
     """
     cosine, sine = frame.direction
     if frame.turns % 2:
@@ -503,7 +502,7 @@ def _covering_edges(length: int, tile: int, stride: int) -> NDArray[np.int64]:
 
 
 def _to_the_end(first: int, last: int, stride: int) -> NDArray[np.int64]:
-    """Return edges a stride apart, and the last, which can be closer."""
+    """Return edges a stride apart, and the last edge, which can be closer to its neighbour."""
     edges = np.arange(first, last + 1, stride, dtype=np.int64)
     return edges if edges[-1] == last else np.append(edges, last)
 

@@ -1,9 +1,10 @@
-"""``.huggingface.yaml``: what Hugging Face ``datasets`` reads of a data set.
+"""``.huggingface.yaml``: how Hugging Face ``datasets`` reads a data set.
 
-Without it ``datasets`` takes each Parquet file of a folder for a part of the split ``train``, and a
-struct of bytes and path for no image (https://huggingface.co/docs/datasets/repository_structure).
-``README.md`` could tell the same, but Spark and pyarrow take each file whose name does not begin
-with a dot or an underscore for Parquet.
+Without this file, ``datasets`` puts each Parquet file of a folder into the split ``train``, and
+does not take a struct of bytes and path for an image
+(https://huggingface.co/docs/datasets/repository_structure). ``README.md`` could say the same, but
+Spark and pyarrow try to read it as Parquet: they skip only names that begin with a dot or an
+underscore.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.tables import Tables
 
 CARD = ".huggingface.yaml"
-# Names of ``datasets`` for Spark's types.
+# Type names in ``datasets`` for Spark's types.
 KINDS = {"int": "int32", "double": "float64", "string": "string"}
 LABEL, SPLIT = "label", "split"
-# `datasets` names this file in its error. Without it, it would show labels that hold no more.
+# `datasets` names this file in its error. Without the error it would show outdated labels.
 CORRECTED = "corrected-since-it-was-tiled/use-distkeras-grid-export-format-huggingface.parquet"
 
 
@@ -39,7 +40,7 @@ def describe_tiles(manifest: str) -> str:
     kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
     if image.classes:
         kinds[LABEL] = class_label(image.classes)
-    # Raw pixels are no file of an image.
+    # Raw pixels are not an image file.
     first = {IMAGE_COLUMN: "binary" if image.encoding == "raw" else "image"}
     return describe(_paths(content), first | kinds)
 
@@ -50,7 +51,7 @@ def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) ->
     Parameters
     ----------
     paths : mapping of str to sequence of str
-        Patterns of files, by split.
+        File patterns, by split.
     features : mapping of str to object
         Types of the columns, as ``datasets`` names them.
 
@@ -68,7 +69,7 @@ def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) ->
         dtype: "image"
     <BLANKLINE>
     """
-    # JSON is YAML, and quotes what would be read as a number or as a truth value.
+    # JSON is YAML, and quotes texts that would be read as numbers or truth values.
     lines = ["configs:", f"- config_name: {json.dumps('default')}", "  data_files:"]
     for split, patterns in paths.items():
         lines += [f"  - split: {json.dumps(split)}", f"    path: {json.dumps(list(patterns))}"]
@@ -79,7 +80,7 @@ def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) ->
 
 
 def class_label(classes: Sequence[str]) -> dict[str, Any]:
-    """Return the type of a label whose classes have names."""
+    """Return the type of the label of named classes."""
     return {"class_label": {"names": {str(number): name for number, name in enumerate(classes)}}}
 
 
@@ -91,10 +92,10 @@ def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
         return {split: [CORRECTED] for split in splits}
     found: dict[str, set[int]] = {}
     for each in manifest["sources"]:
-        # An image of which conditions keep no tile is in no shard.
+        # An image whose tiles are all dropped by the conditions is in no shard.
         if each["status"] == "tiled" and "shard" in each:
             found.setdefault(each["split"], set()).add(each["shard"])
-    # All shards of the folder would include those of versions that are kept.
+    # A pattern for all shards of the folder would include those of former versions.
     return {
         split: [f"shard={number}/split={split}/*.parquet" for number in sorted(found[split])]
         for split in splits

@@ -1,10 +1,10 @@
-"""From an image file to an array, without surprises.
+"""From an image file to an array.
 
-PNG, JPEG, TIFF and BMP, 8 or 16 bits; with the extras ``formats`` and ``dm`` CZI, LIF, ND2,
-OME-Zarr, dm3 and dm4, too. An EXIF orientation is applied, an alpha channel that is fully opaque is
-dropped, colour images whose channels are equal become gray. TIFF files are read by
-`data_prep.tiff`, those of microscopes by `data_prep.vendor`, the others here. A large image becomes
-a `Raster`, which decodes it part by part, if its format allows that.
+PNG, JPEG, TIFF and BMP with 8 or 16 bits are read; with the extras ``formats`` and ``dm`` also CZI,
+LIF, ND2, OME-Zarr, dm3 and dm4. An EXIF orientation is applied, a fully opaque alpha channel is
+dropped, and colour images with equal channels become gray. `data_prep.tiff` reads TIFF files,
+`data_prep.vendor` those of microscopes, and this module the others. A large image becomes a
+`Raster`, which decodes it part by part, if its format allows that.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from distkeras_grid.errors import AmbiguousImageError, ImageError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 SUFFIXES = ("png", "jpg", "jpeg", "tif", "tiff", "bmp")
-# Pillow's own limit against files that unpack to far more than they weigh.
+# Pillow's own limit against decompression bombs.
 MAX_PIXELS = 178_956_970
 # Images that take more are decoded part by part, if their format allows it.
 REGION_BYTES = 128 << 20
-# Of a file that can only be decoded as a whole: far more than so many pixels take.
+# Most bytes of a file that can only be decoded as a whole: far more than its pixels can take.
 MOST_WHOLE_BYTES = 4 << 30
-# Rows are compared so many values at a time.
+# Number of values in one comparison of rows.
 COMPARED_VALUES = 1 << 22
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 START_BYTES = len(CZI_START)
-# How files of microscopes begin, and what opens them.
+# First bytes of the files of microscopes, and what opens them.
 CONTAINERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[BinaryIO, str], Container]], ...] = (
     (CZI_START, CziFile),
     (ZARR_START, ZarrFile),
@@ -108,7 +108,7 @@ def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> 
     AmbiguousImageError
         If the file holds several images.
     ImageError
-        If the bytes cannot be read as an image of those kinds.
+        If the bytes cannot be read as an image of these formats.
     """
     return cast("Pixels", read_image(content, name, max_pixels=max_pixels).pixels)
 
@@ -128,7 +128,7 @@ def read_image(
     Returns
     -------
     Picture
-        Its pixels as `decode_image` returns them.
+        The image; its pixels are as `decode_image` returns them.
     """
     return open_image(BytesIO(content), name, choice, max_pixels=max_pixels, region_bytes=None)
 
@@ -152,14 +152,15 @@ def open_image(
     max_pixels : int, default 178,956,970
         Larger images that can only be decoded as a whole are refused.
     region_bytes : int, optional
-        An image whose pixels take more becomes a `Raster`, if its format allows it; None: none.
+        An image whose pixels take more bytes becomes a `Raster`, if its format allows it; None:
+        no image does.
 
     Raises
     ------
     AmbiguousImageError
         If the file holds several images.
     ImageError
-        If it cannot be read as an image of those kinds.
+        If the file cannot be read as an image of these formats.
     """
     length = stream.length if isinstance(stream, Folder) else stream.seek(0, os.SEEK_END)
     stream.seek(0)
@@ -185,12 +186,12 @@ def open_image(
 
 @contextmanager
 def _damage_told(name: str, length: int) -> Iterator[None]:
-    """Turn what the libraries raise into an error with the file's name."""
+    """Turn exceptions of the libraries into errors with the file's name."""
     try:
         with warnings.catch_warnings():
             # The size is checked below, against one limit instead of two.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            # Odd metadata do not keep the pixels from being read.
+            # Odd metadata do not prevent reading the pixels.
             warnings.simplefilter("ignore", UserWarning)
             yield
     except UnidentifiedImageError as error:
@@ -205,7 +206,7 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
 
 
 def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane | None:
-    """Return one plane of a file that can hold several, None if it is of another kind."""
+    """Return one plane of a file that can hold several, None if the file is of another format."""
     if isinstance(stream, Folder):
         start = ZARR_START
     if start.startswith(TIFF_STARTS):
@@ -233,13 +234,13 @@ def _open_plane(plane: Plane, name: str, max_pixels: int, region_bytes: int | No
 
 
 class _PlaneRegions:
-    """Parts of a plane, in the form that all images have.
+    """Reads parts of a plane, in the form that all images have.
 
     Parameters
     ----------
     plane : Plane
     grain : (int, int)
-        Height and width of the parts that the file is decoded by.
+        Height and width of the parts in which the file is decoded, pixels.
     name : str
         Named in errors.
     """
@@ -267,7 +268,7 @@ class _PlaneRegions:
 
 
 def _common_form(pixels: Pixels, name: str) -> Pixels:
-    """Return [height, width, 1 or 3] of uint8 or uint16; gray that was stored as colour is gray."""
+    """Return [height, width, 1 or 3] of uint8 or uint16; gray stored as colour gets one channel."""
     pixels = _eight_or_sixteen(pixels, name)
     if pixels.ndim == 2:
         return np.ascontiguousarray(pixels[:, :, np.newaxis])
@@ -304,7 +305,7 @@ def _read_by_pillow(stream: BinaryIO, name: str, choice: Choice, max_pixels: int
 
 
 def _seek(image: Image.Image, name: str, choice: Choice) -> None:
-    """Go to the chosen page, which animated PNG and JPEG of several pictures have."""
+    """Go to the chosen page; animated PNG and JPEG files can have several."""
     count = getattr(image, "n_frames", 1)
     if choice.page is None and count > 1:
         raise AmbiguousImageError(
@@ -331,7 +332,7 @@ def _chosen_channel(pixels: Pixels, name: str, choice: Choice) -> Pixels:
 
 
 def _bits_of_png(stream: BinaryIO) -> int:
-    """Return the bits of a value, and leave the file where it stands."""
+    """Return the bits of a value, and restore the position in the file."""
     at = stream.tell()
     stream.seek(24)  # IHDR is the first chunk
     bits = stream.read(1)[0]
@@ -350,7 +351,7 @@ def _decode_deep_png(image: Image.Image, stream: BinaryIO, name: str) -> Pixels:
     if pixels is None or pixels.dtype != np.uint16:
         raise ImageError(f"{name} cannot be decoded as a 16-bit PNG. Save it again.")
     if pixels.ndim == 3:
-        # OpenCV has blue first, and makes an alpha channel of a transparent colour.
+        # OpenCV returns blue first, and turns a transparent colour into an alpha channel.
         order = [2, 1, 0, 3][: pixels.shape[2]]
         pixels = pixels[:, :, order]
     if pixels.ndim == 3 and pixels.shape[2] == 4:
@@ -372,7 +373,7 @@ def _check_no_pixel_is(pixels: Pixels, transparent: object, name: str) -> None:
 
 
 def _decode_by_pillow(image: Image.Image, name: str) -> Pixels:
-    # In place, and nothing converted to what it is: each copy would take as much memory again.
+    # In place, and without needless conversions: each copy would take as much memory again.
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
         return without_alpha(np.asarray(_in_mode(image, "RGBA")), name)

@@ -1,4 +1,4 @@
-"""The table of the tiles that images have, and its rows as data that are cut when they are read."""
+"""The table of all tiles of images, and its rows as data that are cut when they are read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IMAGES = (
     ("label_name", "string"),
     ("split", "string"),
 )
-# The settings that an index follows. One that changes pixels belongs to the recipe of `cut`, too.
+# Settings that change an index. One that changes pixels belongs to the recipe of `cut`, too.
 OPTIONS = (
     "labels",
     "group",
@@ -61,9 +61,9 @@ OPTIONS = (
     "zones",
     "bottom_strip",
 )
-# Of images that are normalised.
+# Further columns where values are normalised.
 RANGES = (("range_low", "double"), ("range_high", "double"))
-# Of images whose stains are normalised.
+# Further column where stains are normalised.
 STAINS = (("range_stain", "string"),)
 _SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
 
@@ -76,9 +76,9 @@ def index_tiles(
     say: Say = lambda _: None,
     **options: Any,
 ) -> DataFrame:
-    """Tell which tiles the images of a folder have, without cutting one.
+    """List the tiles of the images in a folder, without cutting them.
 
-    Images are looked at, labelled and split as `tile_images` does, so both have the same tiles.
+    Images are read, labelled and split as by `tile_images`, so the tiles are the same.
 
     Parameters
     ----------
@@ -88,21 +88,21 @@ def index_tiles(
     spec : TileSpec, optional
         How images are cut; default ``TileSpec()``.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
     **options
-        As in `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``allow_empty``,
+        Fields of `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``allow_empty``,
         ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``, ``bits``,
         ``normalise``, ``zones``, ``bottom_strip``. Images of different pixel sizes cannot be
-        brought to one here.
+        resampled to a common one here.
 
     Returns
     -------
     DataFrame
-        One row a tile: ``uri, source, source_sha256, label, label_name, split, angle, x, y,
+        One row for each tile: ``uri, source, source_sha256, label, label_name, split, angle, x, y,
         src_cx, src_cy``, and ``range_low, range_high`` or ``range_stain`` where images are
-        normalised. Give it, or a part of it, to `cut`.
+        normalised. Pass it, or a part of it, to `cut`.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def index_tiles(
     PathNotFoundError
         If there is no such folder.
     EmptyDataError, ImageError, LabelError, SplitLeakError
-        If the images are not fit for it.
+        If the images cannot be used.
     """
     looked = look_at_images("index_tiles", images, spec, spark, say, options)
     settings, plan, image = looked.settings, looked.plan, looked.image
@@ -147,7 +147,7 @@ class LookedAt:
     plan : Plan
         Its sources are sorted by path.
     image : Field
-        What a tile is.
+        The image column.
     cutting : Cutting
     """
 
@@ -177,7 +177,7 @@ def look_at_images(
     """
     if unknown := set(options) - set(OPTIONS):
         raise UnknownArgumentError.among(caller, unknown, OPTIONS)
-    # Nothing is written, so there is no output; the settings want one.
+    # Nothing is written, so there is no output; but the settings need one.
     settings = TilingSettings(images, images, spec or TileSpec(), **options)
     session = spark or build_session("distkeras_grid tiling")
     check_executors(session, TILING_PACKAGES)
@@ -191,27 +191,27 @@ def look_at_images(
 def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
     """Return rows whose tiles are cut when they are read.
 
-    No tile is written, and none is moved between hosts: the new column holds about 200 bytes a row.
-    `Trainer.train`, its validation data and `ModelPredictor` read it as any column of images.
+    No tile is written or moved between hosts: the new column takes about 200 bytes a row.
+    `Trainer.train`, its validation data and `ModelPredictor` read it like any column of images.
 
     Parameters
     ----------
     index : DataFrame
-        With the columns ``uri``, ``angle``, ``x``, ``y`` and, to notice images that have changed,
-        ``source_sha256``; other columns are kept. From `index_tiles`, filtered or joined at will,
-        or a table of your own.
+        Rows with the columns ``uri``, ``angle``, ``x``, ``y`` and, to detect images that have
+        changed, ``source_sha256``; other columns are kept. Take the rows from `index_tiles`,
+        filtered or joined as you like, or make a table of your own.
     field : Field, optional
-        What tiles are, from `tile_field`; by default as `index_tiles` noted it at ``uri``.
+        Description of the tiles, from `tile_field`; default: what `index_tiles` noted at ``uri``.
 
     Returns
     -------
     DataFrame
-        With the column ``image``, or as `field` names it.
+        The rows with the column ``image``, or as `field` names it.
 
     Raises
     ------
     SchemaError
-        If a column is missing, or nothing tells what tiles are.
+        If a column is missing, or nothing describes the tiles.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
 def indexer(
     cutting: Cutting,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does: from images to the tiles that they have."""
+    """Return the function of a task: it turns images into the index of their tiles."""
 
     def index(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -254,7 +254,7 @@ def indexer(
 
 
 def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatch]:
-    """Yield the tiles of an image, one batch an angle, each by rows from the top."""
+    """Yield the tiles of an image, one batch for each angle, by rows from the top."""
     import pyarrow as pa
 
     columns = _columns(cutting)
@@ -277,7 +277,7 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
 def frames_of(
     spec: TileSpec, width: int, height: int, zones: Zones
 ) -> Iterator[tuple[Frame, Positions]]:
-    """Yield the turned frames, in the order of `iter_tiles`, and where their tiles lie."""
+    """Yield the turned frames in the order of `iter_tiles`, with the positions of their tiles."""
     angles = itertools.chain.from_iterable(each for _, each in group_by_base(spec.angles))
     again = [0.0] if spec.include_original else []
     for angle in (*again, *angles):
@@ -297,7 +297,7 @@ def _noted(index: DataFrame) -> Field:
 
 
 def _columns(cutting: Cutting) -> tuple[tuple[str, str], ...]:
-    """Return names and types of an index."""
+    """Return names and types of the columns of an index."""
     ranges: tuple[tuple[str, str], ...] = ()
     if cutting.normalising is not None:
         ranges = STAINS if cutting.normalising.is_of_stains else RANGES

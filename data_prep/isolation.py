@@ -1,9 +1,10 @@
-"""Images that end the process which decodes them: tried in a second process first.
+"""Images that crash the process which decodes them are tried in a second process first.
 
 A decoder in C can crash on a damaged file, or unpack it to more memory than there is. The Python
-worker of the Spark task dies with it, and so would each attempt of the task, and each night. The
+worker of the Spark task dies with it, and so would each attempt of the task, in every update. The
 first attempt decodes without this care, and ends itself if one image takes too long. Every later
-one tries each image in a process of its own first, and leaves out those that end it or never end.
+attempt first tries each image in a process of its own, and leaves out those that crash it or never
+finish.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from typing import Any, Self, TypeVar
 
 from distkeras_grid.errors import ImageError
 
-# Longer than it takes to read the largest image, or to cut some of its tiles.
+# Longer than it takes to read the largest image, or to cut some of its tiles [s].
 DEADLINE = 1800.0
-# The process sends this while its work goes on; anything else ends it.
+# The process sends this while its work goes on; any other message ends it.
 _ALIVE = b"."
-# Seconds that a process takes to end by itself, for which nothing is left to do.
+# Seconds that a process with nothing left to do may take to end by itself.
 _GRACE = 5.0
-# Whatever `sys.stderr` is now.
+# The descriptor of standard error, whatever `sys.stderr` is now.
 _STDERR = 2
 
 T = TypeVar("T")
@@ -43,11 +44,11 @@ class Care:
     Parameters
     ----------
     always : bool, default False
-        Otherwise only in a task that runs again.
+        Whether images are always tried. Otherwise they are only tried in a task that runs again.
     memory_mb : int, optional
-        What one image may take of memory then. By default as much as the system gives.
+        Memory that one image may take in the trial, MB. Default: as much as the system gives.
     deadline : float
-        How long work on an image may give no sign [s].
+        Time that work on an image may take without a sign of life [s].
     """
 
     always: bool = False
@@ -56,9 +57,9 @@ class Care:
 
     @contextmanager
     def trials(self) -> Iterator[Trials | None]:
-        """Yield where the images of a task are tried, None if there is no need.
+        """Yield where the images of a task are tried, None if they are not.
 
-        A task runs again if its process died, and maybe of an image.
+        A task runs again if its process died, and an image may be the reason.
         """
         from pyspark import TaskContext
 
@@ -71,9 +72,9 @@ class Care:
 
     @contextmanager
     def in_time(self) -> Iterator[None]:
-        """End this process if what is done meanwhile does not end.
+        """End this process if the ``with`` block takes too long.
 
-        A decoder in C may hold the lock of the interpreter, so nothing in Python could notice.
+        A decoder in C may hold the lock of the interpreter, so no Python thread could notice.
         Spark runs the task again, which tries its images, and leaves out the one that takes too
         long.
         """
@@ -84,7 +85,7 @@ class Care:
             faulthandler.cancel_dump_traceback_later()
 
     def each_in_time(self, items: Iterator[T]) -> Iterator[T]:
-        """Yield what an iterator does; only the time that it takes itself counts."""
+        """Yield the items of an iterator; only the time that the iterator takes counts."""
         while True:
             with self.in_time():
                 item = next(items, None)
@@ -93,19 +94,19 @@ class Care:
             yield item
 
 
-#: Only tasks that run again try images.
+#: Only tasks that run again try their images.
 LATER = Care()
 
 
 class Trials:
-    """A process that tries one image after the other, and is replaced when it dies.
+    """A process that tries one image after another, and is replaced when it dies.
 
     Parameters
     ----------
     memory_mb : int, optional
-        What one image may take of memory. By default as much as the system gives.
+        Memory that one image may take, MB. Default: as much as the system gives.
     deadline : float
-        How long work may give no sign [s].
+        Time that work may take without a sign of life [s].
 
     Examples
     --------
@@ -133,21 +134,21 @@ class Trials:
         self._end()
 
     def survive(self, name: str, work: Callable[..., Any], *arguments: Any) -> None:
-        """Do work on an image in the other process; what it returns is not told.
+        """Do work on an image in the other process; its result is discarded.
 
         Parameters
         ----------
         name : str
             The image, named in errors.
         work : callable
-            A function of a module. If it is a generator, each item is a sign that it goes on.
+            A function of a module. If it is a generator, each item is a sign of life.
         *arguments
-            They are sent to the process.
+            Arguments of `work`, which are sent to the process.
 
         Raises
         ------
         ImageError
-            If the process dies of it or does not end in time, or what `work` raised as such.
+            If the process dies or does not finish in time, or if `work` raises one.
         """
         process, pipe = self._started()
         try:
@@ -180,7 +181,7 @@ class Trials:
                 target=_try_images, args=(other, self._memory_mb), daemon=True
             )
             self._process.start()
-            # Or the end of the process would not end the pipe.
+            # Otherwise the pipe would stay open when the process ends.
             other.close()
         return self._process, self._pipe
 
@@ -195,24 +196,24 @@ class Trials:
 
 
 def _try_images(pipe: Connection, memory_mb: int | None) -> None:
-    """Do what comes through the pipe; what the second process runs."""
-    # If memory runs out, the system ends this process, and not the task's own.
+    """Do the work that comes through the pipe; the second process runs this."""
+    # If memory runs out, the system kills this process, and not the task's own.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    # The parent ends this process, and a keyboard does not.
+    # The parent ends this process; Ctrl+C does not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError):
         while True:
             work, arguments = pipe.recv()
             if memory_mb is not None:
-                # Once: what was imported to do the work stays.
+                # Limited once: what was imported for the work stays in memory.
                 _limit(memory_mb)
                 memory_mb = None
             pipe.send_bytes(_told(pipe, work, arguments).encode())
 
 
 def _told(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
-    """Do work; return why the image cannot be used, or nothing."""
+    """Do work; return why the image cannot be used, or an empty text."""
     try:
         done = work(*arguments)
         if isgenerator(done):
@@ -221,13 +222,13 @@ def _told(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]
     except ImageError as error:
         return str(error)
     except Exception:  # noqa: BLE001
-        # It is no fault of the image. The task meets it, too, and tells it.
+        # The image is not at fault. The task meets the same error, and reports it.
         return ""
     return ""
 
 
 def _limit(memory_mb: int) -> None:
-    """Let this process take so much memory more, and no more: what asks for it is refused."""
+    """Limit the memory that this process can allocate in addition to what it has."""
     import psutil
 
     most = psutil.Process().memory_info().vms + (memory_mb << 20)
@@ -235,7 +236,7 @@ def _limit(memory_mb: int) -> None:
 
 
 def _ended(code: int | None) -> str:
-    """Tell how a process ended.
+    """Return in words how a process ended.
 
     Examples
     --------

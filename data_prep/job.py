@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=MANIFEST,
-    # Releases before this one kept folds in files. Who is killed while it describes a version
+    # Earlier releases kept folds in files. A run that is killed while it describes a version
     # leaves a hidden name.
     others=(
         *("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds"),
@@ -59,9 +59,9 @@ TILES = OutputKind(
     # Splits at the top, without shards.
     former=("_SUCCESS", "split=*"),
 )
-# So many of many unreadable images are named in one error.
+# At most this many unreadable images are named in one error.
 SHOWN_ERRORS = 5
-# Given, for a folder without a row has none.
+# The schema is given, because a folder without rows has none.
 COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
 
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 def check_output(storage: Storage, settings: TilingSettings) -> None:
-    """Refuse an output that is, contains, or replaces what it must not.
+    """Refuse an output that is or contains the input, or would replace something else.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def cut_tiles(
     folder: str,
     say: Say,
 ) -> tuple[set[str], dict[str, int]]:
-    """Cut what is planned, write it to a new folder, and count it.
+    """Cut the planned tiles, write them to a new folder, and count them.
 
     Parameters
     ----------
@@ -109,9 +109,10 @@ def cut_tiles(
     Returns
     -------
     missing : set of str
-        Digests of the images that could not be cut any more.
+        Digests of the images that could no longer be cut.
     dropped : dict of str to int
-        Tiles that do not meet the conditions of the cutting, by the digest of their image.
+        Number of tiles that do not meet the conditions of the cutting, by the digest of their
+        image.
     """
     from data_prep.dropped import count_dropped
 
@@ -140,18 +141,18 @@ def look_at(
     say: Say,
     shown: Collection[str] = (),
 ) -> dict[str, Inspected]:
-    """Return what images are, by their whole paths.
+    """Read images, and return what was found in each, by their whole paths.
 
     Parameters
     ----------
     spark : SparkSession
     lengths : mapping of str to int
-        Bytes of the files, by their whole paths.
+        Sizes of the files in bytes, by their whole paths.
     reader : Reader
     settings : TilingSettings
     say : callable
     shown : collection of str, optional
-        Whole paths of images of which a thumbnail is wanted.
+        Whole paths of images for which a thumbnail is wanted.
     """
     say(f"looking at the images in {settings.input} ...")
     with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
@@ -168,9 +169,10 @@ def surviving(
     say: Say,
     undo: Callable[[], object] = lambda: None,
 ) -> T:
-    """Do work on images, once more with care if a Python process died in each attempt.
+    """Do work on images; repeat it with care if a Python process died in each attempt.
 
-    Spark runs a dead task again, which then tries its images first; not with the master local[N].
+    Spark runs a dead task again, which then tries its images first. With the master local[N] it
+    does not.
 
     Parameters
     ----------
@@ -179,7 +181,7 @@ def surviving(
     reader : Reader
     say : callable
     undo : callable, optional
-        Deletes what the failed work has left.
+        Deletes what the failed work left behind.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -197,7 +199,7 @@ def surviving(
 def relative_to(root: str) -> Callable[[str], str]:
     """Return a function that gives the path of a file below a folder."""
     prefix = root.rstrip("/")
-    # A file given as the input has no path below it.
+    # If the input is a single file, it has no path below the input.
     return lambda uri: uri.removeprefix(prefix).lstrip("/") or uri
 
 
@@ -220,7 +222,7 @@ def refuse_errors(found: dict[str, Inspected]) -> None:
 
 
 def first_of(reasons: Mapping[str, str]) -> str:
-    """Return the first reasons by path, and how many more there are."""
+    """Return the first reasons in the order of paths, and how many more there are."""
     shown = " ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
     more = len(reasons) - SHOWN_ERRORS
     return f"{shown} And {more:,} more." if more > 0 else shown
@@ -246,11 +248,11 @@ def list_images(
     with executor_errors(spark, settings.input):
         rows = files.selectExpr(*columns).toArrow().to_pylist()
         found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
-        # Spark's rows leave out files of 0 bytes.
+        # Spark returns no rows for files of 0 bytes.
         found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
         found |= _list_folders(spark, storage, settings)
     if not found:
-        # Not an update that removes all: more likely a disk that is not mounted.
+        # An update must not remove all images: more likely a disk is not mounted.
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
             "give --glob."
@@ -268,7 +270,7 @@ def _list_folders(
     folders = storage.find_directories(settings.input, settings.file_glob, ENDING)
     if not folders:
         return {}
-    # Spark leaves out what begins with a dot, as metadata of the format's version 2 do.
+    # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
     inside = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     files = inside.load([_escaped(uri) for uri in folders])
     rows = (
@@ -285,7 +287,7 @@ def _list_folders(
 
 
 def _input_files(spark: SparkSession, files: DataFrame) -> list[str]:
-    """Return the paths of all files of a DataFrame, in one answer of the JVM."""
+    """Return the paths of all files of a DataFrame, with one call of the JVM."""
     jvm: Any = spark.sparkContext._jvm
     joined = str(jvm.org.apache.hadoop.util.StringUtils.join("\n", files._jdf.inputFiles()))
     return [_as_path(uri) for uri in joined.split("\n")] if joined else []
@@ -304,7 +306,7 @@ def _as_path(uri: str) -> str:
 
 
 def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
-    """Return these files: ``path, modificationTime, length, content``; not those that are gone."""
+    """Return these files as ``path, modificationTime, length, content``, without missing ones."""
     from pyspark.errors import AnalysisException
 
     reader = spark.read.format("binaryFile")
@@ -313,7 +315,7 @@ def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     try:
         return reader.load([_escaped(uri) for uri in uris])
     except AnalysisException:
-        # The options hold for files that go after this look at each path.
+        # The options are for files that disappear after this check of each path.
         storage = Storage(spark)
         there = [_escaped(uri) for uri in uris if storage.exists(uri)]
         if len(there) == len(uris):
@@ -324,12 +326,12 @@ def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
 
 
 def _escaped(uri: str) -> str:
-    """Return a path in which no character means a pattern to Hadoop."""
+    """Return a path that Hadoop does not take for a pattern."""
     return "".join("\\" + letter if letter in "{}[]*?\\" else letter for letter in uri)
 
 
 def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
-    """Return how tiles are made and stored; zones are read."""
+    """Return how tiles are made and stored; the zones are read."""
     zones = read_zones(storage.read_text(settings.zones), settings.zones) if settings.zones else {}
     sizes = (settings.pixel_size, settings.source_pixel_size)
     pixel_size, source_pixel_size = (parse_length(size) if size else None for size in sizes)
@@ -353,7 +355,7 @@ def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
 
 
 def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
-    """Return channels and dtype of all images, or say which differ."""
+    """Return channels and dtype of all images, or refuse a mixture."""
     formats: dict[tuple[int, str], list[str]] = {}
     for path, each in sorted(found.items()):
         formats.setdefault((each.channels, each.dtype), []).append(path)
@@ -376,7 +378,7 @@ def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 
 @contextmanager
 def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") -> Iterator[None]:
-    """Turn what Spark reports of a failed task into the error that the task raised."""
+    """Turn Spark's report of a failed task into the error that the task raised."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -390,14 +392,14 @@ def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") ->
 def check_written(
     spark: SparkSession, folder: str, expected: Counter[str], *, tolerant: bool = False
 ) -> set[str]:
-    """Count what was written; it must be what was planned, each source in one split.
+    """Count the tiles that were written, and check that each source is in one split.
 
     Parameters
     ----------
     spark : SparkSession
     folder : str
     expected : Counter
-        Tiles by the digest of their source.
+        Expected number of tiles, by the digest of their source.
     tolerant : bool, default False
         Whether a source may be missing as a whole.
 
@@ -409,7 +411,7 @@ def check_written(
     Raises
     ------
     StorageError
-        If another number was written.
+        If the number written differs from the expected one.
     """
     rows = spark.read.schema(COUNTED).parquet(folder).groupBy(*COUNTED_COLUMNS).count().collect()
     check_leaks((row["split"], row["source_sha256"], None) for row in rows)
@@ -425,5 +427,5 @@ def check_written(
 
 
 def tiling_versions() -> dict[str, str | None]:
-    """Return the versions of what cuts tiles."""
+    """Return the versions of the packages that cut tiles."""
     return package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES))

@@ -16,7 +16,7 @@ FOLDER, REGEX, PATH = "folder", "regex:", "path:"
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What is said about one image.
+    """The label, group and split of one image, as a table or a rule gives them.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Annotation:
     group : str or None
         Images of one group, such as one specimen, stay in one split.
     split : str or None
-        The split, where somebody has chosen it.
+        Split of the image, where somebody has chosen it.
     """
 
     label: str
@@ -46,12 +46,12 @@ def annotate(
     sources : sequence of str
         Paths of the images below the input folder, with ``/``.
     rule : str
-        ``"folder"``: the name of the folder in which the image lies. ``"folder:N"``: the Nth folder
-        below the input, from 1; from the image upwards if N is negative. ``"regex:PATTERN"``: what
-        the named group ``label`` matches in the file name, ``"path:PATTERN"`` in the path below the
-        input. Otherwise the path of a CSV file with the columns ``file`` and ``label`` and,
-        optionally, ``split`` and ``group``; other columns are ignored. Names compare as Unicode
-        NFC, however a file system writes them.
+        ``"folder"``: the name of the folder in which the image is. ``"folder:N"``: the Nth folder
+        below the input, from 1; from the image upwards if N is negative. ``"regex:PATTERN"``: the
+        text that the named group ``label`` matches in the file name; ``"path:PATTERN"``: in the
+        path below the input. Otherwise the path of a CSV file with the columns ``file`` and
+        ``label`` and, optionally, ``split`` and ``group``; other columns are ignored. Names are
+        compared as Unicode NFC, however a file system writes them.
     read_text : callable
         Reads the CSV file.
     group : str, optional
@@ -84,7 +84,7 @@ def annotate_each(
     read_text: Callable[[str], str],
     group: str | None = None,
 ) -> tuple[dict[str, Annotation], dict[str, str]]:
-    """Find what `annotate` does, and for images of which nothing is said, why; see there.
+    """Do what `annotate` does, but return reasons for images that cannot be labelled.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def annotate_each(
 
 
 def parse_rule(rule: str) -> tuple[int | None, re.Pattern[str] | None]:
-    """Return the level of folders or the pattern by which a rule finds labels; neither of a table.
+    """Return the folder level or the pattern by which a rule finds labels; for a table neither.
 
     Raises
     ------
@@ -175,14 +175,14 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     Returns
     -------
     dict of str to Annotation
-        By the content of the column ``file``, as Unicode NFC.
+        Annotations by the content of the column ``file``, as Unicode NFC.
 
     Raises
     ------
     LabelError
-        Names the line that cannot be read, or where a name begins or ends with a space.
+        If a line cannot be read, or a name begins or ends with a space; it names the line.
     """
-    # Any line ending, also that of old spreadsheets.
+    # Any line ending is accepted, also that of old spreadsheets.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline=None)
     reader = csv.DictReader(lines)
     try:
@@ -217,7 +217,7 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
 
 @dataclass(frozen=True)
 class _Labeller:
-    """Says what a rule says about one image; raises `LabelError` where it says nothing."""
+    """Applies a rule to one image; raises `LabelError` where the rule gives no label."""
 
     rule: str
     level: int | None
@@ -239,7 +239,7 @@ class _Labeller:
         if self.label is not None:
             text = source if self.rule.startswith(PATH) else name
             return Annotation(_match(self.label, "label", text))
-        # A table made beside the images names files, one made above them names paths.
+        # A table made beside the images names files; one made above them names paths.
         said = self.table.get(source) or self.table.get(name)
         if said is None:
             raise LabelError(
@@ -263,7 +263,7 @@ def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> 
 def _ambiguous_names(
     sources: Sequence[str], table: Mapping[str, Annotation], path: str
 ) -> dict[str, str]:
-    """Return the images that a table names by a file name that several have, and why not."""
+    """Return the images that share a file name which the table uses, and why they have no label."""
     by_name: dict[str, list[str]] = {}
     for source in sources:
         key = unicodedata.normalize("NFC", source)
@@ -294,7 +294,7 @@ def _folder(source: str, level: int) -> str:
 
 
 def _clean(text: str, what: str, at: str) -> str:
-    """Return a name as Unicode NFC; refuse one that only looks like another."""
+    """Return a name as Unicode NFC; refuse one that begins or ends with a space."""
     if text != text.strip():
         raise LabelError(
             f"{at}: a {what} begins or ends with a space. Received: {text!r}. Without it, it is "

@@ -1,4 +1,4 @@
-"""Which tiles an image gives at which angle, and what of it they leave out: no pixels."""
+"""Which tiles an image has at each angle, and which parts of it no tile shows: no pixels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from data_prep.geometry import Frame, Positions, TileSpec, tile_positions
 from data_prep.polygons import covers, overlap_area, touch, union_area, within
 from data_prep.zones import NO_ZONES, Zones
 
-# Pixels beyond a tile's edge that its outermost pixels are computed from.
+# Pixels beyond a tile's edge from which its outermost pixels are computed.
 REACH = {"nearest": 1, "linear": 1, "cubic": 2, "lanczos4": 4}
-# Points along each side of an image where coverage is counted.
+# Number of points along each side of an image at which coverage is measured.
 SAMPLES = 128
 
 
@@ -25,14 +25,15 @@ class Layout:
     Parameters
     ----------
     tiles : int
+        Number of tiles.
     excluded : int
-        Tiles that would be there without zones.
+        Number of tiles that zones exclude.
     uncovered : float
-        Part of the image that no tile shows at any angle, right to 0.5 % of the image.
+        Part of the image that no tile shows at any angle, accurate to 0.5 % of the image.
     uncovered_by_angle : float
-        Part that no tile of an angle shows; the mean over the angles.
+        Part of the image that the tiles of one angle leave out; the mean over the angles.
     empty_angles : int
-        Angles without a tile.
+        Number of angles without a tile.
     """
 
     tiles: int
@@ -45,27 +46,28 @@ class Layout:
 def allowed_positions(
     frame: Frame, spec: TileSpec, zones: Zones = NO_ZONES
 ) -> tuple[Positions, int]:
-    """Return where the tiles of a frame lie that keep off all zones, and how many do not.
+    """Return the positions of the tiles of a frame that keep off all zones.
 
     Parameters
     ----------
     frame : Frame
     spec : TileSpec
     zones : Zones, optional
-        In pixels of the frame's source.
+        Zones in pixels of the frame's source.
 
     Returns
     -------
     positions : pair of int64 arrays
         See `data_prep.geometry.tile_positions`.
     excluded : int
+        Number of tiles that zones exclude.
     """
     x, y = tile_positions(frame, spec)
     if not zones or not x.size:
         return (x, y), 0
     kept = np.ones(x.shape, dtype=bool)
     base_x, base_y = frame.to_base((x, y), spec.tile)
-    # Pixels are only computed from their neighbours at oblique angles.
+    # Only at oblique angles are pixels computed from their neighbours.
     margin = zones.reach + (REACH[spec.interpolation] if frame.base else 0)
     for polygon in zones.turned(frame.source_to_base).excluded:
         kept &= ~touch(base_x, base_y, spec.tile, polygon, margin)
@@ -77,7 +79,7 @@ def allowed_positions(
 
 
 def lay_out(width: int, height: int, spec: TileSpec, zones: Zones = NO_ZONES) -> Layout:
-    """Count the tiles of an image over all angles, and what they leave out.
+    """Count the tiles of an image over all angles, and measure what no tile shows.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ def lay_out(width: int, height: int, spec: TileSpec, zones: Zones = NO_ZONES) ->
     >>> found.tiles, round(found.uncovered, 2)
     (192, 0.06)
     """
-    # Most images of a data set have one size.
+    # Cached, because most images of a data set have the same size.
     return _lay_out(width, height, spec, zones) if zones else _known(width, height, spec)
 
 
@@ -102,7 +104,7 @@ def _known(width: int, height: int, spec: TileSpec) -> Layout:
 
 
 def _lay_out(width: int, height: int, spec: TileSpec, zones: Zones) -> Layout:
-    # In mode "inside" quarter turns have the tiles of their base angle.
+    # In mode "inside" the tiles at quarter turns are those of the base angle.
     is_inside = spec.mode == "inside"
     times = Counter(angle % 90 if is_inside else angle for angle in spec.angles)
     tiles = excluded = empty = 0
@@ -124,7 +126,7 @@ def _lay_out(width: int, height: int, spec: TileSpec, zones: Zones) -> Layout:
         seen = covers(x, y, spec.tile, *frame.source_to_base(*points))
         shown |= seen
         if spec.edge == "pad":
-            # The area of tiles outside the image does not count.
+            # Parts of tiles outside the image do not count.
             by_angle += count * float(1 - seen.mean())
         else:
             by_angle += count * max(0.0, 1 - union_area(x, y, spec.tile) / (width * height))

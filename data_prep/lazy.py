@@ -1,9 +1,9 @@
-"""Tiles that are not cut yet: the bytes of a row say where a tile lies, and reading it cuts it.
+"""Tiles that are not cut yet: a row says where a tile lies, and reading the row cuts the tile.
 
-Such a column has the encoding ``tile``. It is read where any encoded column is: by a worker before
-it trains, by a task that predicts, by the driver for validation data. What travels is about 200
-bytes a tile. A worker cuts the tiles of its seat once, image by image, into its local file; where
-they would take more than half of the free space, it cuts them anew for every batch.
+Such a column has the encoding ``tile``. It is read like any encoded column: by a worker before it
+trains, by a task that predicts, and by the driver for validation data. A row takes about 200 bytes.
+A worker cuts its tiles once, image by image, into its local file. If they would take more than half
+of the free space, it cuts them again for every batch.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from distkeras_grid.rows import aligned_empty
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 
-# Decoded images that a process keeps. Rows are cut image by image, so one would do; more help where
-# tiles are cut anew for each batch. They stay in memory while the worker trains.
+# Bytes of decoded images that a process keeps. Rows are cut image by image, so one image would do;
+# more help where tiles are cut again for each batch. They stay in memory while the worker trains.
 KEPT_BYTES = 64 << 20
 
 
@@ -55,9 +55,9 @@ class Recipe:
     Parameters
     ----------
     interpolation, edge : str, default "cubic" and "drop"
-        As in `TileSpec`.
+        See `TileSpec`.
     choice : Choice
-        Which page, channel and focal plane is taken from each file.
+        Page, channel and focal plane that are taken from each file.
     """
 
     interpolation: str = "cubic"
@@ -75,7 +75,7 @@ class Recipe:
         Raises
         ------
         SchemaError
-            If it is something else.
+            If the text is not a recipe.
         """
         try:
             values = json.loads(text)
@@ -87,7 +87,7 @@ class Recipe:
             ) from error
 
     def cutting(self, tile: int, channels: int) -> Cutting:
-        """Return how tiles of this side and so many channels are cut.
+        """Return the cutting for tiles of this side and number of channels.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Recipe:
 
 
 class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a tile lies.
+    """The place of a tile: its image, angle and position.
 
     Parameters
     ----------
@@ -113,11 +113,11 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     x, y : int
         Left and top edge in the frame of the turned image, pixels.
     sha256 : str, optional
-        Of the file's bytes; a file that has others is refused.
+        Digest of the file's bytes; a file with another digest is refused.
     low, high : float, optional
         Values that become 0 and white.
     stain : str, optional
-        Numbers that tell the stains of the image.
+        Numbers that describe the stains of the image.
     """
 
     uri: str
@@ -131,12 +131,12 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def value_range(self) -> Found | None:
-        """What becomes 0 and white, or what tells the stains."""
+        """The values that become 0 and white, or the numbers that describe the stains."""
         return found_of(self.low, self.high, self.stain)
 
     @property
     def frame(self) -> tuple[str, str, float, tuple[float, ...]]:
-        """What tiles of one turned image have in common."""
+        """What all tiles of one turned image have in common."""
         return self.uri, self.sha256 or "", self.angle, self.value_range or ()
 
     def __post_init__(self) -> None:
@@ -145,14 +145,14 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
-    """Cut the tiles that the values of a column tell.
+    """Cut the tiles that the values of a column describe.
 
     Parameters
     ----------
     contents : sequence of memoryview
-        A `TilePlace` each, in JSON.
+        One `TilePlace` in JSON for each tile.
     field : Field
-        Shape and type that all must have, and the `Recipe`.
+        Shape and type that all tiles must have, and the `Recipe`.
 
     Returns
     -------
@@ -162,13 +162,13 @@ def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     Raises
     ------
     SchemaError
-        If a value tells no tile, or images are of another type.
+        If a value does not describe a tile, or an image is of another type.
     ImageError
         If an image cannot be decoded, has changed, or has no such tile.
     StorageError
         If an image cannot be read.
     """
-    # A task has one core, unless it is told otherwise.
+    # A task has one core, unless the environment says otherwise.
     cv2.setNumThreads(1)
     cutting = Recipe.from_text(field.recipe).cutting(field.shape[0], field.shape[2])
     places = [_place(content, field, row) for row, content in enumerate(contents)]
@@ -204,17 +204,17 @@ def tile_field(
     Parameters
     ----------
     spec : TileSpec
-        Its `tile`, `interpolation` and `edge` count here.
+        The specification; only its `tile`, `interpolation` and `edge` are used.
     channels : {1, 3}, default 1
-        Channels of a tile; images of the other kind are converted.
+        Number of channels of a tile; images with another number are converted.
     dtype : {"uint8", "uint16"}, default "uint8"
         Type that all images have.
     classes : sequence of str, optional
         Names of the classes, by their numbers.
     choice : Choice, optional
-        Which page, channel and focal plane is taken from each file.
+        Page, channel and focal plane that are taken from each file.
     bits : int, optional
-        Significant bits: the model sees ``2**bits - 1`` as 1. Default: those of the type.
+        Significant bits: the model sees ``2**bits - 1`` as 1. Default: all bits of the type.
     name : str, default "image"
         Name of the column.
     """
@@ -231,14 +231,14 @@ def tile_field(
 
 
 def open_content(uri: str) -> Content:
-    """Open a file that this process can reach by itself.
+    """Open a file that this process can access by itself.
 
     Raises
     ------
     PathNotFoundError
         If there is no such file.
     StorageError
-        If it cannot be read, or is on a file system for which there is no reader here.
+        If the file cannot be read, or is on a file system that cannot be read here.
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or "/" in scheme or scheme == "file":
@@ -253,12 +253,12 @@ def open_content(uri: str) -> Content:
 
 
 class _Images:
-    """The images that were cut last, decoded.
+    """The decoded images that were used last.
 
     Parameters
     ----------
     kept_bytes : int
-        At least one is kept, however large.
+        Limit of the bytes that are kept; at least one image is kept, however large.
     """
 
     def __init__(self, kept_bytes: int) -> None:
@@ -266,7 +266,7 @@ class _Images:
         self._images: OrderedDict[tuple[Any, ...], _Open] = OrderedDict()
 
     def get(self, place: TilePlace, field: Field, cutting: Cutting) -> Pixels | Raster:
-        """Return an image in the form that the field wants."""
+        """Return an image with the channels and type of the field."""
         key = (place.uri, place.sha256, field.shape[2], cutting.choice, place.value_range)
         if key not in self._images:
             self._images[key] = _open(place, field, cutting)
@@ -280,7 +280,7 @@ class _Images:
 
 
 class _Open:
-    """An image that tiles are cut from, and its file if that is read part by part."""
+    """An open image, and its file if the image is read part by part."""
 
     def __init__(self, uri: str, content: Content, ready: Prepared) -> None:
         self._uri = uri
@@ -295,7 +295,7 @@ class _Open:
         return KEPT_BYTES if isinstance(self._ready.pixels, Raster) else self._ready.pixels.nbytes
 
     def pixels(self) -> Pixels | Raster:
-        """Return the pixels of a file that is as it was."""
+        """Return the pixels, after a check that the file has not changed."""
         if isinstance(self._ready.pixels, Raster) and self._content.is_changed:
             raise ImageError(_changed(self._uri))
         return self._ready.pixels
@@ -355,7 +355,7 @@ def _open_local(path: Path) -> Content:
 @lru_cache(maxsize=4)
 def _connection(scheme: str, authority: str) -> Connection:
     """Return the connection of this process to a file system."""
-    # Spark has read the images a moment ago, so HDFS is there, even if nobody answers now.
+    # Spark has just read the images, so HDFS is there, even if it does not answer now.
     return Connection(find_address(parse_path(f"{scheme}://{authority}/")), patient=True)
 
 

@@ -1,4 +1,4 @@
-"""``distkeras-grid check-leaks``: proof that no split knows another, also of data of others."""
+"""``distkeras-grid check-leaks``: checks that splits share no image, also of other data sets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 FIRST_FOLDER = "^(?P<split>[^/]+)/"
 SEEN = "uri string, pixel_sha256 string, fingerprint binary, error string"
-# Of many pictures so many are named in one line.
+# At most this many pictures are named in one line.
 SHOWN = 5
 
 DESCRIPTION = """\
@@ -80,7 +80,7 @@ class Checked:
         Pictures by split.
     leaks : list of Leak
     unreadable : dict of str to str
-        Why other files were not judged, by path.
+        Why other files could not be checked, by path.
     """
 
     pictures: dict[str, int]
@@ -115,14 +115,14 @@ def check_leaks_of(
     spark : SparkSession, optional
         Default: the running one, or a new local one.
     splits : str
-        Of a folder: regular expression for paths below it, whose named group ``split`` is the
-        split. Default: the first folder.
+        For a folder of images: regular expression for paths below it, whose named group ``split``
+        is the split. Default: the first folder.
     group : str, optional
-        Of a folder: regular expression whose named group ``group`` is the group.
+        For a folder of images: regular expression whose named group ``group`` is the group.
     near_duplicates : bool, default True
-        Whether pictures of the same place are looked for.
+        Whether to look for pictures of the same place.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def check_leaks_of(
     LabelError
         If an image of a folder belongs to no split, all belong to one, or none has a group.
     DataError
-        If a data set of tiles does not hold what a check needs.
+        If a data set of tiles lacks something that the check needs.
     """
     session = spark or build_session("distkeras_grid check-leaks")
     storage = Storage(session)
@@ -161,7 +161,7 @@ def check_leaks_of(
 
 
 def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bool) -> _Seen:
-    """Read what a data set says about its sources, and hold it against its rows."""
+    """Read the sources from the manifest, and compare them with the rows."""
     try:
         known = DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
     except SchemaError as error:
@@ -190,7 +190,7 @@ def pictures_of(entries: Iterable[Entry]) -> list[Picture]:
     Parameters
     ----------
     entries : iterable of Entry
-        A copy that is not tiled brings its group to the splits of the picture that is.
+        Entries; an untiled copy adds its group to the splits of the picture that is tiled.
     """
     every = [entry for entry in entries if entry.content]
     splits: dict[str | None, set[str]] = {}
@@ -209,7 +209,7 @@ def pictures_of(entries: Iterable[Entry]) -> list[Picture]:
 def _hold_against_rows(
     spark: SparkSession, root: str, tiled: Sequence[Entry], pictures: list[Picture]
 ) -> None:
-    """Add what the rows say: tiles count, and not what is written about them."""
+    """Add the splits found in the rows: the tiles count, not what the manifest says."""
     rows = read_parquet(spark, root).select("split", "source", "source_sha256").distinct().collect()
     said = {(each.sha256, each.split): each for each in tiled}
     contents = {each.sha256: str(each.content) for each in tiled}
@@ -271,9 +271,9 @@ def divided(
     digests : mapping of str to str
         Digests of the pixels, by path below the folder.
     split_of, group_of : re.Pattern
-        With a group ``split``, and ``group``.
+        Patterns with the named groups ``split`` and ``group``.
     whole : bool
-        Whether all files could be read. One that could not may be the other split.
+        Whether all files could be read. One that could not may be the only image of a split.
 
     Raises
     ------
@@ -313,13 +313,13 @@ def _named(pattern: re.Pattern[str], name: str, path: str) -> str:
 
 
 def _found(pattern: re.Pattern[str], name: str, path: str) -> str | None:
-    # As tile reads labels and groups: some file systems write decomposed letters.
+    # Normalised as for labels and groups: some file systems write decomposed letters.
     found = pattern.search(unicodedata.normalize("NFC", path))
     return found.group(name) if found else None
 
 
 def _looker(near_duplicates: bool) -> Callable[[Batches], Batches]:
-    """Return the look at each image, as it runs in a task."""
+    """Return the function of a task, which looks at each image."""
 
     def look(batches: Batches) -> Batches:
         import cv2

@@ -1,4 +1,4 @@
-"""Whether what is trained on is tested on, too: pictures, groups, fields of view; no I/O."""
+"""Whether training and test data share pictures, groups or fields of view; no I/O."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from data_prep.near_duplicates import Likeness
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture of one split.
+    """One picture in one split.
 
     Parameters
     ----------
     name : str
-        Its path.
+        Path of the picture.
     split : str
     content : str
         Digest of its pixels.
     group : str or None
-        Such as its specimen.
+        Group, such as a specimen.
     """
 
     name: str
@@ -32,14 +32,15 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Something that stands in more than one split.
+    """Something that is in more than one split.
 
     Parameters
     ----------
     kind : {"pixels", "group", "likeness"}
     pictures : tuple of Picture
-        One of each split.
+        One picture of each split.
     why : str
+        The reason, in words.
     """
 
     kind: str
@@ -61,13 +62,13 @@ class Leak:
 
 
 def find_leaks(pictures: Sequence[Picture], likenesses: Iterable[Likeness] = ()) -> list[Leak]:
-    """Return everything that stands in more than one split.
+    """Return everything that is in more than one split.
 
     Parameters
     ----------
     pictures : sequence of Picture
     likenesses : iterable of Likeness
-        Pairs of pictures, by name, that show the same.
+        Pairs of pictures, by name, that show the same place.
 
     Returns
     -------
@@ -95,7 +96,7 @@ def find_leaks(pictures: Sequence[Picture], likenesses: Iterable[Likeness] = ())
 
 
 def _apart(keyed: Iterable[tuple[str, Picture]]) -> list[tuple[str, tuple[Picture, ...]]]:
-    """Return one picture of each split, for each key that stands in several."""
+    """Return one picture of each split, for each key that is in several splits."""
     found: dict[str, dict[str, Picture]] = {}
     for key, picture in keyed:
         found.setdefault(key, {}).setdefault(picture.split, picture)

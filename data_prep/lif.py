@@ -1,4 +1,4 @@
-"""Leica LIF and LOF files, by liffile."""
+"""Leica LIF and LOF files, read by liffile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANE_AXES = "CZYXS"
 class LifFile:
     """A file of Leica as a `data_prep.vendor.Container`.
 
-    Pages are its images, then times, positions and whatever else an image has an axis for.
+    Pages are its images, then times, positions, and any further axes of an image.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class LifFile:
             path = local_path(stream, self._resources)
             file = self._resources.enter_context(liffile.LifFile(path))
             self._bytes = os.path.getsize(path)
-            # What has no rows and columns, such as lifetimes, is no image.
+            # Series without rows and columns, such as lifetimes, are not images.
             images = [each for each in file.images if {"Y", "X"} <= set(each.sizes)]
             self._pages = [(each, place) for each in images for place in _places(each.sizes)]
             opening.pop_all()
@@ -68,7 +68,7 @@ class LifFile:
         return Form(
             (sizes["Y"], sizes["X"]),
             dtype.itemsize,
-            # Red and blue are exchanged in the whole of an image.
+            # Red and blue are exchanged for the whole image.
             (sizes["Y"], sizes["X"]) if is_colour else GRAIN,
             sizes.get("C", 1),
             sizes.get("Z", 1),
@@ -102,20 +102,20 @@ class LifFile:
 
 
 def _places(sizes: dict[str, int]) -> list[dict[str, int]]:
-    """Return all places on the axes that are none of a plane."""
+    """Return all places on the axes that do not belong to a plane."""
     others = [axis for axis in sizes if axis not in PLANE_AXES]
     places = itertools.product(*(range(sizes[axis]) for axis in others))
     return [dict(zip(others, place, strict=True)) for place in places]
 
 
 def _pixel_size(image: Any) -> tuple[float, float] | None:
-    """Return the size from the XML of an image; lengths in it are metres."""
+    """Return the size of a pixel from the XML of an image; its lengths are in metres."""
     sides = []
     for number in "12":
         found = image.find(f".//DimensionDescription[@DimID='{number}']")
         if found is None or found.get("Unit") != "m":
             return None
-        # From the centre of the first pixel to that of the last.
+        # The length is from the centre of the first pixel to that of the last.
         steps = int(found.get("NumberOfElements")) - 1
         sides.append(float(found.get("Length")) / max(1, steps) * 1e6)
     return (sides[0], sides[1]) if all(0 < side < float("inf") for side in sides) else None

@@ -1,8 +1,8 @@
-"""What tells pictures of the same place: a fingerprint that survives resizing, JPEG and cropping.
+"""Fingerprints of pictures: they survive resizing, JPEG and cropping, and find the same place.
 
 A fingerprint holds ORB features, which two pictures share where their fields of view overlap, and
 a thumbnail with its perceptual hash for pictures without corners. Bars, rims and labels that were
-burned in are masked: they are the same in pictures of different places.
+drawn into a picture are masked: they are the same in pictures of different places.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import DataError
 
-# Pictures are reduced to so many pixels: scan noise goes, and the cost is the same for all.
+# Pixels to which pictures are reduced: scan noise disappears, and the cost is the same for all.
 AREA = 1_000_000
-# Features of a picture, spread over a grid so that one sharp corner does not take them all.
+# Number of features, spread over a grid so that one sharp corner does not take them all.
 FEATURES = 192
 GRID = 4
 DESCRIPTOR = 32  # bytes
 THUMBNAIL = 16
 PHASH_SIDE = 32
 PHASH_BITS = 8  # of each axis
-# A run of pixels that differ by no more than this was drawn and not photographed.
+# A run of pixels that differ by no more than this was drawn, not photographed.
 FLAT_LEVELS = 4
-# Below, a thumbnail shows the lamp and not the specimen [gray levels].
+# Below this standard deviation a thumbnail shows the lamp, not the specimen [gray levels].
 LEAST_CONTRAST = 1.5
 HEADER = struct.Struct("<BBHII")
 VERSION = 1
@@ -37,12 +37,12 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What is known of one picture.
+    """The fingerprint of one picture, decoded.
 
     Parameters
     ----------
     width, height : int
-        Pixels of the source.
+        Size of the source, pixels.
     points : array [features, 2]
         float32: x and y in the reduced picture.
     descriptors : array [features, 32]
@@ -72,7 +72,7 @@ class Fingerprint:
 
 
 def reduction(width: int, height: int) -> float:
-    """Return by which factor a picture is made smaller."""
+    """Return the factor by which a picture is reduced."""
     return min(1.0, math.sqrt(AREA / (width * height)))
 
 
@@ -84,17 +84,17 @@ def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
     pixels : array [height, width, 1 or 3]
         uint8 or uint16.
     shrink : int, default 1
-        By how many times the picture is larger than `pixels`.
+        Factor by which the picture is larger than `pixels`.
 
     Returns
     -------
     bytes
-        For `parse`.
+        The fingerprint; `parse` reads it.
     """
     height, width = pixels.shape[:2]
     small = _reduced(pixels)
     drawn = burned_in(small)
-    # Features look at what is around them, and must not see the edge of a bar.
+    # Features depend on the pixels around them, and must not see the edge of a bar.
     points, descriptors = _features(small, cv2.dilate(drawn, np.ones((33, 33), np.uint8)))
     thumbnail, phash = _thumbnail(small, drawn)
     scaled = np.rint(points / (small.shape[1], small.shape[0]) * 65535).clip(0, 65535)
@@ -114,7 +114,7 @@ def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """The part of a fingerprint by which pictures are looked for.
+    """The part of a fingerprint that is used to find candidates.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def parse(content: bytes) -> Fingerprint:
     Raises
     ------
     DataError
-        If it is no fingerprint.
+        If the bytes are not a fingerprint.
     """
     width, height, seen, count, phash = _read_header(content)
     side, start = THUMBNAIL**2, HEADER.size + 8
@@ -189,7 +189,7 @@ def burned_in(gray: NDArray[np.uint8]) -> NDArray[np.uint8]:
     Returns
     -------
     array [height, width]
-        1 there, 0 elsewhere. Areas without any texture count as drawn.
+        1 where something was drawn, else 0. Areas without any texture count as drawn.
     """
     width = gray.shape[1]
     drawn = np.zeros_like(gray)
@@ -198,7 +198,7 @@ def burned_in(gray: NDArray[np.uint8]) -> NDArray[np.uint8]:
         line = np.ones(shape, np.uint8)
         spread = cv2.subtract(cv2.dilate(gray, line), cv2.erode(gray, line))
         drawn |= cv2.dilate((spread <= FLAT_LEVELS).astype(np.uint8), line)
-    # Letters stand in or beside the bar.
+    # Letters are in or beside the bar.
     gap = max(9, width // 20)
     closed: NDArray[np.uint8] = cv2.morphologyEx(
         drawn, cv2.MORPH_CLOSE, np.ones((gap, gap), np.uint8)
@@ -207,7 +207,7 @@ def burned_in(gray: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _reduced(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a picture in gray, 8 bits, stretched to its own range, of `AREA` pixels at most."""
+    """Return a picture in gray, 8 bits, stretched to its range, of `AREA` pixels at most."""
     gray = pixels[:, :, 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     factor = reduction(gray.shape[1], gray.shape[0])
     if factor < 1:
@@ -223,7 +223,7 @@ def _reduced(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 def _features(
     gray: NDArray[np.uint8], drawn: NDArray[np.uint8]
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Return the strongest corners of each cell of a grid, and what they look like."""
+    """Return the strongest corners of each cell of a grid, and their descriptors."""
     none = np.zeros((0, 2), np.float32), np.zeros((0, DESCRIPTOR), np.uint8)
     height, width = gray.shape
     orb = cv2.ORB.create(nfeatures=10 * FEATURES, fastThreshold=5, nlevels=6)
@@ -250,7 +250,7 @@ def _thumbnail(
 ) -> tuple[NDArray[np.float32] | None, int]:
     """Return the residual of a thumbnail over the shade of the lamp, and its perceptual hash."""
     seen = drawn == 0
-    # A picture without texture is all "drawn"; so is one of which most is a label.
+    # A picture without texture is all "drawn"; so is one that is mostly covered by a label.
     if seen.mean() < 0.5:
         return None, 0
     plain = np.where(seen, gray, np.float32(gray[seen].mean())).astype(np.float32)

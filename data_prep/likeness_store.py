@@ -1,7 +1,7 @@
-"""Fingerprints of pictures, kept beside the tiles: each night compares only what is new.
+"""Fingerprints of pictures, stored beside the tiles: an update compares only what is new.
 
-Files ``_likeness/*.msgpack`` below the data set, by the digest of the pixels. A file that a killed
-update left behind is true all the same, so nothing has to be undone.
+They are in files ``_likeness/*.msgpack`` below the data set, by the digest of the pixels. A file
+that a killed update left behind is still valid, so nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgspec
 from distkeras_grid.errors import DataError
 
 FOLDER = "_likeness"
-# About 30 MB.
+# Fingerprints in one file: about 30 MB.
 PRINTS_OF_A_FILE = 4096
 SUFFIX = ".msgpack"
 Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Files(Protocol):
-    """What is needed of `distkeras_grid.spark.storage.Storage`."""
+    """The methods of `distkeras_grid.spark.storage.Storage` that are needed here."""
 
     def exists(self, uri: str) -> bool: ...  # noqa: D102
     def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
@@ -39,7 +39,7 @@ def save_fingerprints(files: Files, root: str, fingerprints: Mapping[str, bytes]
     root : str
         The data set.
     fingerprints : mapping of str to bytes
-        By the digest of the pixels.
+        Fingerprints, by the digest of the pixels.
     """
     every = sorted(fingerprints.items())
     for start in range(0, len(every), PRINTS_OF_A_FILE):
@@ -76,7 +76,7 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
     Raises
     ------
     DataError
-        If it is no such file.
+        If the bytes are not such a file.
     """
     try:
         return msgspec.msgpack.decode(content, type=dict[Digest, bytes])

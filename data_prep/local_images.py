@@ -1,8 +1,8 @@
-"""Local sets of tiles that nobody has written: each worker cuts what it has drawn.
+"""Local sets of tiles that are never written: each worker cuts the tiles that it has drawn.
 
-A tile is a number: of an image, and of one of the positions that the geometry gives it. So nothing
-has to be listed, however many tiles there are, and a worker reads images, which are smaller than
-their turned and overlapping tiles.
+A tile is a number, which gives an image and one of the tile positions of that image. So no list of
+tiles is needed, however many there are. A worker reads images, which are smaller than their turned
+and overlapping tiles.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def catalogue_images(
     say: Say = lambda _: None,
     **options: Any,
 ) -> Catalogue:
-    """Return the tiles of a folder of images as data of `distkeras_grid.LocalSets`.
+    """Return the tiles of a folder of images as data for `distkeras_grid.LocalSets`.
 
-    Images are looked at, labelled and split as `tile_images` does, and give the same tiles. None is
-    cut before a worker draws it.
+    Images are read, labelled and split as by `tile_images`, and have the same tiles. A tile is
+    cut when a worker draws it.
 
     Parameters
     ----------
@@ -63,16 +63,16 @@ def catalogue_images(
     spec : TileSpec, optional
         How images are cut; default ``TileSpec()``.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
     **options
-        As in `data_prep.index_tiles`.
+        See `data_prep.index_tiles`.
 
     Returns
     -------
     Catalogue
-        Give it to `LocalSets`. A trainer on it has ``features_col="image"``.
+        Pass it to `LocalSets`. A trainer on it has ``features_col="image"``.
 
     Raises
     ------
@@ -81,9 +81,9 @@ def catalogue_images(
     PathNotFoundError
         If there is no such folder.
     ConfigurationError
-        If workers cannot read it by themselves.
+        If workers cannot read the folder by themselves.
     EmptyDataError, ImageError, LabelError, SplitLeakError
-        If the images are not fit for it.
+        If the images cannot be used.
 
     Examples
     --------
@@ -120,18 +120,19 @@ def catalogue_images(
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image.
+    """One image of an `ImageStore`.
 
     Parameters
     ----------
     path : str
-        Below the folder of images.
+        Path below the folder of images.
     sha256 : str
-        Of the file's bytes.
+        Digest of the file's bytes.
     width, height : int
-        Pixels.
+        Size of the image, pixels.
     value_range : tuple of float, optional
-        Where images are normalised, what becomes 0 and white, or what tells the stains.
+        Where images are normalised: the values that become 0 and white, or the numbers that
+        describe the stains.
     """
 
     path: str
@@ -150,9 +151,9 @@ class ImageStore:
     pool : Pool
         One run for each image.
     field : Field
-        What a tile is.
+        The image column.
     locations : tuple of str
-        Folders with the images.
+        Folders that hold the images.
     cutting : Cutting
         How tiles are cut.
     files : tuple of ImageFile
@@ -178,11 +179,11 @@ class ImageStore:
         return True
 
     def open(self, node: int) -> TileCutter:
-        """Return a reader for a node."""
+        """Return a reader for the worker on a node."""
         return TileCutter(self, Mirrors.of_node(self.locations, node))
 
     def describe_reading(self, places: Numbers) -> str:
-        """Return what a worker reads for some tiles."""
+        """Describe what a worker reads for some tiles."""
         return f"{len(np.unique(self.pool.runs_of(places))):,} images"
 
 
@@ -201,17 +202,17 @@ class TileCutter:
 
     @property
     def bytes_read(self) -> Counter[str]:
-        """Bytes that came, by location."""
+        """Bytes read, by location."""
         return self._mirrors.bytes_read
 
     @property
     def failures(self) -> Counter[str]:
-        """Reads that failed, by location."""
+        """Number of failed reads, by location."""
         return self._mirrors.failures
 
     def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
         """Cut tiles; yield those of one image at a time."""
-        # A task has one core, unless it is told otherwise.
+        # A task has one core, unless the environment says otherwise.
         cv2.setNumThreads(1)
         pool = self._store.pool
         ordered = np.sort(places)
@@ -254,7 +255,7 @@ class TileCutter:
     def _places_of(self, file: ImageFile, tiles: int) -> _Places:
         cutting = self._store.cutting
         zones = cutting.zones.of(file.path, file.width, file.height)
-        # Most images of a data set have one size.
+        # Cached, because most images of a data set have the same size.
         find = _find_places if zones else _known_places
         places = find(cutting.spec, file.width, file.height, zones if zones else NO_ZONES)
         if len(places[0]) != tiles:

@@ -22,15 +22,15 @@ from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.tables import Split
 
 VERSION = 1
-# What was seen of an image and is told of it.
+# Findings about an image that are reported.
 COPIED = (
     *("notes", "bits", "pixel_size", "zones", "excluded"),
     *("uncovered", "uncovered_by_angle", "empty_angles", "marks", "low", "high", "stain"),
 )
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
-# Left out, and not read again until it changes.
+# Status of an image that is left out, and not read again until it changes.
 QUARANTINED = "quarantined"
-# What must stay as it is for as long as a data set is added to.
+# Settings that must not change while a data set is added to.
 LASTING = (
     "encoding",
     "quality",
@@ -51,7 +51,7 @@ LASTING = (
 
 @dataclass(frozen=True)
 class Entry:
-    """What ``_dataset.json`` says about one image.
+    """The entry of one image in ``_dataset.json``.
 
     Parameters
     ----------
@@ -59,15 +59,17 @@ class Entry:
         Path below the input folder.
     status : {"tiled", "left out", "removed", "quarantined"}
     tiles : int
+        Number of tiles.
     reason : str, optional
-        Why it is left out, or why only its former tiles are there.
+        Why the image is left out, or why only its former tiles are there.
     sha256, label, split, group : str, optional
     width, height, channels : int, optional
-        Pixels; number of channels.
+        Size in pixels; number of channels.
     shard : int, optional
-        The folder ``shard=N`` with its tiles; None in a data set that was written at once.
+        Number of the folder ``shard=N`` with its tiles; None in a data set that was written at
+        once.
     update : int, optional
-        Number of the publication that brought its tiles, from 0. A long night publishes several
+        Number of the publication that brought its tiles, from 0. A long update publishes several
         times.
     notes : str, optional
         What was done to the values while the file was read.
@@ -76,31 +78,32 @@ class Entry:
     pixel_size : float, optional
         Width of a pixel of its tiles, micrometres.
     zones : str, optional
-        Hash of the zones that its tiles keep off.
+        Hash of the zones that apply to it.
     excluded : int, optional
-        Tiles that would be there without zones.
+        Number of tiles that zones exclude.
     uncovered, uncovered_by_angle : float, optional
         Part of the image that no tile shows at any angle, and the mean over the angles.
     empty_angles : int, optional
-        Angles without a tile.
+        Number of angles without a tile.
     marks : str, optional
-        What seems to be drawn into the image and lies in no zone.
+        Marks that seem to be drawn into the image and lie in no zone.
     low, high : float, optional
         Values of the image that became 0 and white when it was normalised.
     stain : str, optional
-        Numbers that tell its stains; see `data_prep.stains`.
+        Numbers that describe its stains; see `data_prep.stains`.
     filtered : int, optional
-        Tiles that were dropped by the conditions of `keep`.
+        Number of tiles that were dropped by the conditions of `keep`.
     length, modified : int, optional
-        Bytes and milliseconds since 1970 of the file as it was read.
+        Size of the file in bytes, and time of its last change, milliseconds since 1970, when it
+        was read.
     pixel_sha256 : str, optional
         Digest of the decoded pixels.
     stored_source, stored_label, stored_split : str, optional
-        What its rows have in their files, where that is not `source`, `label` or `split` any more.
+        Values in the files of its rows, where they differ from `source`, `label` or `split`.
     set_aside : str, optional
-        Why its tiles are not read, though they are there.
+        Why its tiles are not read, although they are there.
     by_hand : tuple of str, optional
-        Which of `label` and `group` were given by `data_prep.tables`; nights keep them.
+        Which of `label` and `group` were set by `data_prep.tables`; updates keep them.
     """
 
     source: str
@@ -140,18 +143,18 @@ class Entry:
 
     @property
     def has_rows(self) -> bool:
-        """Whether tiles of it are read."""
+        """Whether its tiles are read."""
         return self.status == TILED and self.set_aside is None
 
     @property
     def content(self) -> str | None:
-        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
         return self.pixel_sha256 or self.sha256
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values that there are."""
+        """Return the values that are set, as JSON types."""
         told = {name: value for name, value in vars(self).items() if value is not None}
-        # As JSON has it, so that it can be compared with what was read.
+        # Tuples become lists, as in JSON, so that the result can be compared with what was read.
         return {
             name: list(each) if isinstance(each, tuple) else each for name, each in told.items()
         }
@@ -186,7 +189,7 @@ def revised(entry: Entry, **now: Any) -> Entry:
 
 
 class _Content(msgspec.Struct):
-    """What must stand in ``_dataset.json``."""
+    """The parts of ``_dataset.json`` that must be there."""
 
     image: dict[str, Any]
     spec: dict[str, Any]
@@ -207,15 +210,15 @@ class DataSet:
     image : Field
         The image column.
     entries : dict of str to Entry
-        By path.
+        Entries by path.
     last_shard, last_update : int
         The highest numbers so far, -1 where there was none.
     pairs : tuple of Likeness
-        Images that show the same place.
+        Pairs of images that show the same place.
     folds : dict of str to Folds
-        By the name that begins the names of the folds.
+        Folds by the prefix of their names.
     content : dict
-        All that the manifest says.
+        The whole content of the manifest.
     """
 
     image: Field
@@ -269,7 +272,7 @@ class DataSet:
         former = {**TileSpec.from_json(self.content["spec"]).to_json(), **self.content["settings"]}
         now = {**settings.spec.to_json(), **settings.to_json()}
         for name in (*settings.spec.to_json(), *LASTING):
-            # Data sets of earlier versions lack the settings that came later.
+            # Data sets of earlier releases lack the settings that came later.
             if former.get(name) != now[name]:
                 raise ConfigurationError(
                     f"{settings.output} was made with {name} {former.get(name)!r}, and this update "
@@ -295,7 +298,7 @@ def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
 
 
 def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
-    """Return an image that is to be tiled; `said` are its label, split and group."""
+    """Return an image that is to be tiled; `said` has its label, split and group."""
     names = (
         *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
         *("tiles", "tile_bytes", "raw_bytes", "jpeg_bytes", "tile_seconds", "kept", *COPIED),
@@ -330,7 +333,7 @@ def build_manifest(
 
 
 def tables_of(image: Field, entries: Iterable[Entry]) -> dict[str, Any]:
-    """Return the part of a manifest that tells of images and classes.
+    """Return the part of a manifest that describes images and classes.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Finds what a program or a microscope has drawn into an image: data bars, rims, scale bars.
+"""Finds what a program or a microscope drew into an image: data bars, rims, scale bars.
 
-What is found is offered, never applied: a person decides whether it becomes a zone.
+What is found is only reported: a person decides whether it becomes a zone.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from data_prep.picture import Pixels, as_channels
 from data_prep.polygons import Polygon, touch
 
 SIDES = ("bottom", "top", "left", "right")
-# A strip's rows are mostly of one value, unlike those beside it. Text on a data bar covers less
-# than half of a row.
+# Most pixels in the rows of a strip have one value, unlike in the rows beside it. Text on a data
+# bar covers less than half of a row.
 UNIFORM, BUSY = 0.5, 0.3
-# Parts of the side that a strip can take, and how many rows at least.
+# Least and largest part of the side that a strip takes, and its least number of rows.
 STRIP_PARTS = (0.004, 0.3)
 STRIP_ROWS = 2
-# A row can break a strip, for instance a line with much text.
+# Part of the rows that can interrupt a strip, for instance a line with much text.
 GAP = 0.02
-# Values that count as pure black or white, of 255: JPEG blurs them.
+# Values, of 255, that count as pure black or white: JPEG blurs them.
 PURE = 12
-# A scale bar is so long at least, of the image's width, and so many times longer than high.
+# A scale bar has at least this part of the image's width, and this ratio of width to height.
 BAR_PART = 0.08
 BAR_PIXELS = 16
 BAR_ROWS = 3
 BAR_ASPECT = 5
 BAR_FILL = 0.97
-# Beside a bar hardly any pixel has its value: grains of a rock are ragged.
+# Few pixels beside a bar may have its value; the grains of a rock are ragged.
 BAR_RIM = 0.05
 
-# From the corners of a mark a little inwards, where a border decides nothing.
+# Distance from the corners of a mark inwards, so that the border decides nothing.
 INWARDS = np.array([0.01, -0.01, 0.01, -0.01])
 
 
@@ -45,7 +45,7 @@ class Mark:
     ----------
     kind : {"strip", "bar"}
     left, top, right, bottom : int
-        Where, pixels.
+        Edges of the mark, pixels.
     """
 
     kind: str
@@ -55,13 +55,13 @@ class Mark:
     bottom: int
 
     def lies_in(self, polygon: Polygon) -> bool:
-        """Tell whether a polygon has the whole mark."""
+        """Tell whether the whole mark lies in a polygon."""
         corners_x = np.array([self.left, self.right, self.left, self.right]) + INWARDS
         corners_y = np.array([self.top, self.top, self.bottom, self.bottom]) + INWARDS[[0, 2, 1, 3]]
         return bool(touch(corners_x, corners_y, 0, polygon).all())
 
     def enlarged(self, factor: int) -> Mark:
-        """Return the mark in an image that is so many times larger."""
+        """Return the mark in an image that is larger by a factor."""
         left, top, right, bottom = (
             side * factor for side in (self.left, self.top, self.right, self.bottom)
         )
@@ -100,7 +100,7 @@ def find_marks(pixels: Pixels, white: int) -> list[Mark]:
 
 
 def _bottom_first(gray: Pixels, side: str) -> Pixels:
-    """Return the image with the rows at one side first."""
+    """Return the image with the rows of one side first."""
     if side in ("left", "right"):
         gray = gray.T
     return gray if side in ("top", "left") else gray[::-1]
@@ -117,7 +117,7 @@ def _at(side: str, depth: int, width: int, height: int) -> Mark:
 
 
 def _strip(rows: Pixels) -> int:
-    """Return how many of the first rows are a strip, 0 if they are none."""
+    """Return how many of the first rows are a strip, 0 if there is none."""
     count = len(rows)
     most = int(STRIP_PARTS[1] * count)
     value = int(np.bincount(rows[0]).argmax())
@@ -130,14 +130,14 @@ def _strip(rows: Pixels) -> int:
     depth = int(uniform[gaps[0] if gaps.size else -1]) + 1
     if depth > most or depth < max(STRIP_ROWS, STRIP_PARTS[0] * count):
         return 0
-    # A dark background fades into the image, a strip ends.
+    # A dark background fades into the image; a strip ends abruptly.
     beyond = share[depth : depth + max(3, depth // 4)]
     is_strip = share[:depth].mean() > 0.75 and (beyond.size == 0 or beyond.mean() < BUSY)
     return depth if is_strip else 0
 
 
 def _bars(gray: Pixels) -> list[Mark]:
-    """Return level rectangles of pure black or white."""
+    """Return the horizontal rectangles of pure black or white."""
     least = max(BAR_PIXELS, int(BAR_PART * gray.shape[1]))
     found = []
     for pure in (gray >= 255 - PURE, gray <= PURE):
@@ -153,7 +153,7 @@ def _bars(gray: Pixels) -> list[Mark]:
 
 
 def _is_alone(mask: Pixels, bar: Mark) -> bool:
-    """Tell whether few pixels around a rectangle are as it is; two pixels beside it are blurred."""
+    """Tell whether few pixels around a rectangle have its value, not counting a blurred border."""
     height, width = mask.shape
     if bar.left < 4 or bar.top < 4 or bar.right > width - 4 or bar.bottom > height - 4:
         return False

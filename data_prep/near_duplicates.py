@@ -1,4 +1,4 @@
-"""Which pictures show the same place: candidates by hashing, not by pairs, then a check of each."""
+"""Which pictures show the same place: hashing finds candidate pairs, and each pair is checked."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from numpy.typing import NDArray
 
 from data_prep.likeness import DESCRIPTOR, Fingerprint, Sketch, parse, sketch
 
-# Two features are the same if at most so many of their 256 bits differ.
+# Two features are the same if at most this many of their 256 bits differ.
 LIKE_BITS = 52
-# So many features must agree on one shift, turn and scale. Of pictures of different places up to
-# 6 do by chance.
+# This many features must agree on one shift, rotation and scale. Between pictures of different
+# places up to 6 agree by chance.
 LEAST_FEATURES = 9
-# They span at least this part of one picture: a label that was not masked spans less.
+# They must span at least this part of one picture: a label that was not masked spans less.
 LEAST_SPAN = 0.03
 REPROJECTION = 4.0  # pixels of the reduced picture
 SCALES = (1 / 8, 8.0)
 LEAST_CORRELATION = 0.95
-# Of two thumbnails at most so many bits of the hash differ; pictures of different places differ in
-# 20 or more. Five bands find all pairs that differ in 4 bits, and most of the others.
+# Largest number of bits in which the hashes of two thumbnails differ; those of different places
+# differ in 20 or more. Five bands find all pairs that differ in 4 bits, and most of the others.
 HASH_BITS = 8
 HASH_BANDS = (13, 13, 13, 13, 12)
-# Tables of the index over features, and features that must fall together.
+# Tables of the index over features, and number of features that must share keys.
 TABLES = 8
 LEAST_VOTES = 2
-# Pictures whose keys are made at a time: 12 MB of features.
+# Number of pictures whose keys are made at a time: 12 MB of features.
 CHUNK = 2048
-# Pictures that are kept ready to be compared: 10 MB.
+# Number of pictures that are kept ready to be compared: 10 MB.
 PARSED = 1024
-# A picture is joined to so many others at most, if that joins nothing new: one that is replaced
-# later does not part the others.
+# Number of others to which a picture is joined, even if the links join nothing new: if a picture is
+# replaced later, the others stay joined.
 LINKS = 3
-# A feature that so many pictures have says nothing about two of them.
+# If this many pictures share a feature, it says nothing about two of them.
 CROWD = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Two pictures that show the same, and why we think so.
+    """Two pictures that show the same place, and the reason to think so.
 
     Parameters
     ----------
     one, other : str
-        Names, in order.
+        Names, in alphabetical order.
     why : str
     """
 
@@ -64,23 +64,23 @@ def find_near_duplicates(
 ) -> list[Likeness]:
     """Return pairs of pictures whose fields of view overlap.
 
-    The work grows with the number of pictures and of those that are alike, not with all pairs. In
-    a series of one place every two pictures are alike; of these so many pairs are returned that
-    each picture is joined to `LINKS` others, directly and so that all are joined through others.
+    The work grows with the number of pictures and of similar ones, not with the number of all
+    pairs. In a series of one place every two pictures are alike. Only so many of these pairs are
+    returned that each picture is linked to `LINKS` others directly, and to all through others.
 
     Parameters
     ----------
     fingerprints : mapping of str to bytes
-        By name; see `data_prep.likeness.fingerprint`.
+        Fingerprints by name; see `data_prep.likeness.fingerprint`.
     new : collection of str, optional
-        Only pairs with one of these. Default: all.
+        Names; only pairs with one of these are looked for. Default: all.
     known : iterable of (str, str), optional
-        Pairs that were found before; what they join needs no more.
+        Pairs that were found before; pictures that they join need no further links.
 
     Returns
     -------
     list of Likeness
-        Sorted by names.
+        Pairs, sorted by names.
     """
     names = sorted(fingerprints)
     if not names or (new is not None and not new):
@@ -89,7 +89,7 @@ def find_near_duplicates(
     sketches = [sketch(content) for content in contents]
     wanted = np.array([new is None or name in new for name in names], bool)
     pairs = {*_pairs_by_features(sketches, wanted), *_pairs_by_hash(sketches, wanted)}
-    # A picture is compared with several others one after the other.
+    # A picture is compared with several others in turn.
     picture = lru_cache(maxsize=PARSED)(lambda place: parse(contents[place]))
     links = _Links(len(names))
     places = {name: place for place, name in enumerate(names)}
@@ -107,7 +107,7 @@ def find_near_duplicates(
 
 
 class _Links:
-    """Which pictures are joined, directly and through others.
+    """Which pictures are linked, directly and through others.
 
     Parameters
     ----------
@@ -120,12 +120,12 @@ class _Links:
         self._degrees = [0] * count
 
     def need(self, one: int, other: int) -> bool:
-        """Tell whether a link between two pictures adds something."""
+        """Tell whether a link between two pictures is still needed."""
         few = min(self._degrees[one], self._degrees[other]) < LINKS
         return few or self._root(one) != self._root(other)
 
     def add(self, one: int, other: int) -> None:
-        """Join two pictures."""
+        """Link two pictures."""
         self._parents[self._root(one)] = self._root(other)
         self._degrees[one] += 1
         self._degrees[other] += 1
@@ -155,7 +155,7 @@ def _same_field(one: Fingerprint, other: Fingerprint) -> str | None:
         return None
     here = one.points[[match.queryIdx for match in near]]
     there = other.points[[match.trainIdx for match in near]]
-    # A microscope shifts, turns and magnifies; it does not shear.
+    # A microscope shifts, rotates and magnifies; it does not shear.
     motion, agree = cv2.estimateAffinePartial2D(
         here, there, method=cv2.RANSAC, ransacReprojThreshold=REPROJECTION, maxIters=1000
     )
@@ -169,7 +169,7 @@ def _same_field(one: Fingerprint, other: Fingerprint) -> str | None:
     if max(spans) < LEAST_SPAN:
         return None
     turn = round(float(np.degrees(np.arctan2(motion[1, 0], motion[0, 0]))))
-    # In source pixels, as the user sees them.
+    # In source pixels, as users see them.
     scale *= one.reduction / other.reduction
     return f"{inside.sum()} features agree (scale {scale:.2f}, turned by {turn} degrees)"
 
@@ -192,10 +192,10 @@ def _same_thumbnail(one: Fingerprint, other: Fingerprint) -> str | None:
 def _pairs_by_features(
     pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs with features that agree in some bits, chosen at random, of several tables.
+    """Yield pairs with features that agree in some randomly chosen bits, for several tables.
 
-    Of 100,000 pictures the features are 600 MB, so keys are made of some pictures at a time, and
-    only the few that do not stand alone are kept.
+    The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
+    only the few keys that occur more than once are kept.
     """
     bits = key_bits(len(pictures))
     rng = np.random.default_rng(0)
@@ -211,9 +211,9 @@ def _pairs_by_features(
 def _shared_keys(
     pictures: Sequence[Sketch], chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the keys of features that others may have, too, and whose they are.
+    """Return the keys of features that may occur more than once, and their pictures.
 
-    A hash of 32 bits tells almost all that stand alone.
+    A hash of 32 bits excludes almost all keys that occur once.
     """
     chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
     hashes = [_hashed(_keys(pictures, chunk, chosen)) for chunk in chunks]
@@ -240,7 +240,7 @@ def _counts(pictures: Sequence[Sketch], chunk: range) -> list[int]:
 def _keys(pictures: Sequence[Sketch], chunk: range, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the chosen bits of all features of some pictures."""
     every = np.concatenate([pictures[place].descriptors for place in chunk])
-    # Bit after bit of many features: the processor does 32 or 64 of them at once.
+    # One bit of many features at a time: the processor handles 32 or 64 features at once.
     columns = np.ascontiguousarray(every.T)
     packed = np.zeros((8, len(every)), np.uint8)
     for place, bit in enumerate(chosen.tolist()):
@@ -256,14 +256,14 @@ def _hashed(keys: NDArray[np.int64]) -> NDArray[np.uint32]:
 
 
 def _repeated(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the values that are there more than once, sorted."""
+    """Return the values that occur more than once, sorted."""
     values.sort()
     return np.unique(values[1:][values[1:] == values[:-1]])
 
 
 def _among(values: NDArray[np.uint32], few: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Tell which values are among some sorted ones."""
-    # The upper bits alone tell most that are not, from a table that stays in the cache.
+    """Tell which values are among a few sorted ones."""
+    # The upper bits alone exclude most values, with a table that stays in the cache.
     known = np.zeros(1 << 22, bool)
     known[few >> 10] = True
     among: NDArray[np.bool_] = known[values >> 10]
@@ -274,11 +274,11 @@ def _among(values: NDArray[np.uint32], few: NDArray[np.uint32]) -> NDArray[np.bo
 
 
 def key_bits(pictures: int) -> int:
-    """Return how many bits of a feature make a key.
+    """Return the number of bits of a feature in a key.
 
-    Corners look alike: with 32 bits one pair of different pictures in twenty falls together twice,
-    with 40 one in a hundred, with 64 none of 97,000 that were tried. The more pictures there are,
-    the fewer such pairs can be afforded.
+    Corners look alike: with 32 bits one pair of different pictures in twenty shares two keys, with
+    40 one in a hundred, with 64 none of 97,000 that were tried. The more pictures there are, the
+    fewer such pairs are affordable.
     """
     return round(min(62.0, 40 + 4 * math.log2(max(1.0, pictures / 500))))
 
@@ -307,8 +307,8 @@ def _together(
 ) -> NDArray[np.int64]:
     """Return pairs of different owners with equal keys, as ``smaller * pictures + larger``.
 
-    Keys that more than `crowd` have are skipped. So are pairs without a wanted picture, and those
-    whose hashes differ in more than `HASH_BITS`.
+    Keys that more than `crowd` owners have are skipped. So are pairs without a wanted picture, and
+    pairs whose hashes differ in more than `HASH_BITS`.
     """
     order = np.lexsort((owners, keys))
     keys, owners = keys[order], owners[order]

@@ -1,8 +1,8 @@
 """Bringing the values of each image to one range: pure.
 
-Most methods find a pair of values. They become 0 and white, what lies between is spread evenly, and
-what lies beyond is cut off. ``macenko`` finds a matrix for the stains of histology, see
-`data_prep.stains`. These numbers are all that must be kept to do the same again.
+Most methods find a pair of values. They become 0 and white; values between them are spread evenly,
+and values beyond them are cut off. ``macenko`` finds a matrix for the stains of histology, see
+`data_prep.stains`. These numbers suffice to repeat the normalisation.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from distkeras_grid.errors import ConfigurationError
 
 MIN_MAX, PERCENTILE, STANDARD = "min-max", "percentile", "standard"
 MACENKO = "macenko"
-# Of a normal distribution 0.3 % of the values lie beyond three deviations, and are cut off.
+# In a normal distribution 0.3 % of the values lie beyond three deviations, and are cut off.
 DEVIATIONS = 3.0
 # OpenCV counts in float32, which is exact up to 2**24.
 COUNTED_VALUES = 1 << 24
 
 Counts = NDArray[np.int64]
-#: What becomes 0 and white, or the nine numbers of a `data_prep.stains.StainMatrix`.
+#: The values that become 0 and white, or the nine numbers of a `data_prep.stains.StainMatrix`.
 Found = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Normalising:
-    """How the range, or the stains, of an image are found.
+    """How the value range, or the stains, of an image are found.
 
     Parameters
     ----------
     method : {"min-max", "percentile", "standard", "macenko"}
-        ``min-max``: the smallest and the largest value. ``percentile``: so many percent of the
-        values are not above them. ``standard``: three standard deviations below and above the mean,
-        which becomes the middle of the range. ``macenko``: its stains.
+        ``min-max``: the smallest and the largest value. ``percentile``: the values at two
+        percentiles. ``standard``: three standard deviations below and above the mean, which
+        becomes the middle of the range. ``macenko``: the stains of the image.
     low, high : float
-        Percent; only of ``percentile``.
+        Percentiles; used by ``percentile`` only.
     """
 
     method: str
@@ -50,11 +50,11 @@ class Normalising:
 
     @property
     def is_of_stains(self) -> bool:
-        """Whether colours are brought to those of a reference."""
+        """Whether stains are normalised, instead of a value range."""
         return self.method == MACENKO
 
     def found_in(self, pixels: Pixels) -> Found | None:
-        """Return what is found out of an image, None if it shows no stains.
+        """Return the range or the stains of an image, None if it shows no stains.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class Normalising:
         Parameters
         ----------
         counts : array [levels]
-            How often each value occurs, over all channels: colors keep their hue.
+            How often each value occurs, over all channels together: colours keep their hue.
 
         Examples
         --------
@@ -87,15 +87,15 @@ class Normalising:
             deviation = float(np.sqrt(((levels - mean) ** 2) @ counts / total))
             return mean - DEVIATIONS * deviation, mean + DEVIATIONS * deviation
         running = np.cumsum(counts)
-        # The smallest value that at least so many are not above.
-        # A little less, or a rounding error would count one more.
+        # The smallest value such that at least this many values are not above it. A little less,
+        # because a rounding error could require one more.
         ranks = (max(1.0, total * percent / 100 - 1e-6) for percent in (self.low, self.high))
         low, high = (float(np.searchsorted(running, rank)) for rank in ranks)
         return low, high
 
 
 def parse_normalising(text: str | None) -> Normalising | None:
-    """Read how images are normalised.
+    """Read the method of normalising.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def parse_normalising(text: str | None) -> Normalising | None:
     Raises
     ------
     ConfigurationError
-        If it is none of these.
+        If the text is none of these.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def count_values(pixels: Pixels) -> Counts:
 
 
 def found_of(low: float | None, high: float | None, stain: str | None) -> Found | None:
-    """Return what was found out of an image, as it is stored.
+    """Return the range or the stains of an image from the stored values.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def found_of(low: float | None, high: float | None, stain: str | None) -> Found 
 
 
 def stored_of(found: Found | None) -> tuple[float | None, float | None, str | None]:
-    """Return what `found_of` takes."""
+    """Return the arguments of `found_of`, the stored values."""
     if found is None:
         return None, None, None
     if len(found) == NUMBERS:
@@ -173,18 +173,18 @@ def stored_of(found: Found | None) -> tuple[float | None, float | None, str | No
 
 
 def normalise(pixels: Pixels, value_range: Found) -> Pixels:
-    """Spread a range of values over all that the type has, or bring stains to the reference.
+    """Spread a value range over the range of the type, or bring stains to the reference.
 
     Parameters
     ----------
     pixels : array of uint8 or uint16
     value_range : tuple of float
-        What becomes 0, and what becomes white; or what tells the stains.
+        The values that become 0 and white, or the numbers that describe the stains.
 
     Returns
     -------
     array
-        Of the same shape and type.
+        Array of the same shape and dtype.
 
     Examples
     --------
@@ -197,11 +197,11 @@ def normalise(pixels: Pixels, value_range: Found) -> Pixels:
 
 
 def table_of(value_range: Found, dtype: np.dtype[Any]) -> Pixels:
-    """Return what each value becomes."""
+    """Return a table of the new value of each value."""
     low, high = value_range
     white = int(np.iinfo(dtype).max)
     levels = np.arange(white + 1, dtype=np.float64)
-    # An image of one value has no range: what is above it is white.
+    # An image of a single value has no range: larger values become white.
     spread = (levels - low) * (white / max(high - low, 1e-9))
     table: Pixels = np.floor(np.clip(spread, 0, white) + 0.5).astype(dtype)
     return table

@@ -1,4 +1,4 @@
-"""OME-Zarr images, in one file (a zip archive, ``.ozx``) or in a folder, by zarr."""
+"""OME-Zarr images, in one file (a zip archive, ``.ozx``) or in a folder, read by zarr."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ZarrFile:
             group = zarr.open_group(store, mode="r")
             content = dict(group.attrs)
             try:
-                # Version 0.5 has them below "ome".
+                # Version 0.5 puts them below "ome".
                 described = msgspec.convert(content.get("ome", content), _Attributes)
             except msgspec.ValidationError as error:
                 raise ImageError(
@@ -141,7 +141,7 @@ class _Image:
     def form(self, labels: Sequence[str]) -> Form:
         """Return what its planes are like."""
         channels = self.length("c")
-        # A shard holds chunks that can be read alone.
+        # A shard holds chunks that can be read separately.
         high, wide = (int(self.array.chunks[self._axes.index(axis)]) for axis in "yx")
         return Form(
             (self.length("y"), self.length("x")),
@@ -154,7 +154,7 @@ class _Image:
         )
 
     def length(self, axis: str) -> int:
-        """Return the length of an axis, 1 where there is none."""
+        """Return the length of an axis, 1 if the axis is missing."""
         return int(self.array.shape[self._axes.index(axis)]) if axis in self._axes else 1
 
     def read(self, places: dict[str, int], window: Window) -> Pixels:

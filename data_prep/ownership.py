@@ -1,4 +1,4 @@
-"""Which run works on a data set, and what becomes of what dead runs left there."""
+"""The exclusive right to change a data set, and cleaning up after dead runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from distkeras_grid.spark.storage import Storage
 
 
 class Ownership(Presence):
-    """The right to change a data set, for as long as the ``with`` block runs.
+    """The right to change a data set, held while the ``with`` block runs.
 
-    What a dead run left is finished, undone and swept at the beginning; what this one leaves at the
-    end.
+    On entry, changes of dead runs are finished or undone, and their files are deleted. On exit,
+    the files that this run leaves are deleted.
 
     Parameters
     ----------
@@ -21,14 +21,14 @@ class Ownership(Presence):
     root : str
         The data set; it need not exist.
     say : callable
-        Receives lines for a person.
+        Receives progress lines.
 
     Attributes
     ----------
     id : str
-        Of this run.
+        Id of this run.
     last_shard : int
-        The highest number of a shard that any run has used.
+        The highest shard number that any run has used.
     """
 
     def __init__(self, storage: Storage, root: str, say: Callable[[str], object]) -> None:
@@ -36,16 +36,16 @@ class Ownership(Presence):
         self.last_shard = -1
 
     def owners(self) -> set[str]:
-        """Return the ids of all runs that have left something."""
+        """Return the ids of all runs that have left files."""
         return owners(self._storage.list_names(self._root), self.text_of(JOURNAL))
 
     def take_over(self, dead: Collection[str]) -> None:
-        """Finish, undo and sweep what dead runs left."""
+        """Finish or undo what dead runs began, and delete their files."""
         taken = perform(self._storage, self._root, take_over(dead))
         self.last_shard = taken.last
         if taken.outcome:
             self._say(f"{taken.outcome} the change that a run had begun which was killed")
 
     def sweep(self) -> None:
-        """Undo what this run has not decided, and delete what it leaves."""
+        """Undo what this run has not decided, and delete its files."""
         perform(self._storage, self._root, recover({self.id}, finish=False))

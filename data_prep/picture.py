@@ -1,4 +1,4 @@
-"""What is taken from a file with several images, and what one image of it is."""
+"""Which image is taken from a file of several, and what one image is."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Pixels = NDArray[Any]
 
 PROJECTIONS = ("max", "mean")
 ITU_R_601 = (0.299, 0.587, 0.114)  # weights of red, green and blue in gray, as in Pillow
-# Rows of an image are converted so many pixels at a time.
+# Rows of an image are converted this many pixels at a time.
 CONVERTED_PIXELS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which plane is taken from a file that holds several.
+    """Which plane to take from a file that holds several.
 
     Parameters
     ----------
     page : int, optional
         Number of the page, from 0. Times and separate images of a file count as pages, too.
     channel : str, optional
-        Number of a channel from 0, its name, or three of either with commas, which become red,
-        green and blue.
+        Number of a channel from 0, its name, or three of either separated by commas, which become
+        red, green and blue.
     z : str, optional
-        Number of a focal plane from 0, or ``max`` or ``mean``: all planes become one.
+        Number of a focal plane from 0, or ``max`` or ``mean``, which combines all planes.
 
     Raises
     ------
@@ -66,7 +66,7 @@ class Choice:
 
     @property
     def channels(self) -> list[str]:
-        """Numbers or names of the channels to take, as texts."""
+        """Numbers or names of the channels to take, as text."""
         return [part.strip() for part in (self.channel or "").split(",") if part.strip()]
 
     def to_json(self) -> dict[str, Any]:
@@ -81,13 +81,13 @@ class Picture:
     Parameters
     ----------
     pixels : array [height, width] or [height, width, 3], or Raster
-        Upright; 0 is black.
+        The pixels, upright; 0 is black.
     bits : int, optional
         Significant bits of a value, where the file states fewer than the type of `pixels` has.
     pixel_size : pair of float, optional
         Width and height of a pixel, micrometres.
     notes : tuple of str
-        What was done to the values while they were read.
+        Changes that were made to the values while they were read.
     """
 
     pixels: Pixels | Raster
@@ -97,14 +97,14 @@ class Picture:
 
 
 def project(planes: Iterable[Pixels], how: str) -> Pixels:
-    """Make one plane of several; only two of them are in memory at a time.
+    """Combine several planes into one; only two of them are in memory at a time.
 
     Parameters
     ----------
     planes : iterable of array
-        All of one shape and one integer type.
+        Planes of one shape and one integer type.
     how : {"max", "mean"}
-        The largest value, or the mean, rounded to whole numbers.
+        Take the largest value, or the mean, rounded to whole numbers.
 
     Examples
     --------
@@ -126,13 +126,13 @@ def project(planes: Iterable[Pixels], how: str) -> Pixels:
 
 
 def as_channels(pixels: Pixels, channels: int) -> Pixels:
-    """Return the image with 1 channel or with 3.
+    """Return the image with 1 or 3 channels.
 
     Parameters
     ----------
     pixels : array [height, width, 1 or 3]
     channels : {1, 3}
-        From 3 to 1 by the weights of ITU-R 601, from 1 to 3 by repetition.
+        From 3 to 1 with the weights of ITU-R 601, from 1 to 3 by repetition.
     """
     if pixels.shape[2] == channels:
         return pixels
@@ -143,8 +143,8 @@ def as_channels(pixels: Pixels, channels: int) -> Pixels:
     rows = max(1, CONVERTED_PIXELS // max(1, width))
     for top in range(0, height, rows):
         part = pixels[top : top + rows]
-        # One after the other: a matrix product rounds as the shape of the array has it, and the
-        # same pixel of a part would not be that of the whole.
+        # One channel after another: a matrix product rounds differently for different shapes, and
+        # a part of an image must give the same pixels as the whole.
         red, green, blue = (part[:, :, i] * np.float32(ITU_R_601[i]) for i in range(3))
         converted[top : top + rows, :, 0] = np.rint(red + green + blue)
     return converted

@@ -1,4 +1,4 @@
-"""What a tiling job is about to write, known before it writes anything."""
+"""What a tiling job will write, known before it writes anything."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 from distkeras_grid.errors import NoSpaceError
 
-# Files of one or two HDFS blocks: few names for the name node, enough to read side by side.
+# Files of one or two HDFS blocks: few names for the NameNode, enough files to read in parallel.
 FILE_BYTES = 192 << 20
 MOST_FILE_BYTES = 256 << 20
-# What a task writes in a few seconds.
+# Bytes that a task writes in a few seconds.
 LEAST_FILE_BYTES = 32 << 20
-# Compression is measured on a sample of each image.
+# Safety margin: compression is measured on a sample of each image.
 MARGIN = 1.1
-# Cutting and encoding are about so much of a task's time; Arrow, the JVM and Parquet have the rest.
+# Part of a task's time that is cutting and encoding; Arrow, the JVM and Parquet take the rest.
 TASK_SHARE = 0.6
 
 
 @dataclass(frozen=True)
 class PlannedSource:
-    """One image, inspected, labelled and assigned.
+    """One image that was inspected, labelled and assigned to a split.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class PlannedSource:
     tile_bytes : float
         Stored bytes of one tile, measured on a sample.
     notes : str, optional
-        What was done to the values while the file was read.
+        Changes that were made to the values while the file was read.
     pixel_sha256 : str, optional
         Digest of the decoded pixels; see `data_prep.digests.pixel_digest`.
     bits : int
@@ -46,9 +46,10 @@ class PlannedSource:
     low, high, stain, filtered
         See `data_prep.manifest.Entry`.
     kept : float
-        Part of the tiles that will be kept, as far as that is known before they are cut.
+        Expected part of the tiles that will be kept, as far as known before they are cut.
     raw_bytes, jpeg_bytes, tile_seconds : float
-        What a tile would take in either encoding, and to be cut; see `data_prep.stages.Inspected`.
+        Size of a tile in either encoding, bytes, and time to cut it, seconds; see
+        `data_prep.stages.Inspected`.
     """
 
     source: str
@@ -83,7 +84,7 @@ class PlannedSource:
 
     @property
     def content(self) -> str:
-        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
         return self.pixel_sha256 or self.sha256
 
 
@@ -94,7 +95,7 @@ class Plan:
     Parameters
     ----------
     sources : tuple of PlannedSource
-        Sorted by path.
+        Images, sorted by path.
     classes : tuple of str
     angles : int
     raw_tile_bytes : int
@@ -111,17 +112,17 @@ class Plan:
 
     @property
     def tiles(self) -> int:
-        """Tiles of all sources."""
+        """Number of tiles of all sources."""
         return sum(source.tiles for source in self.sources)
 
     @property
     def stored_bytes(self) -> int:
-        """Expected bytes of the data set."""
+        """Expected size of the data set, bytes."""
         return round(sum(source.tiles * source.tile_bytes for source in self.sources))
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Tiles by split and class."""
+        """Number of tiles by split and class."""
         counts: dict[str, dict[str, int]] = {}
         for source in self.sources:
             by_class = counts.setdefault(source.split, dict.fromkeys(self.classes, 0))
@@ -134,7 +135,7 @@ class Plan:
         Parameters
         ----------
         free : int
-            Bytes that can be written.
+            Free space, bytes.
         """
         raw = self.tiles * self.raw_tile_bytes
         lines = [
@@ -157,7 +158,7 @@ class Plan:
         return lines
 
     def _describe_coverage(self) -> list[str]:
-        """Tell what of the images no tile shows, and why."""
+        """Describe which part of the images no tile shows, and why."""
         pixels = sum(each.width * each.height for each in self.sources) or 1
         never, by_angle = (
             sum(getattr(each, name) * each.width * each.height for each in self.sources) / pixels
@@ -189,16 +190,16 @@ class Plan:
         return lines
 
     def outlook(self, slots: int, copied: int, free: int) -> list[str]:
-        """Return what `describe` leaves out: other encodings, files, time and space.
+        """Return what `describe` omits: other encodings, files, time and space.
 
         Parameters
         ----------
         slots : int
-            Tasks that run at once.
+            Number of tasks that run at once.
         copied : int
-            Bytes of shards that are copied without the tiles that are replaced.
+            Size of the shards that are copied without the replaced tiles, bytes.
         free : int
-            Bytes that can be written.
+            Free space, bytes.
         """
         raw = sum(source.tiles * source.raw_bytes for source in self.sources)
         jpeg = sum(source.tiles * source.jpeg_bytes for source in self.sources)
@@ -225,16 +226,16 @@ class Plan:
         Parameters
         ----------
         free : int
-            Bytes that can be written.
+            Free space, bytes.
         output : str
             Named in the error.
         copied : int, default 0
-            Bytes of shards that are copied.
+            Size of the shards that are copied, bytes.
 
         Raises
         ------
         NoSpaceError
-            With the arithmetic.
+            If the data set will not fit; the error shows the calculation.
         """
         needed = round(self.stored_bytes * MARGIN) + copied
         if needed > free:
@@ -248,13 +249,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Unit:
-    """One image, and the task that cuts it: each is decoded once.
+    """One image, and the task that cuts it. Each image is decoded once.
 
     Parameters
     ----------
     source : PlannedSource
     partition : int
-        The task; all its images belong to one split.
+        Number of the task; all its images belong to one split.
     """
 
     source: PlannedSource
@@ -262,20 +263,20 @@ class Unit:
 
 
 def plan_units(plan: Plan, slots: int) -> list[Unit]:
-    """Divide the work into tasks by the bytes that they write: each writes one file.
+    """Divide the work into tasks by the bytes that they write; each task writes one file.
 
     Parameters
     ----------
     plan : Plan
     slots : int
-        Tasks that run at once.
+        Number of tasks that run at once.
 
     Returns
     -------
     list of Unit
-        In the order of their partitions.
+        Units in the order of their partitions.
     """
-    # All slots work, unless the files would be too small for what reads them.
+    # Use all slots, unless the files would be too small to be read efficiently.
     size = min(FILE_BYTES, max(LEAST_FILE_BYTES, plan.stored_bytes / slots))
     units: list[Unit] = []
     first = 0
@@ -288,19 +289,19 @@ def plan_units(plan: Plan, slots: int) -> list[Unit]:
 
 
 def divide(sizes: Sequence[float], wanted: float) -> list[int]:
-    """Divide things in their order into parts of about equal size.
+    """Divide items in their order into parts of about equal size.
 
     Parameters
     ----------
     sizes : sequence of float
     wanted : float
-        Size of a part. None but the last is smaller than two thirds of it, and none is larger than
-        four thirds, unless a single thing is.
+        Wanted size of a part. All parts but the last have at least two thirds of it, and all have
+        at most four thirds, unless a single item is larger.
 
     Returns
     -------
     list of int
-        For each thing the number of its part.
+        Number of the part, for each item.
 
     Examples
     --------
@@ -325,15 +326,15 @@ def _count_files(plan: Plan, slots: int) -> int:
 
 
 def rows_of_a_file(plan: Plan) -> int:
-    """Return how many tiles a file holds at most: large images are divided into several files."""
+    """Return the largest number of tiles in a file: large images are divided into several files."""
     mean = plan.stored_bytes / max(1, plan.tiles)
     largest = max(source.tile_bytes for source in plan.sources)
-    # Among many small tiles a few large ones must not make all files small.
+    # A few large tiles among many small ones must not make all files small.
     return max(1, int(MOST_FILE_BYTES / max(1.0, min(largest, 2 * mean))))
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things in words.
+    """Return a number and a noun as text.
 
     Examples
     --------
@@ -344,7 +345,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes for a person.
+    """Return a number of bytes as text.
 
     Examples
     --------

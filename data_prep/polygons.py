@@ -1,8 +1,8 @@
-"""Squares against polygons: pure arithmetic, exact up to the rounding of floating point.
+"""Squares and polygons: pure arithmetic, exact up to floating-point rounding.
 
-A polygon is one ring of corners or several, as in GeoJSON: what lies inside an odd number of rings
-is in the polygon, so that a ring within a ring is a hole. A square that only shares a border with a
-polygon does not touch it, for they have no pixel in common.
+A polygon is one ring of corners or several, as in GeoJSON: a point inside an odd number of rings is
+in the polygon, so a ring within a ring is a hole. A square that only shares a border with a polygon
+does not touch it, because they have no pixel in common.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Polygon = tuple[Ring, ...]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[Any]
 
-# Edges that are compared with all squares at once.
+# Number of edges that are compared with all squares at once.
 EDGES_AT_ONCE = 64
 
 
@@ -32,7 +32,7 @@ def touch(x: Numbers, y: Numbers, side: float, polygon: Polygon, margin: float =
     side : float
     polygon : tuple of array [corners, 2]
     margin : float, default 0
-        By how much the squares are enlarged on each side.
+        Distance by which the squares are enlarged on each side.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def covers(x: Numbers, y: Numbers, side: int, points_x: Numbers, points_y: Numbe
 
 
 def _cells(x: Numbers, y: Numbers, side: int) -> tuple[Numbers, Numbers, Mask]:
-    """Return the lines on which sides of squares lie, and which cells between them are covered."""
+    """Return the lines through the sides of squares, and which cells between them are covered."""
     columns = np.unique(np.concatenate([x, x + side]))
     rows = np.unique(np.concatenate([y, y + side]))
     layers = np.zeros((rows.size, columns.size), dtype=np.int64)
@@ -128,7 +128,7 @@ def _crossed(x: Numbers, y: Numbers, side: float, polygon: Polygon) -> Mask:
     crossed = np.zeros(np.shape(x), dtype=bool)
     for first in range(0, len(starts), EDGES_AT_ONCE):
         start, stop = starts[first : first + EDGES_AT_ONCE], stops[first : first + EDGES_AT_ONCE]
-        # Edges that follow each other are close together, and far from most squares.
+        # Consecutive edges are close together, and far from most squares.
         low = np.minimum(start, stop).min(axis=0)
         high = np.maximum(start, stop).max(axis=0)
         near = (x < high[0]) & (x + side > low[0]) & (y < high[1]) & (y + side > low[1])
@@ -158,7 +158,7 @@ def _contains(x: Numbers, y: Numbers, polygon: Polygon) -> Mask:
     x, y = x[order], y[order]
     found = np.zeros(x.shape, dtype=bool)
     starts, stops = _edges(polygon)
-    # Only edges that span a point's height count, and these are not level.
+    # Only edges that span a point's height count; these are not horizontal.
     first = np.searchsorted(y, np.minimum(starts[:, 1], stops[:, 1]))
     last = np.searchsorted(y, np.maximum(starts[:, 1], stops[:, 1]))
     for number in np.flatnonzero(first < last).tolist():
@@ -173,7 +173,7 @@ def _contains(x: Numbers, y: Numbers, polygon: Polygon) -> Mask:
 def _clipped(
     corners: Sequence[tuple[float, float]], axis: int, limit: float, sign: int
 ) -> list[tuple[float, float]]:
-    """Return the part of a convex ring on one side of a level or upright line."""
+    """Return the part of a convex ring on one side of a horizontal or vertical line."""
     kept: list[tuple[float, float]] = []
     for i, point in enumerate(corners):
         before = corners[i - 1]

@@ -1,4 +1,4 @@
-"""How a change of a data set of tiles becomes visible: plans of file operations, and no file.
+"""How a change of a data set of tiles becomes visible: plans of file operations, without I/O.
 
 A run writes what is new below the data set under names that readers skip and that carry its id:
 ``_new-N.ID`` for a shard, ``_dataset.ID`` for the manifest to come. To publish, it creates
@@ -6,15 +6,15 @@ A run writes what is new below the data set under names that readers skip and th
 gives the shards their names, and renames ``_dataset.ID`` to ``_dataset.json``. **That one rename is
 the decision.** Before it nothing has happened; after it former shards are deleted.
 
-A run that was taken for dead, but only slept, cannot spoil anything when it wakes: each of its
-steps takes a name with its id away, and whoever took its place has deleted those first, the
-manifest to come before all others.
+A run that was taken for dead, but was only suspended, cannot do harm when it wakes up. Each of its
+steps renames a file that carries its id, and the run that took over has deleted those files first,
+the manifest to come before all others.
 
-The manifest that is replaced is kept as ``_versions/N.json`` if the new one lists it as a former
-version (`data_prep.versions`). What a version lists that is kept is not deleted.
+If the new manifest lists the replaced one as a former version, it is kept as ``_versions/N.json``
+(`data_prep.versions`). Shards that a kept version lists are not deleted.
 
 A plan is a generator. It yields operations, gets their results, and knows neither paths nor a file
-system; `perform` does them. ``_update.json`` holds numbers and digests, and no names.
+system; `perform` carries them out. ``_update.json`` holds numbers and digests, and no names.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ JOURNAL = "_update.json"
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["finished", "undone"]
 
-# In this order they are swept: first what a run decides by, last what says that it lives.
+# Files are deleted in this order: first what a run decides by, last what says that it is alive.
 _HIDDEN = tuple(
     re.compile(rf"{kind}\.({_ID})")
     for kind in ("_dataset", "_lock", "_version", r"_new-\d+", r"_old-\d+")
 )
-# The same as patterns of `fnmatch`, for who lists a data set.
+# The same names as patterns of `fnmatch`, for code that lists a data set.
 HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_version.*", "_new-*.*", "_old-*.*")
 _SHARD = re.compile(r"shard=(\d{1,18})")
 _NUMBERED = re.compile(r"(?:shard=|_new-|_old-)(\d{1,18})(?:\.|\Z)")
@@ -64,21 +64,21 @@ RunId: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_ID}\\Z")]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """List the data set, or a folder of it; the result is empty where there is none."""
+    """List the data set, or a folder of it; the result is empty if it is missing."""
 
     folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read a file; the result is None where there is none."""
+    """Read a file; the result is None if it is missing."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write a file in place: who is killed meanwhile leaves a part of it."""
+    """Write a file in place: if the run is killed meanwhile, a part of the file is left."""
 
     name: str
     text: str
@@ -86,10 +86,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Rename a file or a folder in one step; the result is False where there is none.
+    """Rename a file or a folder in one step; the result is False if it is missing.
 
-    Unless it replaces a file, a target that exists is an `OutputExistsError`. The folder of the
-    target is made if it is missing.
+    If the target exists and is not a file to be replaced, an `OutputExistsError` is raised. The
+    folder of the target is made if it is missing.
     """
 
     source: str
@@ -99,7 +99,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a file, or a folder with all in it; the result tells whether there was one."""
+    """Delete a file, or a folder with its content; the result tells whether it was there."""
 
     name: str
 
@@ -110,14 +110,14 @@ Plan: TypeAlias = Generator[Operation, Any, T]
 
 @dataclass
 class Change:
-    """Which shards come and go, by their numbers.
+    """The numbers of the shards that are added and removed.
 
     Parameters
     ----------
     come : list of int
-        New shards, which lie under their `new_name`.
+        New shards, still under their `new_name`.
     go : list of int
-        Shards that the new manifest does not name.
+        Shards that the new manifest does not list.
     """
 
     come: list[int] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Change:
 
 
 class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``_update.json`` says: which change is being published, by whom.
+    """The content of ``_update.json``: which change is being published, by which run.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     come, go : tuple of int
         See `Change`.
     basis : str or None
-        SHA-256 of the former manifest, None where there was none.
+        SHA-256 of the former manifest, None if there was none.
     manifest : str
-        SHA-256 of the new one.
+        SHA-256 of the new manifest.
     """
 
     owner: RunId
@@ -155,9 +155,9 @@ class Last(msgspec.Struct, frozen=True):
     Parameters
     ----------
     last_shard : int
-        No later shard has it; where it is not told, all numbers count as used.
+        The highest shard number so far; if it is missing, all numbers count as used.
     last_update : int
-        That of the last publication.
+        Number of the last publication.
     """
 
     last_shard: Annotated[int, msgspec.Meta(ge=-1, le=10**18)] = 10**18
@@ -165,7 +165,7 @@ class Last(msgspec.Struct, frozen=True):
 
 
 class Files(Protocol):
-    """What is needed of `distkeras_grid.spark.storage.Storage`."""
+    """The methods of `distkeras_grid.spark.storage.Storage` that are needed here."""
 
     def exists(self, uri: str) -> bool: ...  # noqa: D102
     def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
@@ -177,7 +177,7 @@ class Files(Protocol):
 
 
 def perform(files: Files, root: str, plan: Plan[T]) -> T:
-    """Do what a plan says, below a folder; return what the plan returns.
+    """Carry out a plan below a folder; return what the plan returns.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def owner_of(name: str) -> str | None:
 
 
 def owners(names: Iterable[str], journal: str | None) -> set[str]:
-    """Return the ids of all runs that have left something: names, or the file ``_update.json``."""
+    """Return the ids of all runs that left something: file names, or the file ``_update.json``."""
     found = {owner for name in names if (owner := owner_of(name))}
     return found | ({read_decision(journal).owner} if journal is not None else set())
 
@@ -264,7 +264,7 @@ def read_decision(text: str) -> Decision:
     Raises
     ------
     DataError
-        If no run wrote this.
+        If the text is not the content of an ``_update.json``.
     """
     try:
         return msgspec.json.decode(text, type=Decision)
@@ -276,7 +276,7 @@ def read_decision(text: str) -> Decision:
 
 
 def digest(text: str | None) -> str | None:
-    """Return the SHA-256 of a manifest, None where there is none."""
+    """Return the SHA-256 of a manifest, None if there is none."""
     return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -291,12 +291,12 @@ def publish(owner: str, change: Change, manifest: str, basis: str | None) -> Pla
     manifest : str
         The new content of ``_dataset.json``.
     basis : str or None
-        Its content when the change was planned.
+        The content of ``_dataset.json`` when the change was planned.
 
     Raises
     ------
     OutputExistsError
-        If another run came between. `recover` undoes what was begun.
+        If another run published meanwhile. `recover` undoes what was begun.
     """
     decision = Decision(
         owner, tuple(change.come), tuple(change.go), digest(basis), str(digest(manifest))
@@ -305,7 +305,7 @@ def publish(owner: str, change: Change, manifest: str, basis: str | None) -> Pla
     yield Write(f"_dataset.{owner}", manifest)
     yield Write(f"_lock.{owner}", msgspec.json.encode(decision).decode())
     yield Move(f"_lock.{owner}", JOURNAL)
-    # Local disks rename without a look at the target: who came second has replaced the first.
+    # Local file systems rename without checking the target: the second run replaced the first.
     held = yield Read(JOURNAL)
     if held is None or read_decision(held).owner != owner or (yield Read(MANIFEST)) != basis:
         raise _came_between()
@@ -329,8 +329,8 @@ def _came_between() -> OutputExistsError:
 
 
 def _carry_out(decision: Decision, basis: str | None, manifest: str | None = None) -> Plan[None]:
-    """Do the steps of a change that are not done yet."""
-    # Who has written it need not read it: it can be large.
+    """Carry out the steps of a change that are not done yet."""
+    # The run that wrote the manifest need not read it, which can be large.
     new = manifest or (yield Read(f"_dataset.{decision.owner}"))
     if new is None:
         raise _came_between()
@@ -346,9 +346,9 @@ def _carry_out(decision: Decision, basis: str | None, manifest: str | None = Non
 
 
 def _remember(owner: str, basis: str | None, manifest: str) -> Plan[None]:
-    """Keep the manifest that is replaced, if the new one lists it.
+    """Keep the replaced manifest, if the new one lists it.
 
-    Whoever does this when the data set has gone on meanwhile writes what is true of that number.
+    A run that comes late writes the same content under that number.
     """
     if basis is None:
         return
@@ -359,7 +359,7 @@ def _remember(owner: str, basis: str | None, manifest: str) -> Plan[None]:
 
 
 def _finish(decision: Decision, manifest: str | None) -> Plan[None]:
-    """Delete what a published change has replaced."""
+    """Delete the shards that a published change has replaced."""
     named = _named(manifest)
     yield from _forget(manifest)
     yield from _drop(set(decision.go) - named, decision.owner)
@@ -378,7 +378,7 @@ def _forget(manifest: str | None) -> Plan[None]:
 
 def _drop(numbers: Iterable[int], owner: str) -> Plan[None]:
     for number in sorted(numbers):
-        # Deleting takes a while, and readers that list the folder shall see no half of it.
+        # Deleting takes a while, and readers that list the folder must not see half of it.
         yield Move(shard_name(number), f"_old-{number}.{owner}")
         yield Delete(f"_old-{number}.{owner}")
 
@@ -394,12 +394,12 @@ def _named(manifest: str | None) -> set[int]:
 
 
 def shards_of(manifest: str) -> set[int]:
-    """Return the numbers of the shards that a manifest needs, for former versions, too.
+    """Return the numbers of the shards that a manifest needs, also for former versions.
 
     Raises
     ------
     SchemaError
-        If it is damaged.
+        If the manifest is damaged.
     """
     former = read_history(manifest, MANIFEST).history
     names = {*read_shards(manifest, MANIFEST), *(name for each in former for name in each.shards)}
@@ -408,15 +408,15 @@ def shards_of(manifest: str) -> set[int]:
 
 @dataclass(frozen=True)
 class TakenOver:
-    """What a run found when it began.
+    """What a run found when it took over a data set.
 
     Parameters
     ----------
     outcome : {"finished", "undone"} or None
         What became of a change that was being published.
     last : int
-        The highest number of a shard that any run has used, -1 if there is none. A run that was
-        taken for dead may still delete shards of its own numbers, so they are not used again.
+        The highest shard number that any run has used, -1 if there is none. A run that was taken
+        for dead may still delete shards with its numbers, so they are not used again.
     """
 
     outcome: Outcome | None
@@ -424,10 +424,10 @@ class TakenOver:
 
 
 def take_over(dead: Collection[str]) -> Plan[TakenOver]:
-    """Do what `recover` does, for a run that is alone: all others are dead.
+    """Do what `recover` does, for a run that is alone because all others are dead.
 
-    It also deletes shards that were never published, though no ``_update.json`` tells of them:
-    their numbers are above the last of the manifest.
+    It also deletes shards that were never published and that no ``_update.json`` lists: their
+    numbers are above the last number of the manifest.
     """
     journal = yield Read(JOURNAL)
     used = {-1, *(read_decision(journal).come if journal is not None else ())}
@@ -451,7 +451,7 @@ def read_last(manifest: str) -> Last:
     Raises
     ------
     SchemaError
-        If this is no manifest of a data set of tiles.
+        If the text is not a manifest of a data set of tiles.
     """
     try:
         return msgspec.json.decode(manifest, type=Last)
@@ -465,20 +465,20 @@ def read_last(manifest: str) -> Last:
 def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | None]:
     """Finish or undo what dead runs were publishing, and delete what they left.
 
-    A change is finished if all that it needs is there and the data set is still the one that it
-    was planned for. Otherwise it is undone.
+    A change is finished if everything it needs is there and the data set is still the one for
+    which it was planned. Otherwise it is undone.
 
     Parameters
     ----------
     dead : collection of str
         Ids of runs that are proven dead.
     finish : bool, default True
-        False undoes what is not decided, as a run does that ends by an error.
+        False undoes a change that is not decided, as for a run that ends with an error.
 
     Returns
     -------
     {"finished", "undone"} or None
-        What became of a change; None if there was none.
+        What became of the change; None if there was none.
     """
     outcome: Outcome | None = None
     journal = yield Read(JOURNAL)
@@ -498,12 +498,12 @@ def _conclude(decision: Decision, *, finish: bool) -> Plan[Outcome]:
     names = set((yield Names()))
     is_decided = current == decision.manifest
     if finish and not is_decided and current == decision.basis and _is_complete(decision, names):
-        # It fails where the run was not dead and goes on meanwhile, and where a rename is refused:
-        # what cannot be finished is undone.
+        # This fails if the run was not dead and continues, or if a rename is refused. A change
+        # that cannot be finished is undone.
         with suppress(StorageError):
             yield from _carry_out(decision, basis)
             return "finished"
-    # Without it nobody can decide any more. If it was not there, somebody may just have done so.
+    # Without this file no run can decide. If it was missing, a run may just have decided.
     yield Delete(f"_dataset.{decision.owner}")
     manifest = yield Read(MANIFEST)
     if digest(manifest) == decision.manifest:
@@ -519,7 +519,7 @@ def _conclude(decision: Decision, *, finish: bool) -> Plan[Outcome]:
 
 
 def _is_complete(decision: Decision, names: set[str]) -> bool:
-    """Tell whether each shard is there once, under one of its two names, and the manifest."""
+    """Tell whether the manifest is there, and each shard once, under one of its two names."""
     return f"_dataset.{decision.owner}" in names and all(
         (new_name(number, decision.owner) in names) != (shard_name(number) in names)
         for number in decision.come

@@ -1,7 +1,7 @@
-"""How flat, sharp and overexposed tiles are, computed once for each turned image.
+"""How flat, sharp and overexposed tiles are, computed for all tiles of a turned image at once.
 
 Tiles that overlap share pixels. Sums over the pixels are taken once, as the rows of the turned
-image come, in pieces between all lines at which a tile or one of its cells begins or ends; a tile
+image arrive, in pieces between all lines at which a tile or one of its cells begins or ends. A tile
 then adds up whole pieces.
 """
 
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from data_prep.geometry import Positions
 from data_prep.picture import Pixels
 
-# A cell of about 16x16 pixels is flat where its standard deviation is below 2 % of the full range:
-# above sensor noise, below any texture. Brightness says nothing: backgrounds may be black.
+# A cell of about 16x16 pixels is flat if its standard deviation is below 2 % of the full range:
+# above sensor noise, below any texture. Brightness does not matter: backgrounds may be black.
 CELL = 16
 FLAT = 0.02
-# Sums over pixels: of values, of squares, of differences to the left, of differences upwards, and
-# of the values that are white.
+# Sums over pixels: of values, squares, differences to the left, differences upwards, and of the
+# number of white values.
 VALUE, SQUARE, ACROSS, DOWN, WHITE = range(5)
 
 Sums = NDArray[np.float64]
@@ -30,7 +30,7 @@ Sums = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What the pixels of one tile are like.
+    """Measured properties of the pixels of one tile.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class Quality:
         Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in
         every channel.
     mean, std : float
-        Of the values, all channels.
+        Mean and standard deviation of the values of all channels.
     focus : float
         Mean absolute difference between neighbouring pixels, as a part of the full range.
     saturated : float
-        Part of the values that are white, the largest value.
+        Part of the values that are white, the largest possible value.
     """
 
     flat: float
@@ -70,11 +70,11 @@ class FrameQuality:
         self._tile = tile
         self._white = white
         cells = max(1, round(tile / CELL))
-        # Where cells begin and end in a tile, and where differences begin that stay inside it.
+        # Where cells begin and end in a tile, and where differences that stay inside it begin.
         self._cells = np.rint(np.linspace(0, tile, cells + 1)).astype(np.int64)
         self._columns, self._rows = (self._lines(each) for each in positions)
         self._channels = channels
-        # By piece of rows, as long as a tile needs it: kind of sum, channel, piece of columns.
+        # Sums for each piece of rows, as long as a tile needs it: kind, channel, piece of columns.
         self._sums: dict[int, Sums] = {}
 
     def _lines(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -87,11 +87,11 @@ class FrameQuality:
         Parameters
         ----------
         top : int
-            Where the first row is.
+            Number of the first row in the turned image.
         rows : array [rows, width] or [rows, width, channels]
-            From the left edge of the leftmost tile to the right edge of the rightmost one.
+            Pixels from the left edge of the leftmost tile to the right edge of the rightmost one.
         above : array [width] or [width, channels], optional
-            The row before; needed where a tile reaches over both.
+            The row before the first; needed if a tile contains both.
         """
         bottom = top + len(rows)
         lines = self._rows[(self._rows > top) & (self._rows < bottom)]
@@ -113,7 +113,7 @@ class FrameQuality:
         if above is not None:
             down[:1] = cv2.absdiff(flat[:1], above.reshape(1, -1))
         white = cv2.compare(flat, float(self._white), cv2.CMP_GE)
-        # Of uint8 so few values are summed that float32 is exact.
+        # Sums of this few uint8 values are exact in float32.
         exact = cv2.CV_32F if flat.dtype == np.uint8 else cv2.CV_64F
         wide = np.uint16 if flat.dtype == np.uint8 else np.float64
         sums = np.empty((len(edges) - 1, WHITE + 1, flat.shape[1]), np.float64)
@@ -149,7 +149,7 @@ class FrameQuality:
         white = self._between(x, x + side, block)[WHITE] / values
         std = np.sqrt(np.maximum(0.0, square - value * value))
         across = self._between(x + 1, x + side, block)[ACROSS]
-        # The first piece is the first row, whose differences are to the row above the tile.
+        # The differences of the first row, which is the first piece, are to the row above the tile.
         down = self._between(x, x + side, block[1:])[DOWN]
         pairs = max(1, 2 * side * (side - 1) * self._channels)
         focus = (across + down) / pairs / self._white

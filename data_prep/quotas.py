@@ -1,4 +1,4 @@
-"""Which unit of sources goes into which split, so that shares of tiles come near what was asked.
+"""Which unit of sources goes into which split, so that shares of tiles come near the wanted ones.
 
 A unit is never divided, so shares are met as closely as whole units allow. Pure arithmetic.
 """
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Sources that stay together.
+    """Sources that stay together in one split.
 
     Parameters
     ----------
     rank : str
-        A hash; the order of units of about equal size.
+        A hash, which orders units of about equal size.
     weights : mapping of str to int
-        Tiles by class.
+        Number of tiles by class.
     kept : str, optional
-        The split to which the unit belongs already.
+        Split to which the unit already belongs.
     """
 
     rank: str
@@ -30,33 +30,33 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Tiles of all classes."""
+        """Number of tiles of all classes."""
         return sum(self.weights.values())
 
     @property
     def classes(self) -> list[str]:
-        """Classes of which the unit has tiles, sorted: sums over them round the same everywhere."""
+        """Classes of the unit's tiles, sorted so that sums over them round the same everywhere."""
         return sorted(name for name, weight in self.weights.items() if weight)
 
 
 def fill(units: Sequence[Unit], fractions: Mapping[str, float]) -> list[str]:
     """Assign each unit to a split.
 
-    Large units go first, each to the split that lacks most; the last units of a class go to the
+    Large units go first, each to the split that lacks most. The last units of a class go to the
     splits that have none of it yet. So a class has tiles in each split if it has as many units as
-    there are splits, and if no unit holds several classes, always.
+    there are splits; this is certain if no unit holds several classes.
 
     Parameters
     ----------
     units : sequence of Unit
-        Those that are kept stay.
+        Units; those with a kept split stay there.
     fractions : mapping of str to float
         Shares by split.
 
     Returns
     -------
     list of str
-        Splits, in the order of the units.
+        Split of each unit.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def fill(units: Sequence[Unit], fractions: Mapping[str, float]) -> list[str]:
     """
     filling = _Filling(units, fractions)
     present = Counter(name for unit in units for name in unit.classes)
-    # The rarest class of a unit decides about it: the others have more units to choose from.
+    # The rarest class of a unit decides: the other classes have more units to choose from.
     rarest: dict[str, list[int]] = {}
     for i, unit in enumerate(units):
         if unit.kept is None:
             name = min(unit.classes, key=lambda name: (present[name], name), default="")
             rarest.setdefault(name, []).append(i)
     for name in sorted(rarest, key=lambda name: (present[name], name)):
-        # Powers of two: among units of about equal size only the hash decides.
+        # Sizes as powers of two: among units of about equal size only the hash decides.
         todo = sorted(rarest[name], key=lambda i: (-units[i].size.bit_length(), units[i].rank))
         for done, i in enumerate(todo):
             filling.place(i, name, len(todo) - done)
@@ -82,7 +82,7 @@ def fill(units: Sequence[Unit], fractions: Mapping[str, float]) -> list[str]:
 
 
 class _Filling:
-    """The splits as they fill."""
+    """The splits while they are filled."""
 
     def __init__(self, units: Sequence[Unit], fractions: Mapping[str, float]) -> None:
         self._units = units
@@ -100,13 +100,13 @@ class _Filling:
                 self._put(i, unit.kept)
 
     def place(self, i: int, name: str, remaining: int) -> None:
-        """Put a unit where it is missed most; `remaining` units of its class are left."""
+        """Put a unit where it is needed most; `remaining` units of its class are left."""
         empty = [split for split in self._wanted if not self._holders[split][name]]
         choices = empty if len(empty) >= remaining else self._wanted
         self._put(i, min(choices, key=lambda split: self._cost(i, split)))
 
     def repair(self) -> None:
-        """Move units that were placed here into cells of class and split that are empty."""
+        """Move units that were placed here so that no class is missing in a split, if possible."""
         for name, split in self._empty_cells():
             movable = [i for i in range(len(self._units)) if self._may_leave(i, name)]
             if movable and not self._holders[split][name]:
@@ -125,12 +125,12 @@ class _Filling:
         self.splits[i] = split
 
     def _cost(self, i: int, split: str) -> float:
-        """Return how the squared distance from the shares changes, each class counting alike."""
+        """Return how the squared distance from the shares changes, with equal weight of classes."""
         cost = 0.0
         for name in self._units[i].classes:
             weight, total = self._units[i].weights[name], self._totals[name]
             over = self._have[split][name] - self._fractions[split] * total
-            # 0.1 * 30 is 3.0000000000000004: without rounding it would beat an equal split.
+            # 0.1 * 30 is 3.0000000000000004: without rounding it would win over an equal split.
             cost += round(weight * (weight + 2 * over) / total**2, 12)
         return cost
 

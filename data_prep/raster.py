@@ -1,7 +1,7 @@
-"""An image that is decoded part by part: memory holds a few blocks of it, however large it is.
+"""An image that is decoded part by part: memory holds a few blocks, however large the image is.
 
-Rotated tiles need pixels in every order. A `Raster` decodes each part of its file once, keeps the
-blocks that were used last, and puts the others into a file without a name on the local disk.
+Rotated tiles need pixels in any order. A `Raster` decodes each part of its file once, keeps the
+blocks that were used last, and writes the others to an unnamed file on the local disk.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from data_prep.picture import Pixels, as_channels
 from distkeras_grid.errors import StorageError
 from distkeras_grid.feeding.local_file import local_folder
 
-# Side of a block, pixels; parts of a file that are larger, or no divisor of it, make it larger.
+# Side of a block, pixels; larger if the parts of a file are larger or do not divide it.
 BLOCK = 256
-# Of blocks in memory: about what the rows of one band of a 30,000 pixels wide image touch.
+# Bytes of blocks in memory: about what one band of rows touches in an image 30,000 pixels wide.
 KEPT_BYTES = 128 << 20
-# Of the rows that are decoded at once where all pixels are looked at in their order.
+# Bytes of the rows that are decoded at once where all pixels are read in order.
 BAND_BYTES = 32 << 20
-# A single part of a file that takes more is no part.
+# Most bytes of a single part of a file; a file with larger parts is not read part by part.
 MOST_PART_BYTES = 64 << 20
 
 Numbers = NDArray[np.int64]
-#: Tells, of blocks by left, top, right and bottom edges, which are needed.
+#: Gets left, top, right and bottom edges of blocks, and returns which blocks are needed.
 Needed = Callable[[Numbers, Numbers, Numbers, Numbers], NDArray[np.bool_]]
 
 
@@ -47,7 +47,7 @@ class Regions(Protocol):
     dtype : dtype
         uint8 or uint16.
     grain : (int, int)
-        Height and width of the parts that the file is decoded by.
+        Height and width of the parts in which the file is decoded, pixels.
     """
 
     @property
@@ -69,18 +69,18 @@ class Regions(Protocol):
 
 
 class Raster:
-    """An image of which any rectangle can be read; `close` it at the end.
+    """An image of which any rectangle can be read; call `close` at the end.
 
     Parameters
     ----------
     regions : Regions
         The image in its file, which must stay open.
     channels : int, optional
-        Convert to so many; default: as many as there are.
+        Number of channels to convert to; default: those of the image.
     change : callable, optional
         Applied to the values of each block, for instance to normalise them.
     kept_bytes : int, default 128 MiB
-        Blocks in memory.
+        Bytes of blocks in memory.
 
     Examples
     --------
@@ -130,9 +130,9 @@ class Raster:
         Parameters
         ----------
         left, top, right, bottom : int
-            Inside of the image.
+            Edges of the rectangle, which lies inside the image.
         needed : callable, optional
-            Tells which blocks are; where none is, the pixels are 0.
+            Tells which blocks are needed; pixels of the others are 0.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class Raster:
         return pixels
 
     def bands(self) -> Iterator[Pixels]:
-        """Decode the whole image once, a few rows after the other; no block is kept."""
+        """Decode the whole image once, a few rows at a time; no block is kept."""
         height, width, channels = self.shape
         grain = self._regions.grain[0]
         row_bytes = width * max(channels, self._regions.shape[2]) * self.itemsize
@@ -171,7 +171,7 @@ class Raster:
             yield self._decoded(0, top, width, min(height, top + rows))
 
     def max(self) -> int:
-        """Return the largest value; every block is decoded for it, once."""
+        """Return the largest value; for this, every block is decoded once."""
         if self._highest is None:
             down = math.ceil(self.shape[0] / self._block[0])
             places = product(range(down), range(self._across))
@@ -179,11 +179,11 @@ class Raster:
         return self._highest
 
     def set_max(self, highest: int) -> None:
-        """Tell the largest value, which `max` need not find out then."""
+        """Set the largest value, so that `max` need not find it."""
         self._highest = highest
 
     def close(self) -> None:
-        """Close what reads the file, and delete what was put onto the disk."""
+        """Close the source of the image, and delete the blocks on the disk."""
         self._kept.clear()
         self._regions.close()
         if self._scratch is not None:
@@ -201,7 +201,7 @@ class Raster:
         return self._kept[place]
 
     def _decode(self, place: tuple[int, int]) -> None:
-        """Decode a block, and those that cannot be decoded without it."""
+        """Decode a block, and those that can only be decoded together with it."""
         row, column = place
         high, wide = self._block
         top, bottom = row * high, min(self.shape[0], (row + 1) * high)
@@ -224,7 +224,7 @@ class Raster:
             self._put_away(*self._kept.popitem(last=False))
 
     def _bytes(self) -> int:
-        # All have this size but those at the right and bottom edges.
+        # All have this size except those at the right and bottom edges.
         return len(self._kept) * math.prod(self._block) * self.shape[2] * self.itemsize
 
     def _put_away(self, place: tuple[int, int], block: Pixels) -> None:
@@ -239,21 +239,21 @@ class Raster:
 
 
 class _Scratch:
-    """Blocks on the local disk; where the disk has no room, what is put away is gone.
+    """Blocks on the local disk; if the disk is full, blocks are not stored.
 
     Parameters
     ----------
     slot : int
-        Bytes of the largest block.
+        Size of the largest block, bytes.
     count : int
-        Blocks of the image.
+        Number of blocks of the image.
     """
 
     def __init__(self, slot: int, count: int) -> None:
         self._slot = slot
         self._shapes: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self._file = tempfile.TemporaryFile(dir=local_folder())  # noqa: SIM115  closed by close()
-        # Half of the disk is for others: tasks beside this one, and the shuffles of Spark.
+        # Half of the disk is left to other tasks and to Spark's shuffles.
         self._is_open = slot * count < shutil.disk_usage(local_folder()).free // 2
 
     def __contains__(self, number: int) -> bool:

@@ -1,7 +1,7 @@
-"""``_README.md``: what a person reads of a data set of tiles; no I/O.
+"""``_README.md``: the description of a data set of tiles for people; no I/O.
 
-Hadoop, Spark and pyarrow take a file without the underscore for Parquet. It is written with each
-version; the part between two marks belongs to people, and stays as it is.
+Hadoop, Spark and pyarrow would take a file without the underscore for Parquet. It is written with
+each version. People can edit the part between two marks, which is kept.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
     manifest : mapping
         The content of ``_dataset.json``.
     name : str
-        Of the data set.
+        Name of the data set.
     license : str
-        As ``_croissant.json`` has it.
+        Licence, as in ``_croissant.json``.
     former : str, optional
-        The content that is there; the part that belongs to people is kept.
+        The present content of the file; the part between the marks is kept.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
 
 
 def _kept(former: str | None) -> str:
-    """Return the part of the page that belongs to people."""
+    """Return the part of the page between the marks."""
     if former is None:
         return "\n" + PLACEHOLDERS + "\n"
     _, begin, rest = former.partition(BEGIN)
@@ -112,7 +112,7 @@ def _kept(former: str | None) -> str:
 
 
 def _table(manifest: Mapping[str, Any], image: Field) -> list[str]:
-    """Return images and tiles of each class in each split."""
+    """Return the numbers of images and tiles of each class in each split."""
     images: Counter[tuple[str, str]] = Counter()
     for entry in manifest["sources"]:
         if entry["status"] == "tiled" and "set_aside" not in entry:
@@ -152,7 +152,7 @@ def _made(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text in which nothing has a meaning to Markdown.
+    """Return a text without Markdown markup.
 
     Examples
     --------

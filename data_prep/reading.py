@@ -1,9 +1,9 @@
-"""How a task gets the bytes of an image: it opens the file itself where it can.
+"""How a task gets the bytes of an image: it opens the file itself if it can.
 
-Only paths travel through Spark then. Local and mounted files are opened as such, those on HDFS by
-WebHDFS. Of a large file only the parts are read that are asked for. Other paths (object stores,
-HDFS with Kerberos, for whose tickets a task cannot ask) are read by Spark, whose rows hold no more
-than 2 GB and are copied on their way.
+Then only paths pass through Spark. Local and mounted files are opened directly, those on HDFS by
+WebHDFS. Of a large file only the requested parts are read. Files on other paths (object stores,
+HDFS with Kerberos, for which a task has no tickets) are read by Spark, whose rows hold at most 2 GB
+and are copied on the way.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from distkeras_grid.webhdfs.connection import Connection
 
 FILE, WEBHDFS, SPARK = "file", "webhdfs", "spark"
-# Larger files are read where they lie, a part at a time; smaller ones at once.
+# Larger files are read where they are, a part at a time; smaller ones at once [bytes].
 HELD_BYTES = 64 << 20
-# No image is larger. What a format allows is less, see `data_prep.images`.
+# No image file is larger. Formats allow less, see `data_prep.images`.
 MOST_BYTES = 1 << 42
-# Neighbouring parts of a file on HDFS are asked for together.
+# Neighbouring parts of a file on HDFS are requested together.
 RANGE_BYTES = 1 << 20
-# What a row of Spark can hold.
+# Most bytes that a row of Spark can hold.
 MOST_ROW_BYTES = (2 << 30) - (64 << 20)
-# A NameNode that is well answers in milliseconds.
+# A healthy NameNode answers in milliseconds.
 ANSWER_SECONDS = 10.0
 
 _CONNECTIONS: dict[Address, Connection] = {}
 
 
 class Content:
-    """The bytes of one image, open for reading; leave by ``with``.
+    """The bytes of one image, open for reading; use it in a ``with`` block.
 
     Parameters
     ----------
     stream : file
-        Can be read at any position.
+        A file that can be read at any position.
     state : callable, optional
-        Returns what is another thing once the file has changed; none where all bytes are held.
+        Returns a value that differs once the file has changed; not needed where all bytes are held.
 
     Attributes
     ----------
@@ -78,12 +78,12 @@ class Content:
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Return bytes as an open file."""
+        """Return an open `Content` of the bytes."""
         return cls(BytesIO(content))
 
     @property
     def is_changed(self) -> bool:
-        """Whether the file is another one by now than when it was opened."""
+        """Whether the file has changed since it was opened."""
         try:
             return self._state() != self._before
         except (OSError, StorageError):
@@ -134,7 +134,7 @@ def open_web(connection: Connection, path: str) -> Content:
 
 
 class _Ranges(RawIOBase):
-    """A file of which a function returns any range."""
+    """A file whose ranges a function returns."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         super().__init__()
@@ -173,9 +173,9 @@ class Opening:
     ----------
     kind : {"file", "webhdfs", "spark"}
     address : Address, optional
-        Where WebHDFS answers.
+        Address of WebHDFS.
     why : str, default ""
-        Why contents go through Spark.
+        Why contents pass through Spark.
     """
 
     kind: str
@@ -184,7 +184,7 @@ class Opening:
 
     @property
     def most_bytes(self) -> int:
-        """Bytes of the largest file that is read."""
+        """Size of the largest file that can be read, bytes."""
         return MOST_ROW_BYTES if self.kind == SPARK else MOST_BYTES
 
     def describe(self) -> str:
@@ -203,7 +203,7 @@ class Opening:
         Raises
         ------
         ImageError
-            If it is gone, forbidden, or does not answer.
+            If the file is missing or forbidden, or the server does not answer.
         """
         try:
             if self.address is None:
@@ -216,7 +216,7 @@ class Opening:
 
 
 def local_path(uri: str) -> str:
-    """Return the path of a file as Hadoop names it.
+    """Return the local path of a file from the path that Hadoop uses.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def local_path(uri: str) -> str:
 
 
 def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_SECONDS) -> Opening:
-    """Return how tasks open what lies in a folder.
+    """Return how tasks open the files in a folder.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_
     folder : str
         The whole path: scheme, host and directories.
     timeout : float
-        So long WebHDFS may take to answer [s].
+        Time that WebHDFS may take to answer [s].
     """
     scheme = folder.partition(":")[0]
     if scheme == "file":
@@ -256,7 +256,7 @@ def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_
 
 
 class _Configuration:
-    """Hadoop's configuration in the driver's JVM, as far as `namenode_urls` asks."""
+    """Hadoop's configuration in the driver's JVM, as far as `namenode_urls` needs it."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
@@ -270,7 +270,7 @@ class _Configuration:
 
 
 def _in_time(ask: Callable[[], object], timeout: float) -> None:
-    """Ask in a thread, for a name that resolves to nothing may take minutes."""
+    """Ask in a thread, because resolving a wrong host name may take minutes."""
     pool = ThreadPoolExecutor(1)
     try:
         pool.submit(ask).result(timeout)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 VERSION = 1
 MARKER = "_export.json"
 FORMATS = (*OWN, HUGGING_FACE)
-# About 128 MB of tiles of 256x256 as PNG.
+# About 128 MB of 256x256 tiles as PNG.
 ROWS_PER_FILE = 1000
-# What is exported where rows have no split.
+# The split that is exported where rows have none.
 ALL = "all"
 COLUMNS = "_columns"
 
@@ -52,7 +52,7 @@ def export_kind(splits: list[str]) -> OutputKind:
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """What is exported, and as what.
+    """What is exported, and in which format.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class ExportSettings:
     image : str, default "image"
         The image column.
     rows_per_file : int, default 1000
-        Rows of one file, about; of ``png`` the rows of a task.
+        Approximate number of rows in a file; with ``png``, number of rows of a task.
     seed : int, default 0
-        Of the order of the rows. ``png`` has none.
+        Seed of the order of the rows. ``png`` does not reorder them.
     overwrite : bool, default False
         Replace the export of the same kind that is there.
     """
@@ -90,22 +90,22 @@ class ExportSettings:
 def export_tiles(
     rows: DataFrame, settings: ExportSettings, *, inputs: tuple[str, ...] = (), say: Say = print
 ) -> dict[str, int]:
-    """Write rows of images as files for other programs; all of them appear, or none.
+    """Write rows of images as files for other programs; all files appear, or none.
 
     Parameters
     ----------
     rows : pyspark.sql.DataFrame
-        With an image column and `label`; with a column `split` each split has files of its own.
+        Rows with an image column and `label`. With a column `split`, each split has its own files.
     settings : ExportSettings
     inputs : tuple of str, optional
         Paths that the rows are read from, which the output must not replace.
     say : callable
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------
     dict of str to int
-        Rows by split.
+        Number of rows by split.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def export_tiles(
     EmptyDataError
         If there are no rows.
     OutputExistsError
-        If something else is there.
+        If something else is in the output folder.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def export_tiles(
 
 
 def _counts(rows: DataFrame) -> dict[str, int]:
-    """Return the rows of each split."""
+    """Return the number of rows of each split."""
     if SPLIT_COLUMN in rows.columns:
         found = rows.groupBy(SPLIT_COLUMN).count().collect()
         counts = {str(row[SPLIT_COLUMN]): int(row["count"]) for row in found}
@@ -179,7 +179,7 @@ def _rows_of(rows: DataFrame, split: str) -> DataFrame:
 
 
 class _Exporter:
-    """Writes splits, one after the other."""
+    """Writes splits, one after another."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class _Exporter:
         self._check(sum(n for n, _ in done), sum(size for _, size in done), split, count, folder)
 
     def _check(self, rows: int, size: int, split: str, count: int, folder: str) -> None:
-        """Refuse files that are not there: tasks of other hosts may have folders of their own."""
+        """Refuse missing files: tasks on other hosts may have written to their own folders."""
         if rows != count:
             raise StorageError(
                 f"{rows:,} rows of {split} were exported, and {count:,} counted. Nothing was "
@@ -230,7 +230,7 @@ class _Exporter:
             )
 
     def _in_order(self, rows: DataFrame, files: int) -> DataFrame:
-        """Return the rows in an order of their own, for such files are read from the front."""
+        """Return the rows in a random order, because such files are read from the front."""
         from pyspark.sql import functions as F
 
         names = [quoted(name) for name in rows.columns]
@@ -285,7 +285,7 @@ def _hugging_face_type(name: str) -> str:
 
 
 def file_writer(kind: str, field: Field, split: str, place: Place) -> Callable[[Batches], Batches]:
-    """Return what a task does: it writes its rows, and tells how many, and how many bytes."""
+    """Return the function of a task: it writes its rows, and returns numbers of rows and bytes."""
 
     def work(batches: Batches) -> Batches:
         import pyarrow as pa
@@ -313,7 +313,7 @@ def file_writer(kind: str, field: Field, split: str, place: Place) -> Callable[[
 
 
 def png_encoder(field: Field) -> Callable[[Batches], Batches]:
-    """Return what a task does: its images become PNG files, in the struct that readers know."""
+    """Return the function of a task: it encodes images as PNG, in the struct that readers know."""
 
     def work(batches: Batches) -> Batches:
         import pyarrow as pa

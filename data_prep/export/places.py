@@ -1,4 +1,4 @@
-"""Where tasks put the files that they have written: a folder that all hosts see, or HDFS."""
+"""Where tasks put the files that they write: a folder that all hosts see, or HDFS."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PIECE_BYTES = 1 << 20
 class Place:
     """A folder to which tasks write.
 
-    A file appears whole under its name. A task that runs again writes the same bytes once more.
+    A file appears whole under its name. A task that runs again writes the same bytes again.
 
     Parameters
     ----------
     folder : str
         The whole path.
     opening : Opening
-        How tasks reach it.
+        How tasks access the folder.
     """
 
     folder: str
@@ -49,7 +49,7 @@ class Place:
         Raises
         ------
         StorageError
-            If it cannot be written.
+            If the file cannot be written.
         """
         if self.opening.address is not None:
             path = f"{parse_path(self.folder).path}/{name}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY, LABEL, LABEL_NAME = "tile_id", "label", "label_name"
-# Encodings whose bytes are a file already.
+# Encodings whose bytes are already a file.
 FILES = ("png", "jpeg")
 
 
@@ -29,9 +29,9 @@ class Sample:
     Parameters
     ----------
     key : str
-        Tells it from all others; letters and digits.
+        Unique name of the sample; letters and digits.
     image : bytes
-        A file.
+        The image as a file.
     extension : {"png", "jpeg"}
     columns : dict of str to str, int, float or None
         All columns but the image.
@@ -60,7 +60,7 @@ def check_exportable(field: Field) -> None:
     Raises
     ------
     SchemaError
-        If they are of another type or shape.
+        If the images are of another type or shape.
     """
     if field.encoding in FILES:
         return
@@ -94,7 +94,7 @@ def samples_of(batch: pa.RecordBatch, field: Field, numbers: Iterator[str]) -> I
 
 
 def extension_of(field: Field) -> str:
-    """Return how the files of a column's images are called."""
+    """Return the file name extension of a column's images."""
     return field.encoding if field.encoding in FILES else "png"
 
 

@@ -1,7 +1,7 @@
 """TFRecord files of ``tf.train.Example`` messages, without TensorFlow.
 
 A record is the length of its data (8 bytes, little-endian), a checksum of these 8 bytes, the data,
-and a checksum of the data. A checksum is CRC-32C, turned right by 15 bits and increased by a
+and a checksum of the data. A checksum is CRC-32C, rotated right by 15 bits and increased by a
 constant, so that it differs from the checksum of data that hold checksums
 (https://www.tensorflow.org/tutorials/load_data/tfrecord). The data are a message of protocol
 buffers (https://protobuf.dev/programming-guides/encoding): ``Example`` holds ``Features``, a map of
@@ -27,7 +27,7 @@ def record(data: bytes) -> bytes:
     Parameters
     ----------
     data : bytes
-        Such as `example` returns them.
+        Data of the record, such as `example` returns.
     """
     length = struct.pack("<Q", len(data))
     return b"".join((length, _checksum(length), data, _checksum(data)))
@@ -61,7 +61,7 @@ def _feature(value: Value) -> bytes:
         return _field(1, _field(1, value))
     if isinstance(value, float):
         return _field(2, _field(1, struct.pack("<f", value)))
-    # A negative number is the one of 64 bits that has its bits.
+    # A negative number is written as the unsigned 64-bit number with the same bits.
     return _field(3, _field(1, _varint(value & _BITS)))
 
 
@@ -71,7 +71,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number seven bits at a time, the lowest first."""
+    """Return a number in groups of seven bits, the lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

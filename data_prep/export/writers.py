@@ -1,4 +1,4 @@
-"""Samples as the files of one format; pure: paths below the output and bytes."""
+"""Samples as the files of one format. Pure: it returns paths below the output, and bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(kind: str, samples: Iterable[Sample], split: str, number: int) -> Iter
     samples : iterable of Sample
     split : str
     number : int
-        Of the file, among those of the split.
+        Number of the file among those of the split.
     """
     if kind == FOLDERS:
         for sample in samples:
@@ -42,21 +42,21 @@ def write(kind: str, samples: Iterable[Sample], split: str, number: int) -> Iter
 
 
 def folder_name(label: str) -> str:
-    """Return the name of a class as that of a folder.
+    """Return the name of a class as the name of a folder.
 
     Examples
     --------
     >>> folder_name("dark field"), folder_name("a/b"), folder_name("_x"), folder_name("ö")
     ('dark field', 'a%2Fb', '%5Fx', 'ö')
     """
-    # Spark and Hadoop skip what begins with a dot or an underscore.
+    # Spark and Hadoop skip names that begin with a dot or an underscore.
     first = label[:1].replace(".", "%2E").replace("_", "%5F")
     rest = "".join(quote(each, safe="") if each in "/\\%\0" else each for each in label[1:])
     return (quote(first, safe="") if first in "/\\%\0" and first else first) + rest
 
 
 def as_tar(samples: Iterable[Sample]) -> bytes:
-    """Return samples as a shard of WebDataset: for each its image, ``.cls`` and ``.json``.
+    """Return samples as a WebDataset shard: for each its image, ``.cls`` and ``.json``.
 
     The same samples always give the same bytes.
     """

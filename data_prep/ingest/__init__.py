@@ -1,6 +1,6 @@
-"""From labelled images as they are published to Parquet that trainers read.
+"""From labelled images, as they are published, to Parquet files that trainers read.
 
-Readers, pixels and sums are pure; `stages` runs them on executors, `job` is the whole road.
+Readers, pixels and sums are pure; `stages` runs them on executors; `job` runs the whole ingest.
 """
 
 from data_prep.ingest.job import ingest_images

@@ -1,4 +1,4 @@
-"""The binary files of CIFAR-10: records of a label and 32x32 pixels, one plane a colour.
+"""The binary files of CIFAR-10: records of a label and 32x32 pixels, one plane for each colour.
 
 Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009;
 https://www.cs.toronto.edu/~kriz/cifar.html.
@@ -41,12 +41,12 @@ def read_cifar(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np
     images : ndarray of uint8, shape (n, 32, 32, 3)
         Red, green, blue; a view of `content`.
     labels : ndarray of uint8, shape (n,)
-        0 to 9, numbers of `CLASSES`.
+        Labels from 0 to 9, indices of `CLASSES`.
 
     Raises
     ------
     DataError
-        If it is not made of whole records, or a label is above 9.
+        If the file is not made of whole records, or a label is above 9.
 
     Examples
     --------

@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ingest(flags: argparse.Namespace) -> None:
-    """Bring in what the flags say."""
+    """Ingest as the flags say."""
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})

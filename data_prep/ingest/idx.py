@@ -1,4 +1,4 @@
-"""IDX files, the form of MNIST and of what was made after its model, such as Fashion-MNIST.
+"""IDX files, the format of MNIST and of data sets modelled on it, such as Fashion-MNIST.
 
 Two zero bytes, the type (8: uint8), the number of dimensions, their lengths as big-endian numbers
 of four bytes, and the values. The published files are compressed by gzip; both forms are read.
@@ -20,12 +20,12 @@ from distkeras_grid.errors import DataError
 
 GZIP = b"\x1f\x8b"
 UINT8 = b"\0\0\x08"
-# No file of images has more; a header that says so is damaged.
+# No image file has more dimensions; a header that says so is damaged.
 MAX_DIMENSIONS = 4
 
 
 def idx_shape(content: bytes, name: str) -> tuple[int, ...]:
-    r"""Return the lengths of all dimensions; no more than the header is unpacked.
+    r"""Return the lengths of all dimensions; only the header is unpacked.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def idx_shape(content: bytes, name: str) -> tuple[int, ...]:
     Raises
     ------
     DataError
-        If this is no IDX file of uint8.
+        If this is not an IDX file of uint8.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def iter_idx(
 ) -> Iterator[NDArray[np.uint8]]:
     r"""Yield the items from `start` to `stop`, `step` at a time.
 
-    Unpacked as a stream: memory holds the file as it is and one piece.
+    The file is unpacked as a stream: memory holds the compressed file and one piece.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def iter_idx(
     name : str
         Named in errors.
     start, stop : int
-        Along the first dimension.
+        First item, and the item after the last, along the first dimension.
     step : int
-        Items in a piece; the last one may have fewer.
+        Number of items in a piece; the last piece may have fewer.
 
     Yields
     ------

@@ -1,4 +1,4 @@
-"""The ingest job, as the driver runs it: look, plan, read, fit, write, count, then publish."""
+"""The ingest job on the driver: look, plan, read, fit, write, count, then publish."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 TRAIN = SPLITS[0]
-# How it was made. By it the jobs that replace tiles, or add to them, know that these are none.
+# How the data set was made. This file tells jobs that replace or add tiles that it holds none.
 ORIGIN = "_ingest.json"
-# Where pixels were transformed.
+# The transform, where pixels were transformed.
 TRANSFORM = "_transform.npz"
 IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIGIN, TRANSFORM))
 
@@ -50,20 +50,20 @@ Say = Callable[[str], object]
 def ingest_images(
     settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
 ) -> dict[str, Any]:
-    """Bring labelled images into the Parquet form that trainers read.
+    """Convert labelled images to the Parquet files that trainers read.
 
-    The data set appears whole at the end, under its name: Parquet files in one folder a split
-    (``split=train`` ...), ``_dataset.json``, which says what it holds, ``_ingest.json``, how it
-    was made, and ``_transform.npz`` where pixels were standardised or projected. After an error
-    nothing is left behind.
+    The data set appears whole at the end, under its name: Parquet files in one folder for each
+    split (``split=train`` ...); ``_dataset.json``, which says what it holds; ``_ingest.json``,
+    which says how it was made; and ``_transform.npz`` where pixels were standardised or
+    projected. After an error nothing is left behind.
 
     Parameters
     ----------
     settings : IngestSettings
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def ingest_images(
     Raises
     ------
     ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
-        Before anything is written.
+        If the settings, a path or the free space do not allow it; nothing is written then.
     DataError
         If a file is damaged, or the files do not belong together.
 
@@ -151,7 +151,7 @@ def _plan(
 
 
 def _check_space(plan: Plan, field: Field, free: int, output: str) -> None:
-    """Refuse what would not fit though Parquet compressed nothing."""
+    """Refuse if the rows might not fit, even without any compression by Parquet."""
     needed = plan.rows * field.nbytes
     if needed > free:
         raise NoSpaceError(
@@ -189,7 +189,7 @@ def _fit(
 
 
 def _check_written(spark: SparkSession, plan: Plan, folder: str) -> None:
-    """Count what was written; it must be what was planned."""
+    """Count the rows that were written; the counts must be those of the plan."""
     rows = spark.read.parquet(folder).groupBy("split", "label_name").count().collect()
     written = {(row["split"], row["label_name"]): row["count"] for row in rows}
     planned = {

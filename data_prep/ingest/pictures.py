@@ -1,4 +1,4 @@
-"""Pixels as they were read, brought to one size and one number of channels."""
+"""Pixels as they were read, converted to one size and one number of channels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from distkeras_grid.errors import ImageError
 
 @dataclass(frozen=True)
 class Look:
-    """How every image is to look.
+    """Size and channels that every image is converted to.
 
     Parameters
     ----------
     height, width : int
-        Pixels; an image of another shape is stretched.
+        Size in pixels; an image of another shape is stretched.
     channels : {1, 3}
         1: gray, 3: red, green, blue.
     """
@@ -34,10 +34,10 @@ class Look:
         return self.height, self.width, self.channels
 
     def apply(self, images: NDArray[Any], name: str) -> NDArray[np.uint8]:
-        """Return images of this look.
+        """Return images converted to this look.
 
-        Gray before it is resized. Areas are averaged where the image shrinks; where it grows,
-        cubic interpolation.
+        They are converted to gray before they are resized. Where an image shrinks, areas are
+        averaged; where it grows, cubic interpolation is used.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
-"""Which rows come from which file, into which split, by which task; no I/O.
+"""Which rows come from which file, go into which split, and are read by which task; no I/O.
 
-Looking at a file gives a `Found`; a plan cuts what was found into `Unit`s, each of which one task
-reads in one piece.
+A look at a file gives a `Found`; a plan divides what was found into `Unit`s. One task reads a unit
+in one piece.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from distkeras_grid.errors import DataError, LabelError, PathNotFoundError
 
 IDX_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
 PREFIXES = {"train": "train", "t10k": "test"}
-# Below this a file of its own is not worth a task.
+# A smaller file is not worth a task of its own.
 ROWS_OF_A_TASK = 1000
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is in one file.
+    """The content of one file, as far as it is needed to plan.
 
     Parameters
     ----------
     uri : str
     sha256 : str
     shape : tuple of int
-        Items, and the shape of an item, of a file that holds many; else ().
+        Number of items, and the shape of an item, for a file of many items; else ().
     labels : tuple of int
-        That stand in the file.
+        Labels in the file.
     pixel_sha256 : str, optional
         Digest of the pixels of an image file.
     """
@@ -59,12 +59,12 @@ class Unit:
     Parameters
     ----------
     uri, source : str
-        The whole path, and the one below the input folder.
+        The whole path, and the path below the input folder.
     split : str
     start, stop : int
-        Items of the file.
+        First item, and the item after the last.
     labels : tuple of int
-        One an item; their numbers.
+        Label of each item, as the number of its class.
     partition : int
     """
 
@@ -79,16 +79,16 @@ class Unit:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that will be read.
+    """Everything that will be read.
 
     Parameters
     ----------
     units : tuple of Unit
-        In the order of their partitions.
+        Units in the order of their partitions.
     classes : tuple of str
     shape : tuple of int
-        Height, width and channels in which images are read; image files, which differ, say 3
-        channels and no size.
+        Height, width and channels in which images are read. Image files differ in size: they have
+        3 channels and no size here.
     left_out : dict of str to str
         Why files are not read, by path.
     """
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Rows by split and class."""
+        """Number of rows by split and class."""
         counts: dict[str, dict[str, int]] = {}
         for unit in self.units:
             by_class = counts.setdefault(unit.split, dict.fromkeys(self.classes, 0))
@@ -110,12 +110,12 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Rows of all splits."""
+        """Number of rows of all splits."""
         return sum(unit.stop - unit.start for unit in self.units)
 
 
 def look_at(uri: str, content: bytes, kind: str) -> Found:
-    """Say what is in a file; nothing is decoded that is not needed to plan.
+    """Return what is in a file; only what the plan needs is decoded.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def look_at(uri: str, content: bytes, kind: str) -> Found:
     Raises
     ------
     DataError
-        If it is no such file.
+        If it is not a file of this kind.
     """
     sha256 = hashlib.sha256(content).hexdigest()
     if kind == CIFAR10:
@@ -134,10 +134,10 @@ def look_at(uri: str, content: bytes, kind: str) -> Found:
         return Found(uri, sha256, images.shape, tuple(labels.tolist()))
     if kind == IDX:
         shape = idx.idx_shape(content, uri)
-        # One dimension: the labels themselves.
+        # One dimension: the file holds labels.
         values = idx.read_idx(content, uri).tolist() if len(shape) == 1 else ()
         return Found(uri, sha256, shape, tuple(values))
-    # The same picture in two formats belongs to one split: pixels tell, bytes do not.
+    # The same picture in two formats belongs to one split: the pixels are equal, the bytes are not.
     return Found(uri, sha256, pixel_sha256=pixel_digest(decode_image(content, uri)))
 
 
@@ -153,10 +153,10 @@ def make_plan(
     Parameters
     ----------
     found : sequence of Found
-        Sorted by path.
+        Files, sorted by path.
     settings : IngestSettings
     below : callable
-        Gives the path below the input folder.
+        Maps a whole path to the path below the input folder.
     read_text : callable
         Reads a table of labels.
     slots : int
@@ -175,7 +175,7 @@ def make_plan(
 
 
 def tasks_for(rows: int, row_bytes: int, slots: int) -> int:
-    """Return into how many tasks, and so files, the rows of a split are divided.
+    """Return the number of tasks, and so of files, into which the rows of a split are divided.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""All that an ingest job is told."""
+"""All settings of an ingest job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDX, CIFAR10, IMAGES = "idx", "cifar10", "images"
 FORMATS = (IDX, CIFAR10, IMAGES)
 FOLDER = "folder"
 IMAGE_COLUMN = "image"
-# Which files of a folder each format takes.
+# Which files of a folder belong to each format.
 GLOBS = {
     IDX: "{train,t10k}-{images,labels}[-.]idx[13]-ubyte{.gz,}",
     CIFAR10: "{data_batch_*,test_batch}.bin",
@@ -28,37 +28,37 @@ GLOBS = {
 
 @dataclass(frozen=True)
 class IngestSettings:
-    """What to bring in, and how it is to look.
+    """Which images to ingest, and how to convert them.
 
     Parameters
     ----------
     format : {"idx", "cifar10", "images"}
-        The four IDX files of MNIST and its kin, the binary files of CIFAR-10, or image files.
+        The four IDX files of MNIST and the like, the binary files of CIFAR-10, or image files.
     input : str
-        Folder of the files, with all below it; any Hadoop path.
+        Folder of the files, including its subfolders; any Hadoop path.
     output : str
         Folder of the data set, new or empty; any Hadoop path.
     size : int, optional
         Height and width of every image [pixels]; others are stretched to it. Needed for image
         files, whose sizes differ.
     gray : bool, default False
-        One channel. Image files have three without it.
+        Convert to one channel. Otherwise image files get three.
     standardise : bool, default False
-        Each pixel has mean 0 and standard deviation 1 over the training split (float32).
+        Scale each pixel to mean 0 and standard deviation 1 over the training split (float32).
     pca : bool, default False
-        The 784 principal components of the training split's gray pixels, as 28x28x1 (float32);
-        with `standardise` each divided by its deviation.
+        Replace the pixels by the 784 principal components of the training split's gray pixels, as
+        28x28x1 (float32); with `standardise`, each is divided by its standard deviation.
     labels : str, default "folder"
         Labels of image files; see `data_prep.labels.annotate`.
     split : str, default "0.8:0.1:0.1"
         For image files: shares of train, validation and test, or "folder": the first folder below
-        the input says it. The other formats have a split of their own.
+        the input names the split. The other formats have a split of their own.
     seed : int, default 0
         Seed of the split by shares.
     allow_empty : bool, default False
         Accept that a split by shares has no image of some class.
     classes : tuple of str, default ()
-        Names of the classes of IDX files, in the order of their numbers; without them the numbers.
+        Names of the classes of IDX files, in the order of their numbers; default: the numbers.
 
     Raises
     ------
@@ -107,7 +107,7 @@ class IngestSettings:
 
     @property
     def fractions(self) -> dict[str, float]:
-        """Shares by split; none where folders say it."""
+        """Shares by split; empty where folders name the split."""
         return {} if self.split == FOLDER else parse_fractions(self.split)
 
     @property
@@ -116,14 +116,14 @@ class IngestSettings:
         return self.standardise or self.pca
 
     def look(self, shape: tuple[int, ...]) -> Look:
-        """Return how images are to look that come as `shape`, height, width and channels."""
+        """Return the look for images of `shape`: height, width and channels."""
         height, width, channels = shape
         if self.size is not None:
             height = width = self.size
         return Look(height, width, 1 if self.gray else channels)
 
     def field(self, look: Look, classes: tuple[str, ...]) -> Field:
-        """Return what the image column will hold."""
+        """Return the description of the image column."""
         if not self.transforms:
             return pixel_field(look, classes)
         shape = PCA_SHAPE if self.pca else look.shape
@@ -135,12 +135,12 @@ class IngestSettings:
 
 
 def pixel_field(look: Look, classes: tuple[str, ...] = ()) -> Field:
-    """Return the field of pixels as they are; models see them from 0 to 1."""
+    """Return the field of unchanged pixels; models see values from 0 to 1."""
     return Field(IMAGE_COLUMN, look.shape, dtype="uint8", scale=1 / 255, classes=classes)
 
 
 def known_classes(settings: IngestSettings, highest: int) -> tuple[str, ...]:
-    """Return the names of the classes of a format that numbers them.
+    """Return the names of the classes for a format that numbers them.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The passes over the files that run on executors: look, read, fit and transform.
 
-Generators over Arrow batches. A task holds some image files (64, or 16 MB of them, or one larger
-one) and one batch of rows of about 8 MB; with ``pca`` also twice the basis (see
+They are generators over Arrow batches. A task holds some image files (64, or 16 MB of them, or one
+larger file) and one batch of rows of about 8 MB; with ``pca`` also twice the basis (see
 `data_prep.ingest.transforms`).
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 64
 BATCH_BYTES = 8 << 20
-# Tasks whose sums come to the driver at once.
+# Number of tasks whose sums the driver receives at once.
 SUMMING_TASKS = 8
 
 FOUND = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
@@ -55,7 +55,7 @@ UNITS = (
     "path string, ordinal int, source string, split string, start int, stop int, "
     "labels array<int>, key int"
 )
-# Name, Spark type, and what it holds; the image column stands before these.
+# Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
     ("label", "int", "number of the class"),
     ("label_name", "string", "name of the class"),
@@ -85,7 +85,7 @@ class Reading:
 
 @contextmanager
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Hand few rows at a time to Python; the default is up to 10,000 in one piece of memory."""
+    """Pass few rows at a time to Python; the default is up to 10,000 in one piece of memory."""
     few = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
     with settings(spark, few), small_pieces(spark):
         yield
@@ -121,7 +121,7 @@ def _looker(kind: str) -> Callable[[Batches], Batches]:
                 for row in batch.to_pylist():
                     file = (row["path"], row["content"], kind)
                     if trials is not None:
-                        # An image that crashes its decoder is named.
+                        # If an image crashes its decoder, the error names it.
                         trials.survive(row["path"], look_at, *file)
                     yield pa.RecordBatch.from_pylist([vars(look_at(*file))], schema)
 
@@ -129,7 +129,7 @@ def _looker(kind: str) -> Callable[[Batches], Batches]:
 
 
 def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Reading) -> DataFrame:
-    """Return all rows with uint8 pixels, one partition a task of the plan, in the plan's order.
+    """Return all rows with uint8 pixels, one partition for each task, in the plan's order.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
     Parameters
     ----------
     content : bytes
-        Bytes of its file.
+        Bytes of the unit's file.
     row : dict
         The columns `UNITS`.
     reading : Reading
@@ -194,7 +194,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
 
 
 def images_of(content: bytes, unit: Unit, reading: Reading) -> Iterator[NDArray[Any]]:
-    """Yield the images of a unit as its file has them, some at a time.
+    """Yield the images of a unit as they are in its file, some at a time.
 
     Yields
     ------
@@ -262,11 +262,11 @@ def fit(
     ----------
     spark : SparkSession
     train : DataFrame
-        Read several times.
+        Rows of the training split; they are read several times.
     look : Look
         How its images look.
     standardise, pca : bool
-        What is wanted.
+        Which transforms are wanted.
     slots : int
         Tasks that run at once.
     """
@@ -293,7 +293,7 @@ def fit(
 def _sums(
     images: DataFrame, field: Field, add: Callable[[Iterable[NDArray[Any]]], NDArray[Any]]
 ) -> list[bytes]:
-    """Return the bytes of what `add` makes of the batches of each task."""
+    """Return, for each task, the bytes of the result of `add` on its batches."""
 
     def work(batches: Batches) -> Batches:
         import pyarrow as pa

@@ -1,11 +1,11 @@
 """Pixel-wise standardising and principal components, fitted on the training split alone.
 
-Both are sums over the rows, so that each task adds up its own and the driver the tasks'. The
-components are found by subspace iteration (Halko, Martinsson and Tropp, SIAM Review 53, 2011,
+Both are sums over the rows: each task adds up its own rows, and the driver adds up the tasks' sums.
+The components are found by subspace iteration (Halko, Martinsson and Tropp, SIAM Review 53, 2011,
 algorithm 4.4 with the projection of their section 5.3): a basis of a few more vectors than wanted
-passes a few times through the covariance matrix, which itself is never built. With d pixels an
-image the basis is 3.2 kB x d, where the matrix would be 8 bytes x d x d: for 128x128 pixels 52 MB
-and 2.1 GB.
+is multiplied a few times by the covariance matrix, which itself is never built. With d pixels in an
+image the basis takes 3.2 kB x d, and the matrix would take 8 bytes x d x d: for 128x128 pixels
+52 MB and 2.1 GB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from distkeras_grid.errors import DataError
 
 PCA_SHAPE = (28, 28, 1)
 COMPONENTS = 28 * 28
-# More than are wanted, and passes over the rows: the error shrinks with both.
+# Extra vectors, and passes over the rows: more of either makes the error smaller.
 SPARE = 16
 PASSES = 4
 WHITE = np.float32(255)
@@ -32,12 +32,12 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over rows, exact: whole numbers below 2**53.
+    """Exact sums over rows: whole numbers below 2**53.
 
     Parameters
     ----------
     count : int
-        Rows.
+        Number of rows.
     total, squares : ndarray of float64, shape (d,)
         Sum of the values and of their squares.
     """
@@ -48,7 +48,7 @@ class Moments:
 
     @classmethod
     def of(cls, batches: Iterable[NDArray[np.uint8]], size: int) -> Self:
-        """Add up batches of shape (n, ...) with `size` values a row."""
+        """Add up batches of shape (n, ...) with `size` values in a row."""
         count, total, squares = 0, np.zeros(size), np.zeros(size)
         for batch in batches:
             rows = batch.reshape(len(batch), size).astype(np.float64)
@@ -67,7 +67,7 @@ class Moments:
         )
 
     def to_vector(self) -> NDArray[np.float64]:
-        """Return all sums as one vector, to travel."""
+        """Return all sums as one vector, as tasks send it."""
         return np.concatenate([[float(self.count)], self.total, self.squares])
 
     @classmethod
@@ -89,15 +89,15 @@ class Moments:
 
 @dataclass(frozen=True)
 class Transform:
-    """What makes float32 of uint8: ``(pixels - mean) @ components.T / deviation``.
+    """The map from uint8 to float32: ``(pixels - mean) @ components.T / deviation``.
 
     Parameters
     ----------
     mean : ndarray of float32, shape (d,)
     components : ndarray of float32, shape (k, d), or None
-        Unit vectors, of the largest variance first; None leaves the pixels.
+        Unit vectors, the largest variance first; None keeps the pixels.
     deviation : ndarray of float32, shape (k or d,), or None
-        None does not divide.
+        Divisors of the values; None does not divide.
     shape : tuple of int
         Shape of one row.
     """
@@ -111,14 +111,14 @@ class Transform:
         """Return ``(n, *self.shape)`` of ``(n, height, width, channels)``."""
         values = images.reshape(len(images), -1) - self.mean
         if self.components is not None:
-            # Pixels from 0 to 1, as models are given them.
+            # Values from 0 to 1, as models get them.
             values = (values / WHITE) @ self.components.T
         if self.deviation is not None:
             values = values / self.deviation
         return np.ascontiguousarray(values.reshape(len(images), *self.shape), np.float32)
 
     def to_bytes(self) -> bytes:
-        """Return the arrays as an ``.npz`` file, for whoever wants to treat new images alike."""
+        """Return the arrays as an ``.npz`` file, for transforming new images in the same way."""
         arrays: dict[str, Any] = {"mean": self.mean}
         if self.components is not None:
             arrays["components"] = self.components
@@ -130,25 +130,25 @@ class Transform:
 
 
 def first_columns(size: int, rows: int, wanted: int) -> Floats:
-    """Return random columns to begin with, always the same.
+    """Return random columns to start from, always the same.
 
     Parameters
     ----------
     size : int
-        Values of a row.
+        Number of values in a row.
     rows : int
-        Rows of the training split.
+        Number of rows of the training split.
     wanted : int
-        Components.
+        Number of components.
 
     Returns
     -------
-    ndarray of float32, shape (size, wanted and a few)
+    ndarray of float32, shape (size, wanted plus a few)
 
     Raises
     ------
     DataError
-        If so many components cannot be found.
+        If there are fewer values in a row, or rows, than components.
     """
     if min(size, rows) < wanted:
         raise DataError(
@@ -189,23 +189,23 @@ def through_covariance(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis
 def principal_components(
     basis: Floats, passed: Floats, rows: int, wanted: int
 ) -> tuple[Floats, Floats]:
-    """Return the best directions within a basis, and the deviations of the rows along them.
+    """Return the best directions within a basis, and the standard deviations along them.
 
     Parameters
     ----------
     basis : ndarray of float32, shape (d, columns)
-        Orthonormal.
+        Orthonormal basis.
     passed : ndarray of float32, shape (d, columns)
-        What `through_covariance` made of it, of all rows.
+        Sum over all rows that `through_covariance` returned for it.
     rows, wanted : int
-        Rows; components.
+        Number of rows, and of components.
 
     Returns
     -------
     components : ndarray of float32, shape (wanted, d)
-        Each with its largest entry positive, for signs say nothing.
+        Unit vectors; the largest entry of each is positive, since signs are arbitrary.
     deviations : ndarray of float32, shape (wanted,)
-        1 along directions in which the rows do not differ.
+        Standard deviations; 1 along directions in which the rows do not differ.
     """
     inner = basis.T.astype(np.float64) @ passed.astype(np.float64)
     variances, turns = np.linalg.eigh((inner + inner.T) / 2)
@@ -214,7 +214,7 @@ def principal_components(
     largest = np.abs(components).argmax(axis=1)
     components *= np.sign(components[np.arange(wanted), largest])[:, np.newaxis]
     variances = variances[best] / rows
-    # What float32 sums cannot tell from nothing.
+    # Smaller values are rounding errors of float32 sums.
     real = variances > variances[0] * 1e-9
     deviations = np.where(real, np.sqrt(np.maximum(variances, 0)), 1)
     return components.astype(np.float32), deviations.astype(np.float32)
