@@ -1,4 +1,4 @@
-"""The line of a log that tells why a program failed: pure functions of its text.
+"""Finds the line of a log that says why a program failed: pure functions of its text.
 
 The last lines of a log are often those of a shutdown, or the lower half of a stack.
 """
@@ -20,7 +20,7 @@ _STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more|\s+File \"|Traceback \(most rece
 
 
 def cause(text: str) -> str | None:
-    r"""Return the line that tells why a program failed, None where none does.
+    r"""Return the line that says why a program failed; None if no line does.
 
     That is the last exception of Python or Java (the innermost cause of a chain), or else the last
     line that log4j marks as an error. Lines of JSON are read as ``--log-format json`` writes them.
@@ -28,7 +28,7 @@ def cause(text: str) -> str | None:
     Parameters
     ----------
     text : str
-        A log, or its end.
+        The log, or its end.
 
     Examples
     --------
@@ -48,27 +48,27 @@ def cause(text: str) -> str | None:
 
 
 def end(text: str, lines: int) -> str:
-    """Return the last lines of a log, without blank ones and stacks."""
+    """Return the last lines of a log, without blank lines and stack traces."""
     told = [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
     return "\n".join(told[-lines:])
 
 
 def cause_and_end(text: str, lines: int) -> str:
-    """Return the line that counts, and after it the end of the log.
+    """Return the line that `cause` finds, and after it the end of the log.
 
     Parameters
     ----------
     text : str
         A log, or its end.
     lines : int
-        How many of its last lines.
+        Number of last lines to return.
     """
     why, last = cause(text), end(text, lines)
     return last if why is None or last == why else f"{why}\n{last}"
 
 
 def _message(line: str) -> str | None:
-    """Return what a line says, None for an object that tells no error."""
+    """Return the message of a line; None for a JSON object without an error."""
     if not line.startswith("{"):
         return line.rstrip()
     try:

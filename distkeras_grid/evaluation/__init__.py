@@ -1,1 +1,1 @@
-"""How good predictions are, by class, by row and by what rows belong to; no I/O, no framework."""
+"""How good predictions are: by class, by row and by unit. No I/O and no framework."""

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.float64]
 # about a thousand.
 RESAMPLES = 1000
 LEVEL = 0.95
-# Numbers that one block of resamples holds at most.
+# The most numbers that one block of resamples holds.
 _BLOCK = 1 << 22
 
 
@@ -38,7 +38,8 @@ class Figure:
     value : float or None
         None where it is not defined, such as the precision of a class that was never predicted.
     low, high : float or None
-        None if all resamples gave the same value, which tells nothing about how far it may be off.
+        Ends of the interval. None if all resamples gave the same value, which says nothing about
+        the error.
     """
 
     value: float | None
@@ -66,12 +67,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Tallies:
-    """What the figures of a set of predictions are computed from, for each cluster.
+    """Counts for each cluster, from which the figures of predictions are computed.
 
     Parameters
     ----------
     right, true, predicted : ndarray of float64, shape (clusters, classes)
-        How often a class was predicted and right, was the label, and was predicted.
+        How often each class was predicted correctly, was the label, and was predicted.
     """
 
     right: Numbers
@@ -80,7 +81,7 @@ class Tallies:
 
     @classmethod
     def of(cls, confusions: npt.NDArray[np.int64]) -> Tallies:
-        """Read them from confusion matrices, shape (clusters, classes, classes)."""
+        """Build tallies from confusion matrices, shape (clusters, classes, classes)."""
         matrices = confusions.astype(np.float64)
         right = np.diagonal(matrices, axis1=1, axis2=2)
         return cls(right, matrices.sum(axis=2), matrices.sum(axis=1))
@@ -96,13 +97,14 @@ def figures(tallies: Tallies) -> dict[str, Numbers]:
     Parameters
     ----------
     tallies : Tallies
-        Shape (n, classes): n sets.
+        Tallies of n sets, shape (n, classes).
 
     Returns
     -------
     dict
-        ``accuracy`` and ``balanced`` of shape (n,): the share of what is right, and the mean recall
-        of the classes that occur. ``precision``, ``recall`` and ``f1`` of shape (n, classes).
+        ``accuracy`` and ``balanced`` of shape (n,): the share of correct predictions, and the mean
+        recall of the classes that occur. ``precision``, ``recall`` and ``f1``, of shape
+        (n, classes).
 
     Examples
     --------
@@ -133,19 +135,19 @@ def with_intervals(
     confusions : ndarray of int64, shape (kinds, classes, classes)
         The confusion matrix of a cluster of each kind.
     counts : ndarray of int64, shape (kinds,)
-        How many clusters there are of each kind. Where clusters differ, it is 1 for each.
+        Number of clusters of each kind; 1 for each if all clusters differ.
     resamples, seed : int
-        The same numbers always give the same intervals.
+        Number of resamples, and seed. The same values always give the same intervals.
 
     Returns
     -------
     dict of str to list of Figure
-        By the names of `figures`; one figure for each class, or one in all.
+        Figures by the names that `figures` uses: one for each class, or one in all.
 
     Raises
     ------
     ConfigurationError
-        If they are not valid; see `check_resampling`.
+        If `resamples` or `seed` is not valid; see `check_resampling`.
     """
     check_resampling(resamples, seed)
     tallies = Tallies.of(confusions)
@@ -155,7 +157,7 @@ def with_intervals(
 
 
 def check_resampling(resamples: int, seed: int) -> None:
-    """Refuse numbers that no bootstrap can be made with.
+    """Refuse a number of resamples or a seed with which no bootstrap is possible.
 
     Raises
     ------
@@ -181,7 +183,7 @@ def _resampled(
         weights = np.empty((min(size, resamples - start), len(counts)))
         for members in within:
             of_each = counts[members]
-            # Drawing clusters one by one, told by how often each was drawn.
+            # Equivalent to drawing clusters one by one: how often each was drawn.
             draws = int(of_each.sum())
             weights[:, members] = random.multinomial(draws, of_each / draws, size=len(weights))
         blocks.append(figures(tallies.weighed(weights)))

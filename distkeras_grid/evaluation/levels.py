@@ -1,4 +1,4 @@
-"""The figures of predictions row by row, and of what rows belong to: a source image, a specimen."""
+"""The figures of predictions by row, and by unit: a source image, a specimen."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError
 from distkeras_grid.evaluation.bootstrap import RESAMPLES, Figure, with_intervals
 from distkeras_grid.metrics import confusion_from_counts
 
-#: The level of the rows themselves; the others are called by their columns.
+#: The level of the rows themselves. The other levels have the names of their columns.
 ROW = "row"
 Combine = Literal["mean", "vote"]
 COMBINES: tuple[Combine, ...] = ("mean", "vote")
 
-#: The figures that a class has.
+#: The figures of a class.
 BY_CLASS = ("precision", "recall", "f1")
 
 Counts = npt.NDArray[np.int64]
@@ -31,16 +31,16 @@ class Tally:
     Parameters
     ----------
     units : tuple of str or None
-        What the rows belong to, the smallest first. None stands for itself: a source without a
-        specimen is one of its own.
+        The units of the rows, the smallest first. None stands for a unit of its own: a source
+        without a specimen counts as a specimen.
     true : int
-        Label of the rows.
+        Label of the rows: a class number.
     named : int
-        The class.
+        Number of the class that the tally is about.
     votes : int
-        Rows whose prediction names the class.
+        Number of rows whose prediction names the class.
     score : float
-        Sum of what their predictions give to the class.
+        Sum of the scores that the rows' predictions give the class.
     """
 
     units: tuple[str | None, ...]
@@ -58,10 +58,10 @@ class ClassFigures:
     ----------
     name : str
     count : int
-        How many have this label.
+        How many rows or units have this label.
     precision, recall, f1 : Figure
-        The share of right ones among those predicted as this class, and among those that have its
-        label; and their harmonic mean.
+        The share of correct predictions among those of this class; the share among those with its
+        label; and the harmonic mean of both.
     """
 
     name: str
@@ -73,21 +73,21 @@ class ClassFigures:
 
 @dataclass(frozen=True)
 class Level:
-    """The figures of rows, or of what they belong to.
+    """The figures of rows, or of the units of one column.
 
     Parameters
     ----------
     name : str
-        ``row``, or the name of the column that tells what rows belong to.
+        ``row``, or the column that names the units.
     count : int
-        How many there are.
+        Number of rows or units.
     accuracy : Figure
-        The share that is right.
+        The share of correct predictions.
     balanced : Figure
         The mean recall of the classes that occur.
     classes : tuple of ClassFigures
     confusion : ndarray of int64, shape (classes, classes)
-        Row: the label; column: the prediction.
+        Counts; rows are labels, and columns are predictions.
     """
 
     name: str
@@ -129,10 +129,10 @@ class Evaluation:
     cluster : str
         What a cluster is: the name of the last level, or ``row``.
     combine : {"mean", "vote"}
-        How the predictions of rows become one.
+        How the predictions of a unit's rows are combined.
     resamples, seed : int
     notes : tuple of str
-        What could not be told, and why.
+        What could not be computed, and why.
     """
 
     levels: tuple[Level, ...]
@@ -145,7 +145,7 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """The share of rows that is right."""
+        """The share of rows whose prediction is correct."""
         return float(self.levels[0].accuracy.value or 0)
 
     def level(self, name: str) -> Level:
@@ -154,7 +154,7 @@ class Evaluation:
         Raises
         ------
         ConfigurationError
-            If there is none of this name.
+            If there is no level of this name.
         """
         for each in self.levels:
             if each.name == name:
@@ -203,23 +203,23 @@ def evaluate_tallies(
     Parameters
     ----------
     tallies : iterable of Tally
-        Of all rows.
+        The tallies of all rows.
     by : sequence of str
-        The names of the units, the smallest first. Each must lie in one of the next; the last are
-        the clusters of the bootstrap. Without any, rows are taken as independent.
+        The names of the units, the smallest first. Each unit must lie in one unit of the next
+        name; the last ones are the clusters of the bootstrap. Without any, rows are independent.
     classes : sequence of str
         Names of the classes; by default their numbers.
     combine : {"mean", "vote"}, default "mean"
         A unit is predicted as the class with the largest mean prediction of its rows, or as the one
-        that most rows name. The first of equals.
+        that most rows name. The first of equal classes counts.
     resamples, seed : int
 
     Raises
     ------
     EmptyDataError
-        If there are none.
+        If there are no tallies.
     DataError
-        If predictions hold NaN, or units do not lie in each other.
+        If predictions hold NaN, or units are not nested.
     LabelError
         If a label or a prediction is outside the classes.
     ConfigurationError
@@ -230,7 +230,7 @@ def evaluate_tallies(
     counted = list(tallies)
     if not counted:
         raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
-    # Refuses what names no class, and classes that do not exist.
+    # Refuses predictions and labels that name no class, and classes that do not exist.
     pairs = [(each.true, each.named, each.votes) for each in counted]
     size = len(confusion_from_counts(pairs, len(classes) or None))
     reckoning = _Reckoning(tuple(classes) or tuple(map(str, range(size))), combine, resamples, seed)
@@ -260,7 +260,7 @@ def evaluate_tallies(
 
 @dataclass(frozen=True)
 class _Units:
-    """The units of one level, told by their places in `names`.
+    """The units of one level, numbered by their places in `names`.
 
     Parameters
     ----------
@@ -274,11 +274,11 @@ class _Units:
 
 
 def _units(counted: Sequence[Tally], by: Sequence[str]) -> list[_Units]:
-    """Return the units of each level, which lie in each other."""
+    """Return the units of each level, and check that they are nested."""
     levels: list[_Units] = []
     for place, name in enumerate(by):
         called = [_called(each.units, place, name) for each in counted]
-        # In an order that does not depend on Spark's, or a seed would not repeat the intervals.
+        # The order must not depend on Spark's, or a seed would not reproduce the intervals.
         known = sorted(set(called))
         places = {unit: number for number, unit in enumerate(known)}
         level = _Units(
@@ -291,7 +291,7 @@ def _units(counted: Sequence[Tally], by: Sequence[str]) -> list[_Units]:
 
 
 def _called(units: Sequence[str | None], place: int, column: str) -> tuple[int, str]:
-    """Return what tells a unit from the others: the column that names it, and its name."""
+    """Return what identifies a unit: the column that names it, and its name."""
     for smaller in range(place, -1, -1):
         name = units[smaller]
         if name is not None:
@@ -338,7 +338,7 @@ def _with_several(units: _Units, values: npt.NDArray[np.integer[Any]]) -> list[s
 
 @dataclass(frozen=True)
 class _Reckoning:
-    """How levels are made; the parameters are those of `evaluate_tallies`."""
+    """Computes levels; the parameters are those of `evaluate_tallies`."""
 
     names: tuple[str, ...]
     combine: Combine
@@ -354,7 +354,7 @@ class _Reckoning:
             confusions = self._none(len(clusters.names))
             np.add.at(confusions, (clusters.of, true, named), votes)
             return self._level(ROW, confusions, np.ones(len(confusions), np.int64))
-        # Independent rows are clusters of as many kinds as there are pairs of label and prediction.
+        # Independent rows are clusters, one kind for each pair of label and prediction.
         matrix = self._none(1)[0]
         np.add.at(matrix, (true, named), votes)
         true, named = np.nonzero(matrix)

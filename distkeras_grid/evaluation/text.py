@@ -90,12 +90,12 @@ def _without_interval(level: Level) -> bool:
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]], *, right: bool = False) -> str:
-    """Return columns of one width each; the first to the left, unless all are to the right."""
+    """Return aligned columns: the first on the left, or on the right if `right` is true."""
     rows = [head, *lines]
     widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
 
     def cell(place: int, text: str) -> str:
-        # Numbers of counts to the right, as figures with intervals are of one width.
+        # Only counts need alignment on the right: figures with intervals have one width.
         to_right = right or place == 1
         return text.rjust(widths[place]) if to_right else text.ljust(widths[place])
 

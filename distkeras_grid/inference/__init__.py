@@ -1,1 +1,1 @@
-"""Predictions of a model over a DataFrame, and what they are worth."""
+"""Predictions of a model for the rows of a DataFrame, and their evaluation."""

@@ -1,4 +1,4 @@
-"""How good the predictions of a DataFrame are, counted by Spark in one job."""
+"""Measures how good the predictions in a DataFrame are, with one Spark job."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from distkeras_grid.metrics import confusion_from_counts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Columns of a data set of tiles that tell what a row belongs to, the smallest unit first.
+#: Columns of a data set of tiles that name the units of a row, the smallest unit first.
 UNITS = ("source", "group")
 # The column that only ingested images have: the place of an image in its file.
 WHOLE_IMAGES = "item"
-# The label column whose classes the metadata of a data set name.
+# The label column for which the metadata of a data set give the class names.
 NAMED_LABEL = "label"
 
 
@@ -32,10 +32,11 @@ class AccuracyEvaluator:
     Parameters
     ----------
     prediction_col : str, default "prediction"
-        Arrays of numbers or Spark ML vectors (the largest number wins; a single one is class 1
-        above 0.5), or numbers (whole ones are classes, others class 1 above 0.5).
+        Name of the column of predictions. In arrays of numbers and Spark ML vectors, the largest
+        number gives the class; a single number above 0.5 means class 1. In columns of numbers,
+        whole numbers are classes, and other numbers above 0.5 mean class 1.
     label_col : str, default "label"
-        Whole numbers, or one-hot arrays or vectors.
+        Name of the column of labels: whole numbers, one-hot arrays or one-hot vectors.
 
     Examples
     --------
@@ -57,17 +58,17 @@ class AccuracyEvaluator:
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            With both columns.
+            Rows with both columns.
 
         Returns
         -------
         float
-            From 0 to 1. A prediction with NaN is wrong.
+            Accuracy, from 0 to 1. A prediction with NaN counts as wrong.
 
         Raises
         ------
         SchemaError
-            If a column is missing, or of a type that names no class.
+            If a column is missing, or its type cannot name a class.
         EmptyDataError
             If there are no rows.
         LabelError
@@ -101,28 +102,28 @@ class AccuracyEvaluator:
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> Evaluation:
-        """Return precision and recall by class, for rows and for what they belong to.
+        """Return precision and recall by class, for rows and for the units they belong to.
 
-        Each figure has a 95 % interval by the bootstrap; see `distkeras_grid.evaluation`.
+        Each figure has a 95 % bootstrap interval; see `distkeras_grid.evaluation`.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            With both columns and those of `by`.
+            Rows with both columns and those of `by`.
         by : sequence of str, optional
-            Columns that tell what a row belongs to, the smallest unit first, such as ``("source",
-            "specimen")``. The predictions of the rows of a unit become one, and intervals are
-            resampled from units of the last column. Default: those of `source` and `group` that a
-            data set of tiles has. Without any, rows are taken as independent.
+            Columns that name the units of a row, the smallest unit first, such as ``("source",
+            "specimen")``. The predictions for the rows of a unit are combined into one, and
+            intervals are resampled from the units of the last column. By default, those of
+            `source` and `group` that the data have. Without any, rows count as independent.
         classes : sequence of str, optional
-            Names of the classes; default those in the metadata of the columns, else numbers.
+            Names of the classes; by default those in the columns' metadata, else numbers.
         combine : {"mean", "vote"}, default "mean"
-            The class of a unit is that of the largest mean prediction, or the one that most rows
-            name. Predictions that are numbers of classes can only vote.
+            The class of a unit is the one with the largest mean prediction, or the one that most
+            rows name. Predictions that are class numbers can only vote.
         resamples : int, default 1000
-            Of the bootstrap.
+            Number of bootstrap resamples.
         seed : int, default 0
-            The same data and the same seed give the same intervals.
+            Seed of the bootstrap. The same data and seed give the same intervals.
 
         Returns
         -------
@@ -132,10 +133,9 @@ class AccuracyEvaluator:
         Raises
         ------
         SchemaError, EmptyDataError, LabelError
-            As `evaluate` does; also if `classes` are fewer than there are.
+            As in `evaluate`; also if `classes` has fewer names than there are classes.
         DataError
-            If a prediction holds NaN, predictions differ in length, or units do not lie in each
-            other.
+            If a prediction holds NaN, predictions differ in length, or units are not nested.
         """
         by = default_units(df.columns) if by is None else list(by)
         check_columns(df, (self.prediction_col, self.label_col, *by))
@@ -148,7 +148,7 @@ class AccuracyEvaluator:
         )
         if classes is None and self.label_col == NAMED_LABEL:
             names = class_names(df)
-            # The labels may be others than those that the metadata are about.
+            # The labels may not be the ones that the metadata describe.
             classes = names if counts.largest < len(names) else ()
         return evaluate_tallies(
             counts.tallies,
@@ -161,9 +161,9 @@ class AccuracyEvaluator:
 
 
 def default_units(columns: Sequence[str]) -> list[str]:
-    """Return the columns that tell what a row belongs to, the smallest unit first.
+    """Return the columns that name the units of a row, the smallest unit first.
 
-    Ingested images are rows of their own, and their `source` is a file that may hold thousands.
+    Each ingested image is a row of its own; its `source` is a file that may hold thousands of them.
 
     Examples
     --------
@@ -181,28 +181,28 @@ def confusion_matrix(
     label_col: str = "label",
     classes: int | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Count how often each class was taken for each, in one aggregate job.
+    """Count how often each class was predicted for each label, with one aggregation job.
 
     Parameters
     ----------
     df : pyspark.sql.DataFrame
-        With both columns.
+        Rows with both columns.
     prediction_col, label_col : str
         As in `AccuracyEvaluator`.
     classes : int, optional
-        Number of classes; by default up to the largest that occurs.
+        Number of classes; by default the largest class number that occurs, plus 1.
 
     Returns
     -------
     ndarray of int64, shape (classes, classes)
-        Row: the label; column: the prediction.
+        Counts; rows are labels, and columns are predictions.
 
     Raises
     ------
     SchemaError, EmptyDataError
         As in `AccuracyEvaluator.evaluate`.
     LabelError
-        As there, and if a class lies outside `classes`.
+        As in `AccuracyEvaluator.evaluate`; also if a class is outside `classes`.
     DataError
         If a prediction holds NaN.
     """

@@ -1,6 +1,6 @@
 """Spark expressions for the class that a prediction or a label names.
 
-They decide as `distkeras_grid.metrics` does, so that no row leaves the JVM.
+They follow the rules of `distkeras_grid.metrics`, but no row leaves the JVM.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def check_columns(df: DataFrame, names: Iterable[str]) -> None:
-    """Refuse data that lack a column.
+    """Refuse a DataFrame that lacks a column.
 
     Raises
     ------
     SchemaError
-        Names the columns that are missing, and those that are there.
+        If a column is missing. Names the missing columns and the existing ones.
     """
     missing = [name for name in names if name not in df.columns]
     if missing:

@@ -1,8 +1,8 @@
-"""A model's predictions as one more column of a DataFrame.
+"""Adds a model's predictions to a DataFrame, as new columns.
 
-The driver checks and describes; executors compute. What travels is the model as a ``.keras``
-archive in a Spark broadcast, fetched only by Python workers that do not hold the model already,
-and the rows as Arrow batches.
+The driver checks the request; executors compute the predictions. The model travels as a ``.keras``
+archive in a Spark broadcast, which only Python workers without the model fetch. Rows travel as
+Arrow batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.spark.dataframes import FeatureColumns
 
-# Two, so that two models in one query do not drive each other out of a Python worker.
+# Two, so that two models in one query do not evict each other from a Python worker.
 MODELS_KEPT = 2
 
 
@@ -40,16 +40,16 @@ class ModelPredictor:
     Parameters
     ----------
     keras_model : keras.Model
-        Built; any model that Keras can save.
+        A built model that Keras can save.
     features_col : str, Field, list or dict, default "features"
-        The feature column, as in training: a name where the column's metadata or type describe
-        it, else a `Field`; of several inputs a list in the model's order, or a dict by their
-        names. The model sees the values scaled as in training.
+        The feature column, as in training: a name if the column's metadata or type describe it,
+        else a `Field`. For several inputs, a list in the model's order, or a dict by input name.
+        The model sees the values scaled as in training.
     output_col : str, list or dict, default "prediction"
-        The new column: ``array<float>``, the model's output of the row, flattened. Of several
-        outputs one column each, named ``<output_col>_<output>``, or as a list or dict says.
+        The new column: ``array<float>``, the model's output for the row, flattened. Several
+        outputs give one column each, named ``<output_col>_<output>``, or as a list or dict says.
     batch_size : int, default 256
-        Rows that the model sees at once; bounds the memory of a task.
+        Rows in one call of the model; bounds the memory of a task.
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name.
 
@@ -77,17 +77,17 @@ class ModelPredictor:
         self.custom_objects = dict(custom_objects or objects_of(keras_model))
 
     def predict(self, df: DataFrame) -> DataFrame:
-        """Return the DataFrame with the new columns; computed when Spark needs it.
+        """Return the DataFrame with the new columns; Spark computes them lazily.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            With the feature columns; its other columns and their metadata are kept.
+            Rows with the feature columns. Other columns and their metadata are kept.
 
         Returns
         -------
         pyspark.sql.DataFrame
-            All columns of `df`, and the predictions.
+            All columns of `df`, and those of the predictions.
 
         Raises
         ------
@@ -142,12 +142,12 @@ class ModelPredictor:
 
 @dataclass(frozen=True)
 class PredictionPlan:
-    """What a task must know to predict; travels in its closure.
+    """What a task must know to predict; it travels in the task's closure.
 
     Parameters
     ----------
     key : str
-        Under which a Python worker keeps the model.
+        Key under which a Python worker caches the model.
     archive : Broadcast of bytes
         The model, as ``.keras``.
     custom_objects : mapping of str to object
@@ -157,11 +157,11 @@ class PredictionPlan:
     places : tuple of int
         Positions of these columns in the batches.
     added : int
-        How many of the last columns were added for this and are not handed on.
+        Number of trailing columns that were added for prediction and are dropped afterwards.
     output_cols : tuple of str
         Names of the new columns, in the order of the model's outputs.
     batch_size : int
-        Rows the model sees at once.
+        Rows in one call of the model.
     """
 
     key: str
@@ -177,7 +177,7 @@ class PredictionPlan:
 def predict_batches(
     plan: PredictionPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Predict the rows of one partition; what Spark runs on an executor.
+    """Predict the rows of one partition; Spark runs this on an executor.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]
     from distkeras_grid.engine.ends import input_dtypes, packed
     from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
 
-    # First of all, for it prepares the process in which Keras is imported.
+    # This comes first: it prepares the process in which Keras is imported.
     model = _model_of(plan)
     import keras
 
@@ -235,7 +235,7 @@ def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
     Raises
     ------
     ConfigurationError
-        If two are the same, as where one layer gives two outputs.
+        If two names are the same, for example because one layer gives two outputs.
 
     Examples
     --------
@@ -255,9 +255,9 @@ def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
 
 
 def _meaning(name: str, port: Port | None, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the metadata of a new column: the names of the classes, where the features tell them.
+    """Return the metadata of a new column: the class names, if the features give them.
 
-    An output of another size predicts something else.
+    An output whose size is not the number of classes predicts something else.
     """
     size = None if port is None else port.size
     for field in fields:
@@ -275,14 +275,14 @@ def as_lists(outputs: Any, rows: int) -> pa.ListArray:
     Parameters
     ----------
     outputs : ndarray, shape (rows, ...)
-        One of what ``predict_on_batch`` returned.
+        One output of ``predict_on_batch``.
     rows : int
-        Rows that went in.
+        Number of rows that the model was given.
 
     Raises
     ------
     ConfigurationError
-        If it has not one value for each row.
+        If the output does not have one entry for each row.
     """
     import pyarrow as pa
 
@@ -299,7 +299,7 @@ def as_lists(outputs: Any, rows: int) -> pa.ListArray:
 def _with_features(
     df: DataFrame, fields: Sequence[Field]
 ) -> tuple[DataFrame, tuple[int, ...], int]:
-    """Return the columns that tasks read, where the features are, and how many were added.
+    """Return the columns that tasks read, the places of the features, and how many were added.
 
     Bytes are read where they stand; a second column of them would double what Spark moves.
     """
@@ -317,7 +317,7 @@ def _with_features(
 
 
 def _key(archive: bytes, custom_objects: Mapping[str, Any]) -> str:
-    # The code of custom objects may change under the same name: they are loaded for each query.
+    # The code of custom objects may change under the same name, so they are loaded for each query.
     return uuid.uuid4().hex if custom_objects else hashlib.sha256(archive).hexdigest()
 
 

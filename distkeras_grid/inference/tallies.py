@@ -1,4 +1,4 @@
-"""What the rows of a DataFrame say about each class, counted by unit and label in one Spark job."""
+"""Counts what predictions say about each class, by unit and label, with one Spark job."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Counted:
     Parameters
     ----------
     tallies : list of Tally
-        Of the rows that have a label and a prediction.
+        Tallies of the rows that have a label and a prediction.
     rows, unlabelled, unpredicted : int
-        All rows, those without a label that names a class, and those without a prediction.
+        Numbers of all rows, of those whose label names no class, and of those without a
+        prediction.
     """
 
     tallies: list[Tally] = field(default_factory=list)
@@ -36,7 +37,7 @@ class Counted:
 
     @property
     def largest(self) -> int:
-        """The highest number of a class."""
+        """The highest class number."""
         return max((max(each.true, each.named) for each in self.tallies), default=-1)
 
 
@@ -48,16 +49,16 @@ def tallies_of(
     Parameters
     ----------
     df : DataFrame
-        With all these columns.
+        Rows with all columns named below.
     prediction_col, label_col : str
         As in `AccuracyEvaluator`.
     by : sequence of str
-        Columns that tell what a row belongs to.
+        Columns that name the units of a row, the smallest unit first.
 
     Raises
     ------
     SchemaError
-        If a column is of a type that names no class.
+        If the type of a column cannot name a class.
     DataError
         If predictions differ in length.
     """
@@ -67,7 +68,7 @@ def tallies_of(
     true = true_class(df, label_col).alias("true")
     said = df.select(*units, true, F.explode(_said(df, prediction_col)).alias("said"))
     keys = [*(f"unit_{i}" for i in range(len(by))), "true", "said.named"]
-    # A row says something about each class, and names one: the sum of votes is the number of rows.
+    # A row scores every class and votes for one, so the sum of votes is the number of rows.
     found = said.groupBy(*keys).agg(
         F.sum("said.votes").alias("votes"),
         F.sum("said.score").alias("score"),
@@ -94,12 +95,12 @@ def tallies_of(
 
 
 def has_scores(df: DataFrame, prediction_col: str) -> bool:
-    """Whether predictions say something about each class, and do not only name one."""
+    """Whether predictions have a score for each class, and do not only name one."""
     return numbers_in(df, prediction_col)[1]
 
 
 def class_names(df: DataFrame) -> tuple[str, ...]:
-    """Return the names of the classes that the metadata of a column tell, if any."""
+    """Return the class names in the metadata of a column, if any."""
     for column in df.schema:
         if METADATA_KEY in column.metadata:
             classes = Field.from_metadata(column.name, column.metadata).classes
@@ -134,7 +135,7 @@ def _said(df: DataFrame, name: str) -> Column:
 
 
 def _check_lengths(column: str, told: dict[int, int]) -> None:
-    """Refuse predictions of different lengths: not all say something about each class."""
+    """Refuse predictions of different lengths: some of them lack a score for some class."""
     counts = {number: n for number, n in told.items() if number != NO_CLASS}
     if len(set(counts.values())) > 1:
         raise DataError(

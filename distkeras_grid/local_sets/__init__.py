@@ -1,5 +1,5 @@
-"""Local data sets: what each worker draws for itself in each iteration, and forms on its host.
+"""Local data sets: each worker draws its own tiles in each iteration, and reads them itself.
 
-Drawing is pure (`pool`, `drawing`, `coverage`). `policy` gives the windows, `rows` the tiles of a
-window from a store, `testing` the local tests.
+`pool`, `drawing` and `coverage` do no I/O. `policy` gives the windows, `rows` reads the tiles of a
+window from a store, and `work` trains and tests with them.
 """

@@ -1,9 +1,9 @@
-"""Which part of all tiles the local sets of a run reach: expected by a formula, and counted.
+"""The share of all tiles that the local sets of a run reach: by a formula, and counted.
 
 A worker that draws ``m`` of ``D`` tiles leaves out a tile with probability ``1 - m / D``. Draws of
 ``N`` workers in ``K`` iterations are independent: they reach the part ``1 - (1 - m / D)**(N K)``.
 Balanced sets draw ``m / C`` of the ``D_c`` tiles of each of ``C`` classes, so large classes are
-reached more slowly. Sets that divide the tiles among them reach ``min(1, N K m / D)``.
+reached more slowly. Sets that partition the tiles reach ``min(1, N K m / D)``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from distkeras_grid.spec import LocalMode
 def expected_coverage(
     pool: Pool, local_train: int, sets: int, *, mode: LocalMode = "independent"
 ) -> float:
-    """Return the part of a pool's tiles that local training sets are expected to reach.
+    """Return the share of a pool's tiles that local training sets are expected to reach.
 
-    It is exact if all images of a class have the same number of tiles, or all are drawn from.
+    It is exact if all images of a class have the same number of tiles, or sets draw from all
+    images.
 
     Parameters
     ----------
     pool : Pool
-        The tiles that may be trained on.
+        The tiles of the training split.
     local_train : int
-        Tiles of a set.
+        Number of tiles in a set.
     sets : int
-        Sets: workers times iterations.
+        Number of sets: workers times iterations.
     mode : {"independent", "partition"}, default "independent"
         As in `distkeras_grid.spec.LocalSpec`.
 
@@ -49,7 +50,7 @@ def expected_coverage(
 
 
 def coverage(drawing: Drawing, sets: Iterable[tuple[int, int]]) -> float:
-    """Return the part of the tiles that some local training sets reached.
+    """Return the share of the tiles that some local training sets reached.
 
     Parameters
     ----------
@@ -65,12 +66,12 @@ def coverage(drawing: Drawing, sets: Iterable[tuple[int, int]]) -> float:
 
 
 def coverage_deviation(tiles: int, drawn: int, sets: int) -> float:
-    """Return the standard deviation of the part of `tiles` that independent sets reach.
+    """Return the standard deviation of the share of `tiles` that independent sets reach.
 
     Parameters
     ----------
     tiles, drawn, sets : int
-        All tiles of a class, those of a set, and the number of sets.
+        Number of tiles of a class, number of them in a set, and number of sets.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Which tiles are in the local sets of an iteration and a worker.
+"""Draws the tiles of the local sets of an iteration and a worker.
 
-A draw depends on nothing but the pools, the recipe, the seed, the iteration and the worker. So a
-worker needs no list of tiles, an attempt that begins again draws the same, and the driver can draw
-what each worker has drawn.
+A draw depends only on the pools, the recipe, the seed, the iteration and the worker. So a worker
+needs no list of tiles, a repeated attempt draws the same tiles, and the driver can compute what
+each worker has drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from distkeras_grid.errors import EmptyDataError
 from distkeras_grid.local_sets.pool import Numbers, Pool
 from distkeras_grid.spec import LocalSpec
 
-# What random numbers are for: a word of their seed, so that no two uses share a stream.
+# The purpose of random numbers: one word of their seed, so that no two purposes share a stream.
 _TRAIN, _TEST, _SIDES, _TRAIN_IMAGES, _TEST_IMAGES, _PARTS = range(6)
 
 
@@ -28,15 +28,15 @@ class Drawing:
     Parameters
     ----------
     training : Pool
-        The tiles that may be trained on.
+        The tiles of the training split.
     held_out : Pool
         The tiles of images that no set trains on; empty where tests come from other images.
     spec : LocalSpec
         The recipe.
     seed : int
-        Seed of the run, not negative.
+        Seed of the run, at least 0.
     workers : int
-        Workers of the run. With mode ``"independent"`` the sets do not depend on it.
+        Number of workers. With mode ``"independent"`` the sets do not depend on it.
 
     Raises
     ------
@@ -77,28 +77,28 @@ class Drawing:
                     )
 
     def train(self, iteration: int, worker: int) -> Numbers:
-        """Return the local training set: numbers of tiles, in the order in which they are trained.
+        """Return the local training set: tile numbers, in the order of training.
 
         Parameters
         ----------
         iteration, worker : int
-            From 0.
+            Number of the iteration, and of the worker, from 0.
 
         Returns
         -------
         ndarray
-            Shape ``(local_train,)``, int64, all different. Of any two classes, one has at most one
-            tile more than the other.
+            Shape ``(local_train,)``, int64, all different. The numbers of tiles of any two classes
+            differ by at most 1.
 
         Raises
         ------
         EmptyDataError
-            If the images that were chosen have too few tiles of a class.
+            If the chosen images have too few tiles of a class.
         """
         return self._set(self.training, self.spec.local_train, _TRAIN, iteration, worker)
 
     def test(self, iteration: int, worker: int) -> Numbers:
-        """Return the local test set, as `train` returns the other; shape ``(local_test,)``."""
+        """Return the local test set, in the form of `train`; shape ``(local_test,)``, int64."""
         pool = self.training if self.spec.test_images == "others" else self.held_out
         return self._set(pool, self.spec.local_test, _TEST, iteration, worker)
 
@@ -125,7 +125,7 @@ class Drawing:
         """Return the images of a class from which a set is drawn."""
         spec = self.spec
         images, tiles = pool.images_of_class(label)
-        # Where the two sets of an iteration divide the images, both need them in one order.
+        # If the two sets of an iteration share out the images, both need the same order of images.
         divides = spec.test_images == "others" and spec.local_test
         use = _SIDES if divides else (_TRAIN_IMAGES if purpose == _TRAIN else _TEST_IMAGES)
         order = np.random.default_rng([*words, use, label]).permutation(len(images))
@@ -153,9 +153,9 @@ class Drawing:
 
 
 class _Blocks:
-    """Sets that divide all tiles among them, as often as there are sets.
+    """Sets that partition all tiles, again and again.
 
-    The tiles of each class are in a random order, which is cut into consecutive parts. When none
+    The tiles of each class have a random order, which is cut into consecutive parts. When no tiles
     are left, a new order begins.
     """
 
@@ -167,7 +167,7 @@ class _Blocks:
         """Return a set by its number."""
         if number < self._next:
             self._restart()
-        # What comes later depends on how earlier sets met the ends of the orders.
+        # A set depends on where the sets before it reached the end of an order.
         while self._next < number:
             self._parts()
         rng = np.random.default_rng([*self._words, self._pool.classes, number])
@@ -227,12 +227,12 @@ def balanced(size: int, classes: int, rng: np.random.Generator) -> Numbers:
 
 
 def rotating(size: int, order: Numbers, number: int) -> Numbers:
-    """Return how many tiles of each class one of many sets has; classes take turns to have more.
+    """Return how many tiles of each class a set has; classes take turns to have one more.
 
     Parameters
     ----------
     size : int
-        Tiles of each set.
+        Number of tiles in each set.
     order : ndarray
         The classes in the order of their turns, shape ``(classes,)``.
     number : int
@@ -251,7 +251,7 @@ def rotating(size: int, order: Numbers, number: int) -> Numbers:
 
 
 def digest_of(places: Numbers) -> str:
-    """Return what identifies a set: the first 16 digits of the SHA-256 of its sorted numbers.
+    """Return the identity of a set: the first 16 digits of the SHA-256 of its sorted numbers.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def digest_of(places: Numbers) -> str:
 
 
 def _border(tiles: Numbers, share: float) -> int:
-    """Return how many images, at least one and not all, have about a share of the tiles."""
+    """Return how many images (at least one, but not all) have about this share of the tiles."""
     reached = np.cumsum(tiles) / tiles.sum()
     return min(int(np.searchsorted(reached, share - 1e-9)) + 1, len(tiles) - 1)
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Iterations(Epochs):
-    """One local training set in each epoch, which is an iteration.
+    """Windows with one local training set in each epoch; an epoch is an iteration.
 
-    Positions are numbers of tiles in the pool, not below `rows`, which is the size of a set.
+    Positions are tile numbers in the pool. They may exceed `rows`, which is the size of a set.
 
     Parameters
     ----------

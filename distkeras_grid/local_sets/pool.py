@@ -1,7 +1,7 @@
-"""Which tiles there are, by class and image, without a pixel.
+"""The tiles of a data set by class and image, without their pixels.
 
-Tiles are numbered: those of one image follow each other in runs. A million tiles of a few hundred
-images are a few hundred runs.
+Tiles have numbers. Those of one image follow each other in runs, so a million tiles of a few
+hundred images are a few hundred runs.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Pool:
     starts : ndarray
         Number of the first tile of each run, shape ``(runs,)``, int64, ascending.
     tiles : ndarray
-        How many tiles each run has, shape ``(runs,)``, at least 1.
+        Number of tiles in each run, shape ``(runs,)``, int64, at least 1.
     images : ndarray
-        The image that each run is from, as a number, shape ``(runs,)``.
+        Number of the image of each run, shape ``(runs,)``, int64.
     labels : ndarray
-        The class of each run, from 0, shape ``(runs,)``.
+        Class of each run, from 0, shape ``(runs,)``, int64.
     classes : int
         Number of classes.
 
     Raises
     ------
     DataError
-        If runs overlap, or a class is none of them.
+        If runs overlap, or a label is not a class.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The tiles of local sets on a worker: fetched when a window asks for them, and for it only."""
+"""The tiles of local sets on a worker: fetched for a window, and held only for that window."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from distkeras_grid.rows import Block, check_places, take
 
 
 class LocalRows:
-    """All tiles of a data set as a `distkeras_grid.feeding.source.Source`, none of them here yet.
+    """All tiles of a data set as a `distkeras_grid.feeding.source.Source`, fetched when needed.
 
     `blocks` fetches the tiles of a window before it returns, each once, into a local file without
-    a name. They are given up when the next window comes.
+    a name. It drops them when the next window comes.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class LocalRows:
     Attributes
     ----------
     seconds : float
-        Time in which tiles were fetched, so far [s].
+        Time spent fetching tiles so far [s].
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LocalRows:
         return False
 
     def __len__(self) -> int:
-        """Tiles of the data set."""
+        """Return the number of tiles in the data set."""
         return self._store.pool.end
 
     def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
@@ -110,7 +110,7 @@ class LocalRows:
         return records.view(field.dtype).reshape(*places.shape, *field.shape)
 
     def _fetch(self, wanted: Numbers) -> None:
-        """Hold these tiles, which are sorted; those of the former window are given up."""
+        """Fetch these tiles, sorted by number, in place of those of the former window."""
         if np.array_equal(wanted, self._held):
             return
         self._give_up()
@@ -141,14 +141,14 @@ class LocalRows:
 
 
 class Readings:
-    """What is read from now on.
+    """Measures what is read after this object was made.
 
     Parameters
     ----------
     reader : TileReader
         Fetches the tiles.
     *rows : LocalRows
-        Those that ask for them.
+        The rows for which the reader fetches.
     """
 
     def __init__(self, reader: TileReader, *rows: LocalRows) -> None:
@@ -157,17 +157,17 @@ class Readings:
 
     @property
     def seconds(self) -> float:
-        """Seconds since then."""
+        """Time spent fetching since then [s]."""
         return self._now()[0] - self._before[0]
 
     @property
     def bytes_read(self) -> dict[str, int]:
-        """Bytes since then, by location."""
+        """Bytes read since then, by location."""
         return dict(self._now()[1] - self._before[1])
 
     @property
     def failures(self) -> dict[str, int]:
-        """Failed reads since then, by location."""
+        """Number of failed reads since then, by location."""
         return dict(self._now()[2] - self._before[2])
 
     def _now(self) -> tuple[float, Counter[str], Counter[str]]:

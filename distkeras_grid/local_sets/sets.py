@@ -30,22 +30,22 @@ class LocalSets:
         what `catalogue_tiles` found out about one of these for several runs; or what
         `data_prep.catalogue_images` returned, whose tiles are cut by the workers.
     iterations : int
-        How often workers draw.
+        Number of iterations; each worker draws once in each.
     local_train : int
-        Tiles of a training set.
+        Number of tiles in a training set.
     local_test : int, default 0
-        Tiles of a test set; 0 for no local tests.
+        Number of tiles in a test set; 0 for no local tests.
     mode : {"independent", "partition"}, default "independent"
-        "independent": each set is drawn from all tiles, whatever the others have. "partition": the
-        sets divide the tiles of each class among them; when all have come, they begin again.
+        "independent": each set is drawn from all tiles, whatever other sets have. "partition": the
+        sets partition the tiles of each class; when all tiles are used, a new round begins.
     test_images : {"held_out", "others"}, default "held_out"
-        "held_out": test tiles are of `test_split`, so from images that nobody trains on. "others",
-        the protocol of the source: from images of `split` that this worker's current training set
-        does not use. Other workers, or the same one in another iteration, may have trained on
-        them, so these tests promise more than they should.
+        "held_out": test tiles come from `test_split`, so from images that no worker trains on.
+        "others", the protocol of the paper: they come from images of `split` that this worker's
+        current training set does not use. Other workers, or the same one in another iteration,
+        may have trained on them, so the results of these tests are too good.
     images_per_class : int, optional
-        Images of each class that a set is drawn from; by default all. A worker reads whole row
-        groups, or whole images, so few images per set mean few bytes.
+        Number of images of each class from which a set is drawn; by default all. A worker reads
+        whole row groups, or whole images, so few images per set mean few bytes.
     split : str or None, default "train"
         Split of the training tiles; None for all rows.
     test_split : str, default "validation"
@@ -62,7 +62,7 @@ class LocalSets:
 
     Examples
     --------
-    The run of the source, in one call:
+    The run of the paper, in one call:
 
     >>> sets = LocalSets("hdfs:///tiles", iterations=18, local_train=6000, local_test=2700)
     >>> AveragingTrainer(
@@ -80,7 +80,7 @@ class LocalSets:
     images_per_class: int | None = None
     split: str | None = "train"
     test_split: str = "validation"
-    # They may have passwords.
+    # Not in the repr: they may contain passwords.
     mirrors: Sequence[str] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:

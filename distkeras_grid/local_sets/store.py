@@ -1,4 +1,4 @@
-"""What workers need to know of a data set to read any of its tiles by number."""
+"""What workers must know about a data set to read any of its tiles by number."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class TileReader(Protocol):
     Attributes
     ----------
     bytes_read, failures : Counter
-        Bytes that came, and reads that failed, by location, since the reader was opened.
+        Bytes received and number of failed reads, by location, since the reader was opened.
     """
 
     bytes_read: Counter[str]
     failures: Counter[str]
 
     def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
-        """Read tiles, in the order in which they are reached best.
+        """Read tiles, in the order that is fastest to read.
 
         Parameters
         ----------
         places : ndarray
-            Numbers of tiles, all different, shape ``(n,)``, int64.
+            Tile numbers, all different, shape ``(n,)``, int64.
 
         Yields
         ------
         ndarray, ndarray
-            Numbers of some of them, shape ``(k,)``, and their pixels, shape ``(k, *field.shape)``,
-            in the field's type. Together they are all of `places`, each once.
+            Some of these numbers, shape ``(k,)``, and the tiles' pixels, shape
+            ``(k, *field.shape)``, in the field's type. In all, each of `places` comes once.
 
         Raises
         ------
@@ -53,18 +53,18 @@ class TileReader(Protocol):
 
 
 class TileStore(Protocol):
-    """A data set as local sets see it. It is a value that travels to the workers.
+    """A data set from which local sets are read: a value that travels to the workers.
 
     Attributes
     ----------
     pool : Pool
         All tiles.
     field : Field
-        What a tile is.
+        The feature: shape, type and scaling of a tile.
     label_name : str
-        Name of the label.
+        Name of the label column.
     locations : tuple of str
-        Where the data are read.
+        Locations from which the data are read.
     """
 
     pool: Pool

@@ -25,21 +25,21 @@ Report: TypeAlias = Callable[[Window, Evaluate], LocalSet | None]
 
 
 class LocalWork:
-    """What one worker trains and tests on; use it with ``with``.
+    """What one worker trains and tests on; a context manager.
 
     Parameters
     ----------
     plan : LocalPlan
         The data set, and how sets are drawn.
     schedule : ScheduleSpec
-        The run's.
+        The run's schedule.
     seat : int
         Number of the worker.
 
     Attributes
     ----------
     rows : LocalRows
-        The tiles that are trained on.
+        The tiles for training.
     policy : Iterations
         The worker's windows.
     """
@@ -50,7 +50,7 @@ class LocalWork:
         self.policy = Iterations.of(plan.drawing, schedule, seat)
         self._tests = LocalRows(plan.store, self._reader)
         self._drawing = plan.drawing
-        # What is fetched for the warm-up is fetched for the first iteration.
+        # Tiles fetched for the warm-up count as fetched for the first iteration.
         self._readings = self._begin()
         steps = math.ceil(self.policy.rows / self.policy.batch_size)
         self._last = math.ceil(steps / (self.policy.window or steps)) - 1
@@ -70,7 +70,7 @@ class LocalWork:
 
     @property
     def digest(self) -> str:
-        """Identifies what is drawn from, so that a run goes on with the same data only."""
+        """Identity of the data set, so that a run goes on with the same data only."""
         found = hashlib.sha256()
         for pool in (self._drawing.training, self._drawing.held_out):
             for column in (pool.starts, pool.tiles, pool.images, pool.labels):
@@ -79,18 +79,18 @@ class LocalWork:
 
     @property
     def read_seconds(self) -> float:
-        """Time in which tiles were fetched, so far [s]."""
+        """Time spent fetching tiles so far [s]."""
         return self.rows.seconds + self._tests.seconds
 
     def report(self, window: Window, evaluate: Evaluate) -> LocalSet | None:
-        """Test the model if the window was the last of its iteration; return what is told of it.
+        """Test the model if the window was the last of its iteration; return the record of that.
 
         Parameters
         ----------
         window : Window
-            A window that was trained.
+            The window that was trained.
         evaluate : callable
-            Tests the weights that came of it.
+            Returns loss and metrics of the worker's model on blocks of rows.
         """
         if window.window < self._last:
             return None
@@ -100,7 +100,7 @@ class LocalWork:
         metrics: dict[str, float] = {}
         seconds = 0.0
         if len(test):
-            # Fetched at once, so that the test's time is that of the test.
+            # Fetched before the clock starts, so that the test's time does not include the fetch.
             blocks = self._tests.blocks(blocks_of(test, self.policy.batch_size, BLOCK_STEPS))
             clock = time.perf_counter()
             metrics = evaluate(blocks)

@@ -1,7 +1,7 @@
 """A part of a convolution, forward and backward, on TensorFlow's own kernels.
 
 Master and devices compute with the same code. Each call is a single kernel of TensorFlow, outside
-of any graph: a compiled function would need a thread of the pool whose only thread may be waiting
+of any graph: a compiled function would need a thread from a pool whose only thread may be waiting
 for another device.
 """
 
@@ -30,14 +30,14 @@ class Part:
     x : ndarray
         The input channels that these units need, shape ``(batch, *spatial, channels)``.
     kernel : ndarray
-        Kernel of these units, as `Convolution.kernel_shape` says.
+        Kernel of these units; its shape is that of `Convolution.kernel_shape`.
     """
 
     def __init__(self, layer: Convolution, x: Array, kernel: Array) -> None:
         self._layer = layer
         self._groups = _groups(layer, x.shape[-1])
         rank = len(layer.kernel_size)
-        # Convolutions over one dimension are those over two, of which one has the length 1.
+        # Convolutions over one dimension are computed over two, one of which has length 1.
         self._flat = rank == 1
         self._x = _tensor(x[:, None] if self._flat else x)
         self._kernel = _tensor(kernel[None] if self._flat else kernel)

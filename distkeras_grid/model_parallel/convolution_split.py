@@ -41,8 +41,8 @@ class ConvolutionSplit(Trainer):
     keras_model : keras.Model
         The model, on the TensorFlow backend.
     layers : "auto", "all" or sequence of str, default "auto"
-        Which convolutions are divided: those for which it pays by the time model, all, or those
-        of these names. Named layers are divided in any case.
+        Which convolutions are divided: those for which it pays according to the time model, all,
+        or those with these names. Named layers are divided in any case.
     **common
         As in `Trainer`, with these differences. `num_workers` is the number of devices, the master
         included. `batch_size` is the batch of the whole model. The window is 16 batches by

@@ -20,7 +20,7 @@ class FoundLayers:
     layers : dict of str to (keras.layers.Layer, Convolution)
         Layers that can be divided, in the order of the model.
     whole : dict of str to str
-        Further convolutions, and why they stay on the master.
+        The other convolutions by name, and why they stay on the master.
     """
 
     layers: dict[str, tuple[Any, Convolution]]
@@ -32,7 +32,8 @@ class FoundLayers:
         Raises
         ------
         ConfigurationError
-            Names the first one, why, and the layers that can be divided.
+            If a layer cannot be divided. Names the first such layer, the reason, and the layers
+            that can be divided.
         """
         for name in names:
             if name not in self.layers:
@@ -49,7 +50,7 @@ def find_convolutions(model: Any) -> FoundLayers:
     Parameters
     ----------
     model : keras.Model
-        Built.
+        A built model.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def find_convolutions(model: Any) -> FoundLayers:
     """
     layers: dict[str, tuple[Any, Convolution]] = {}
     whole: dict[str, str] = {}
-    # A train_step of the user's own may differentiate with respect to the input.
+    # A user-defined train_step may differentiate with respect to the input.
     trained = {} if has_own_train_step(model) else _trained_before(model)
     for layer in layers_of(model):
         if not _is_convolution(layer):
@@ -126,7 +127,7 @@ def _reason_against(layer: Any) -> str:
 
 
 def _input_shape(layer: Any) -> tuple[int | None, ...]:
-    """Return sizes and channels of the only input of a layer; empty if it has several."""
+    """Return spatial sizes and channels of a layer's only input; empty if it has several."""
     try:
         shape = layer.input.shape
     except (AttributeError, ValueError):
@@ -155,7 +156,7 @@ def _described(layer: Any, *, needed: bool) -> Convolution:
 def _trained_before(model: Any) -> dict[str, bool]:
     """Return, by the name of a layer, whether anything before it has weights that are trained.
 
-    Only layers of the model itself are listed; those of a model inside count as if it had.
+    Only layers of the model itself are listed; layers of nested models count as if it were so.
     """
     import keras
 

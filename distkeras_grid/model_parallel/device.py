@@ -1,4 +1,4 @@
-"""A device's side: computes its units of whatever the master asks for, until it is let go."""
+"""The device's side: computes the units that the master asks for, until the master releases it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Computer:
     layers : sequence of Convolution
         Layers of the master's model.
     slowdown : float, default 1
-        How many times as long each computation takes as it needs, for studies of unequal devices.
+        Factor by which each computation is made slower, for studies of unequal devices.
 
     Attributes
     ----------
     slowdown : float
-        As given; it may be changed.
+        The factor; it may be changed.
     """
 
     def __init__(self, layers: Sequence[Convolution], slowdown: float = 1.0) -> None:
@@ -52,7 +52,7 @@ class Computer:
         self._kept: dict[str, tuple[int, Part]] = {}
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send what comes of it.
+        """Compute, and send the results.
 
         Parameters
         ----------
@@ -61,12 +61,12 @@ class Computer:
         arrays : list of ndarray
             The arrays that followed it.
         duplex : Duplex
-            For the answers.
+            Sends the answers.
 
         Raises
         ------
         RemoteProtocolError
-            If the message, or the arrays, are not those of a request.
+            If the message or the arrays are no valid request.
         """
         if isinstance(message, Echo):
             duplex.send(message, arrays)
@@ -102,7 +102,7 @@ class Computer:
         duplex.send(KernelGradient(seconds=self._elapsed(clock)), [gradient])
 
     def _part(self, name: str, operands: list[Array]) -> Part:
-        """Return the part of a layer, after a look at the shapes of its operands."""
+        """Check the shapes of the operands, and return the part of a layer."""
         layer = self._layers.get(name)
         if layer is None or len(operands) != 2:
             raise RemoteProtocolError(
@@ -132,28 +132,28 @@ class Computing(Protocol):
     """What answers a master's requests."""
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send what comes of it."""
+        """Compute, and send the results."""
         ...
 
 
 def serve(channel: ArrayChannel, computer: Computing) -> bool:
-    """Answer the master's requests until it lets the device go, or the line ends.
+    """Answer the master's requests until it releases the device, or the line ends.
 
     The next request is received while one is computed, and answers are sent meanwhile.
 
     Parameters
     ----------
     channel : ArrayChannel
-        Authenticated; closed at the end.
+        An authenticated channel; closed at the end.
     computer : Computing
-        Answers them.
+        Answers the requests.
 
     Returns
     -------
     bool
-        Whether the master has let the device go; otherwise the line has ended.
+        Whether the master has released the device; otherwise the line has ended.
     """
-    # Requests of a master that is let down are few: it waits for the answers.
+    # The queue stays short even if this device is slow: the master waits for its answers.
     inbox: queue.SimpleQueue[tuple[msgspec.Struct, list[Array]] | None] = queue.SimpleQueue()
     duplex = Duplex(channel, lambda *found: inbox.put(found), lambda _: inbox.put(None))
     duplex.start()

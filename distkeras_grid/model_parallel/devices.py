@@ -1,7 +1,8 @@
-"""The master's side of divided convolutions: who computes what, and the results put together.
+"""The master's side of divided convolutions: assigns the units, and joins the results.
 
-A device that is lost costs its open requests and nothing else: kernels, optimizer and data are the
-master's. It computes the missing parts itself, and from the next pass on the others have its units.
+If a device is lost, only its open requests are lost: kernels, optimizer and data are with the
+master. The master computes the missing parts itself. From the next pass on, the other devices have
+the units of the lost one.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from distkeras_grid.model_parallel.time_model import (
 )
 from distkeras_grid.rows import aligned_empty
 
-#: Shares change if a layer would be faster by this factor with those that follow from its last
-#: passes. Medians of five passes on a busy machine differ by less.
+#: Shares change if those computed from the last passes would make a layer faster by this factor.
+#: Medians of five passes on a busy machine differ by less.
 WORTH_CHANGING = 1.25
-#: Bytes of an array that is sent to and fro to measure the line; larger than the buffers of TCP.
+#: Bytes of the array that is sent back and forth to measure the line; larger than TCP's buffers.
 ECHO_BYTES = 4 << 20
 #: Seconds that a device may take for an answer, in addition to `PATIENCE` times what is expected.
 PATIENCE_SECONDS = 10.0
@@ -61,7 +62,7 @@ class _Pass:
     forward: dict[int, float] = field(default_factory=dict)
     backward: dict[int, float] = field(default_factory=dict)
     gradients: dict[int, Future[Answer]] = field(default_factory=dict)
-    # The devices that have kept the input and their kernel, by their connections.
+    # The connections to the devices that have kept the input and their kernel.
     kept: dict[int, Line] = field(default_factory=dict)
     own: Array | None = None
     arrays: tuple[Array, Array, Array] | None = None
@@ -82,20 +83,20 @@ class Devices(Members):
     count : int
         Number of devices, the master included.
     batch : int
-        Rows of a batch.
+        Number of rows in a batch.
     which : "auto", "all" or tuple of str, default "auto"
         Which layers are divided; see `plan_layers`.
     tell : callable, optional
         Called with a line of text when something has changed.
     start_seconds : float, default 300
-        How long a measurement may take.
+        How long a measurement may take [s].
 
     Attributes
     ----------
     plan : Plan
         The newest plan; at first all layers are whole.
     rest : float
-        Seconds of a batch outside of the layers, for the next plan.
+        Time of a batch outside the layers, for the next plan [s].
     """
 
     def __init__(
@@ -125,13 +126,13 @@ class Devices(Members):
         self.plan = Plan(layers=())
 
     def _after_change(self, text: str) -> str:
-        """Divide anew, if the training has begun."""
+        """Divide again if the training has begun."""
         if not self._reviewed:
             return ""
         self._replan()
         return text
 
-    # What is decided
+    # Decisions
 
     def measure(self) -> Plan:
         """Measure the line and, for each layer, all devices at once; then plan.
@@ -185,7 +186,7 @@ class Devices(Members):
 
     @property
     def link(self) -> Link:
-        """The line as it was measured."""
+        """The measured connection to the devices."""
         return self._link
 
     def keep_whole(self) -> None:
@@ -203,7 +204,7 @@ class Devices(Members):
             return self.plan
 
     def _replan(self) -> None:
-        """Plan again from what is known of the devices that are there."""
+        """Plan again from what is known about the connected devices."""
         paces = {name: self._present_paces(name) for name in self._layers}
         layers = [layer for name, layer in self._layers.items() if paces[name][0] is not None]
         self.adopt(
@@ -219,7 +220,7 @@ class Devices(Members):
         )
 
     def _review(self, name: str) -> str:
-        """Divide anew if the last passes show that other shares are faster; return what to tell."""
+        """Divide again if the last passes call for other shares; return what to report."""
         shares = self._shares[name]
         if not self._reviewed or not any(shares[1:]) or not self._pacing.is_fresh(name, shares):
             return ""
@@ -238,7 +239,7 @@ class Devices(Members):
         return f"The devices' speeds have changed: {name} is divided {after} (before: {before})."
 
     def _present_paces(self, name: str) -> list[Pace | None]:
-        """Return the pace of each device for a layer; None if it is unknown, or not there."""
+        """Return the pace of each device for a layer; None if unknown, or not connected."""
         paces = (self._pacing.pace(name, device) for device in range(self._expected))
         return [p if not d or d in self._lines else None for d, p in enumerate(paces)]
 
@@ -274,7 +275,7 @@ class Devices(Members):
         name : str
             Name of the layer.
         x : ndarray
-            Shape ``(rows, *spatial, channels)``.
+            Input of the layer, shape ``(rows, *spatial, channels)``.
         kernel : ndarray
             The whole kernel.
         """
@@ -309,8 +310,8 @@ class Devices(Members):
     def backward(self, name: str, number: int, x: Array, kernel: Array, dy: Array) -> Array | None:
         """Return the gradient of a pass's input; None if it is not needed.
 
-        The kernel's gradient follows with `kernel_gradient`: it comes in while the next layer's
-        gradient goes out.
+        `kernel_gradient` returns the kernel's gradient: it is received while the next layer's
+        gradient is sent.
 
         Parameters
         ----------
@@ -325,7 +326,7 @@ class Devices(Members):
         """
         layer = self._layers[name]
         with self._changed:
-            # Of a layer that is called several times in a batch, only the newest pass is kept.
+            # If a layer is called several times in a batch, only its newest pass is kept.
             this = self._passes.get((name, number)) or _Pass(
                 number, ranges(self._shares[name]), len(x)
             )
@@ -369,7 +370,7 @@ class Devices(Members):
         return self._finished(layer, this, gradient)
 
     def _finished(self, layer: Convolution, this: _Pass, gradient: Array) -> Array:
-        """Note how long everybody took."""
+        """Record how long each device took."""
         told = ""
         if this.rows == self._batch:
             with self._changed:
@@ -405,7 +406,7 @@ class Devices(Members):
         return _added(layer, None, dx, this.units[0], this.arrays[0].shape)
 
     def _remember(self, name: str, this: _Pass) -> None:
-        """Keep a pass for its gradients; the one before may have been one without gradients."""
+        """Keep a pass for its gradients; the one before may have had none."""
         before = (name, self._newest.get(name, 0))
         if before in self._passes and self._passes[before].arrays is None:
             del self._passes[before]
@@ -421,7 +422,7 @@ class Devices(Members):
             if line is None:
                 continue
             x, kernel, dy = self._parts(layer, this, device)
-            # Its own copy: TensorFlow may use the memory again before it is sent.
+            # A copy: TensorFlow may reuse the memory before the array is sent.
             arrays = [np.array(dy), *(() if this.kept.get(device) is line else (x, kernel))]
             first[device], this.gradients[device] = line.ask(
                 Backward(layer=layer.name, call=this.number), arrays, answers=2
@@ -429,7 +430,7 @@ class Devices(Members):
         return first
 
     def _parts(self, layer: Convolution, this: _Pass, device: int) -> tuple[Array, Array, Array]:
-        """Return a device's parts of input, kernel and gradient of a pass."""
+        """Return a device's parts of the input, kernel and gradient of a pass."""
         if this.arrays is None:
             raise RuntimeError(f"Pass {this.number} of {layer.name} has ended.")
         x, kernel, dy = this.arrays
@@ -444,7 +445,7 @@ class Devices(Members):
         shape: tuple[int, ...],
         seconds: dict[int, float] | None = None,
     ) -> Array | None:
-        """Return the array of an answer, None if the device is lost; add its seconds."""
+        """Return the array of an answer, None if the device is lost; record its seconds."""
         try:
             message, arrays = future.result(self._patience)
         except OSError as error:
@@ -465,7 +466,7 @@ def _operands(layer: Convolution, units: range, x: Array, kernel: Array) -> tupl
 def _added(
     layer: Convolution, total: Array | None, part: Array, units: range, shape: tuple[int, ...]
 ) -> Array:
-    """Add a part of the input's gradient: to all channels, or with groups to its own."""
+    """Add a part of the input's gradient: to all channels, or with groups to the group's own."""
     if layer.groups > 1:
         if total is None:
             total = aligned_empty(shape)

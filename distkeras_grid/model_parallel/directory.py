@@ -1,4 +1,4 @@
-"""Where the master is: the driver knows, and tells the devices.
+"""The driver's directory, which tells the devices where the master is.
 
 Spark decides on which executor the master runs, and starts it elsewhere if it dies. So devices ask
 the driver, whose address all tasks know. Batches do not pass through the driver.
@@ -45,7 +45,7 @@ class Directory:
     Parameters
     ----------
     place : ServerPlace
-        Where to listen.
+        Address on which to listen.
     key : bytes
         The run's `workers_key`.
     run : str
@@ -71,11 +71,11 @@ class Directory:
 
     @property
     def address(self) -> ServerAddress:
-        """Where tasks connect."""
+        """Address to which tasks connect."""
         return self._gate.address
 
     def wait_for_master(self, seconds: float) -> bool:
-        """Wait until a master has told where it is; return whether one has."""
+        """Wait until a master has announced its address; return whether one has."""
         with self._changed:
             return self._changed.wait_for(lambda: self._master is not None, seconds)
 
@@ -95,7 +95,7 @@ class Directory:
             raise RefusedError(f"Only the master may say so. Received: {message!r}.")
         if isinstance(message, Announce):
             with self._changed:
-                # An attempt that Spark has given up may still be there.
+                # An attempt that Spark has given up may still run.
                 if self._master is None or hello.attempt >= self._master[0]:
                     self._master = hello.attempt, message
                 self._changed.notify_all()
@@ -134,7 +134,7 @@ class Guide:
         number, attempt : int
             Number of the device (`MASTER` for the master), and Spark's number of the attempt.
         seconds : float
-            Time for all of it.
+            Time limit for connecting and proving [s].
 
         Raises
         ------
@@ -144,7 +144,7 @@ class Guide:
         until = time.monotonic() + seconds
         *others, last = routes(address)
         for route in others:
-            # Another program may listen at such a path.
+            # Another program may listen on a socket of this path.
             with contextlib.suppress(*BROKEN):
                 return self._connect_by(route, address, number, attempt, seconds / 2)
         return self._connect_by(last, address, number, attempt, until - time.monotonic())
@@ -189,12 +189,12 @@ class Asking:
         )
 
     def announce(self, address: ServerAddress) -> None:
-        """Tell that this is the master, and where it listens."""
+        """Announce that this task is the master, and where it listens."""
         message = Announce(host=address.host, port=address.port, unix_path=address.unix_path)
         self._ask(message, Noted)
 
     def report(self, report: Report) -> None:
-        """Tell what the user should know."""
+        """Send what the user should know."""
         self._ask(report, Noted)
 
     def _ask(self, message: msgspec.Struct, expected: type[_Answer]) -> _Answer:

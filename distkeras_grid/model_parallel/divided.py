@@ -2,7 +2,7 @@
 
 A layer's ``call`` is replaced on the layer's object; its weights, its place in the model and all
 other layers stay as they are. So loss, regularization, optimizer and metrics see the same model.
-Bias and activation are the master's: they cost little, and a bias needs no bytes.
+The master computes bias and activation: they cost little, and so no bias has to be sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def install(layers: Sequence[tuple[Any, Convolution]], devices: Devices) -> None
     layers : sequence of (keras.layers.Layer, Convolution)
         As `find_convolutions` returns them.
     devices : Devices
-        Knows layers of these names.
+        The devices, which know layers of these names.
     """
     for layer, described in layers:
         layer.call = _divided_call(layer, divided_convolution(described, devices))
@@ -35,7 +35,7 @@ def _divided_call(layer: Any, convolve: Callable[[Any, Any], Any]) -> Callable[[
     import tensorflow as tf
 
     def call(inputs: Any) -> Any:
-        # A tensor: outside of a compiled call, Keras would pass on the variable.
+        # Convert to a tensor: outside a compiled call, Keras would pass on the variable.
         outputs = convolve(inputs, tf.convert_to_tensor(layer.kernel))
         if layer.use_bias:
             outputs = keras.ops.add(outputs, layer.bias)
@@ -52,7 +52,7 @@ def divided_convolution(layer: Convolution, devices: Devices) -> Callable[[Any, 
     layer : Convolution
         The layer.
     devices : Devices
-        Compute it.
+        The devices that compute it.
     """
     import tensorflow as tf
 
@@ -73,7 +73,7 @@ def divided_convolution(layer: Convolution, devices: Devices) -> Callable[[Any, 
 
         def gradients(dy: Any) -> tuple[Any, Any]:
             dx = tf.numpy_function(backward, [number, x, kernel, dy], tf.float32)
-            # An operation of its own: what needs dx does not wait for it.
+            # A separate operation, so that what needs dx does not wait for it.
             with tf.control_dependencies([dx]):
                 gradient = tf.numpy_function(kernel_gradient, [number], tf.float32)
             gradient.set_shape(kernel.shape)

@@ -1,4 +1,4 @@
-"""A channel with a thread for each direction, so that neither waits for the other."""
+"""A channel with one thread per direction, so that neither direction waits for the other."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BROKEN = (OSError, ParameterServerError)
 
 
 class Duplex:
-    """Sends in the order of `send`, and passes on what comes.
+    """Sends messages in the order of `send`, and passes on received ones.
 
     Parameters
     ----------
     channel : ArrayChannel
-        Authenticated; closed when either direction has ended.
+        An authenticated channel; closed when either direction has ended.
     took : callable
-        Called with each message and its arrays, in one thread.
+        Called with each received message and its arrays, in one thread.
     ended : callable
         Called once, in the same thread, when nothing more comes: with the error that ended the
         line, or None if the other end has closed it.
@@ -49,7 +49,7 @@ class Duplex:
 
     @property
     def moved(self) -> int:
-        """Bytes in both directions so far."""
+        """Bytes moved in both directions so far."""
         return self._channel.sent + self._channel.received
 
     def start(self) -> None:
@@ -86,7 +86,7 @@ class Duplex:
                 self._channel.send(*item)
         except BROKEN as error:
             self._error = error
-            # The receiving thread learns of it, and tells.
+            # The receiving thread notices it too, and calls `ended`.
             self._channel.close()
 
     def _receive(self) -> None:

@@ -1,4 +1,4 @@
-"""The TensorFlow engine of a model some of whose convolutions several devices compute."""
+"""The TensorFlow engine of a model with convolutions that several devices compute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class DividedEngine(TensorFlowEngine):
     model : keras.Model
         As in `TensorFlowEngine`.
     devices : Devices
-        Measured.
+        The devices, already measured.
     planned : callable
-        Called with the plan, when the time of a whole batch is known.
+        Called with the plan once the time of a whole batch is known.
     **options
         As in `TensorFlowEngine`. XLA compiles nothing, because it cannot call the devices.
     """
@@ -34,7 +34,7 @@ class DividedEngine(TensorFlowEngine):
         self._planned = planned
 
     def warm_up(self, block: Block) -> float:
-        """Compile, and measure a block with all layers whole; return the time of one as planned.
+        """Compile, and measure a block with all layers whole; return a block's planned time [s].
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Door, Listener
 
-#: Clients at a time that have not proved anything yet.
+#: Most clients at a time that have not proved yet that they have a key.
 STRANGERS = 64
 #: Characters of a refusal; the frames before authentication are short.
 LONGEST_GOODBYE = 900
@@ -29,7 +29,7 @@ class Gate:
     Parameters
     ----------
     listener : Listener
-        Where to listen; closed with the gate.
+        Listens for clients; closed with the gate.
     key : bytes
         The run's `workers_key`, from which the key of each number is derived.
     run : str
@@ -37,7 +37,7 @@ class Gate:
     welcome : Welcome
         Sent to each client that is let in.
     admit : callable
-        Called with the claims of a client and its channel, in a thread of its own.
+        Called with the claims of a client and its channel, each time in a thread of its own.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Gate:
 
     @property
     def address(self) -> ServerAddress:
-        """Where clients connect."""
+        """Address to which clients connect."""
         return self._listener.address
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class Gate:
             self._nonces.check(nonce)
 
     def remember(self, nonce: str) -> None:
-        """Note a nonce of a client that has proved that it has the key; for `accept`."""
+        """Record the nonce of a client that has proved that it has the key; for `accept`."""
         with self._lock:
             self._nonces.remember(nonce)
 

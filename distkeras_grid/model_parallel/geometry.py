@@ -2,8 +2,8 @@
 
 The output channels of a convolution do not depend on each other. So a device that has the whole
 input and some of the kernels computes some of the channels, and no other result is needed. With
-groups, a group of channels also needs only its own channels of the input. A *unit* is the least
-that can be divided: an output channel, or a group.
+groups, a group of channels also needs only its own channels of the input. A *unit* is the smallest
+part that a device can compute: an output channel, or a group.
 
 Equations (X input, W kernel, Y output, d a device, all arrays ``float32``)::
 
@@ -45,11 +45,11 @@ class Convolution(Value, frozen=True):
     channels : int
         Output channels.
     strides, dilation : tuple of int
-        For each spatial dimension.
+        Stride and dilation for each spatial dimension.
     padding : {"same", "valid", "causal"}
         As in Keras.
     groups : int, default 1
-        Groups of channels. Of a depthwise convolution it is the number of input channels.
+        Number of groups of channels; for a depthwise convolution, the number of input channels.
     input_gradient : bool, default True
         Whether the gradient with respect to the input is needed. It is not if nothing before the
         layer is trained.
@@ -95,14 +95,14 @@ class Convolution(Value, frozen=True):
 
     @property
     def units(self) -> int:
-        """Parts that devices may compute apart: output channels, or groups of them."""
+        """Number of parts that devices may compute separately: output channels, or groups."""
         if self.kind == "convolution" and self.groups == 1:
             return self.channels
         return self.groups
 
     @property
     def unit_channels(self) -> int:
-        """Output channels of a unit."""
+        """Number of output channels of a unit."""
         return self.channels // self.units
 
     @property
@@ -115,13 +115,13 @@ class Convolution(Value, frozen=True):
 
     @property
     def unit_weights(self) -> int:
-        """Numbers in the kernel of a unit."""
+        """Number of weights in the kernel of a unit."""
         inputs = self.input_shape[-1] // self.groups
         return math.prod(self.kernel_size) * inputs * self.unit_channels
 
     @property
     def weights(self) -> int:
-        """Numbers in the whole kernel."""
+        """Number of weights in the whole kernel."""
         return self.unit_weights * self.units
 
     def kernel_shape(self, units: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A run with devices on the driver: the directory, the devices' job, and the training beside it."""
+"""The driver's side of a run with devices: directory, the devices' job, and the training."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def run_devices(
     Parameters
     ----------
     prepared : PreparedRun
-        The run, of one worker.
+        The run, with one worker.
     progress : RunProgress
         Shown during the run; it also shows what the master reports.
     count : int
         Number of devices, the master included.
     plan_of : callable
-        Returns what the tasks must know, from how they find each other.
+        Takes the `Guide` by which tasks find each other, and returns the plan for the tasks.
     master, device : callable
-        What their tasks run, with the plan before all else.
+        The functions that their tasks run; the plan is their first argument.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def run_devices(
     Raises
     ------
     GridError
-        What ended the run. No task goes on.
+        What ended the run. No task runs any more then.
     """
     spark, run, key = active_session(), prepared.settings.run, workers_key(new_key())
 
@@ -78,7 +78,7 @@ def run_devices(
         try:
             return prepared.execute(progress, work=work)
         except StartTimeoutError as error:
-            # What ended the job of a device is why the run could not start.
+            # The error that ended the job of a device is why the run could not start.
             raise (launch.error() or error) from error
         finally:
             launch.cancel()

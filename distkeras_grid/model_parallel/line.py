@@ -29,14 +29,14 @@ class Line:
     number : int
         Number of the device, from 1.
     channel : ArrayChannel
-        Authenticated.
+        An authenticated channel.
     ended : callable
         Called once with the line and the reason, when it has ended.
 
     Attributes
     ----------
     number : int
-        As given.
+        Number of the device.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class Line:
 
     @property
     def moved(self) -> int:
-        """Bytes in both directions so far."""
+        """Bytes moved in both directions so far."""
         return self._duplex.moved
 
     def ask(
         self, message: msgspec.Struct, arrays: Sequence[Array], answers: int = 1
     ) -> list[Future[Answer]]:
-        """Send a request; return its answers, which fail with a `ConnectionError` if it ends.
+        """Send a request; return its answers, which fail with `ConnectionError` if the line ends.
 
         Parameters
         ----------
         message : Struct
             The request.
         arrays : sequence of ndarray
-            They must not change before the first answer.
+            The arrays that follow. They must not change before the first answer.
         answers : int, default 1
-            How many come.
+            Number of answers to the request.
         """
         futures: list[Future[Answer]] = [Future() for _ in range(answers)]
         with self._lock:
@@ -80,7 +80,7 @@ class Line:
         return futures
 
     def drop(self, why: str) -> None:
-        """End the line at once, because the device is late or wrong."""
+        """End the line at once, because the device is late or broke the protocol."""
         self._end(why)
         self._duplex.close()
 

@@ -1,8 +1,8 @@
-"""How the tasks of a run find each other: plans that travel, the master's door, a device's search.
+"""How the tasks of a run find each other: their plan, the master's door, the devices' search.
 
-They are ordinary tasks and no barrier stage. Of a barrier stage Spark kills all tasks when one of
-them dies; here the others have to go on, and Spark starts the one that died again by itself. That
-all tasks run at once is checked before the run, and the master waits for all devices.
+They are ordinary tasks, not a barrier stage. In a barrier stage, Spark kills all tasks when one of
+them dies. Here the others must go on, and Spark starts the dead one again by itself. The trainer
+checks before the run that all tasks fit at once, and the master waits for all devices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DevicesPlan:
     Parameters
     ----------
     guide : Guide
-        How they find each other.
+        How the tasks find each other.
     count : int
         Number of devices, the master included.
     spec : RunSpec
@@ -80,14 +80,14 @@ class Meeting:
         Parameters
         ----------
         members : Members
-            Takes the devices in; let go when the meeting ends.
+            Takes the devices in. They are released when the meeting ends.
         welcome : Welcome
             Sent to each device.
 
         Raises
         ------
         StartTimeoutError
-            If not all devices are there in time.
+            If not all devices have connected in time.
         ServerUnreachableError
             If the driver cannot be reached.
         """
@@ -120,7 +120,7 @@ class Meeting:
         self, lines: Sequence[str], shares: Mapping[str, tuple[int, ...]] | None = None
     ) -> None:
         """Tell the driver what the user should know; the training does not depend on it."""
-        # If the driver has ended the run, its parameter server says so, too.
+        # If the driver has ended the run, its parameter server reports that, too.
         with (
             contextlib.suppress(ServerUnreachableError),
             self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking,
@@ -138,18 +138,18 @@ def device_task(
     prepare: Callable[[], None],
     computing: Callable[[Welcome, int], Computing],
 ) -> Iterator[pa.RecordBatch]:
-    """Compute for the master until it lets this device go, or the run has ended.
+    """Compute for the master until it releases this device, or the run has ended.
 
     Parameters
     ----------
     plan : DevicesPlan
         The same for all tasks.
     batches : iterator of pyarrow.RecordBatch
-        Nothing of interest.
+        Rows from Spark, which are not used.
     prepare : callable
-        Called once, before the first master is asked for.
+        Called once, before the task looks for the first master.
     computing : callable
-        Returns what answers a master, from its welcome and the number of this device.
+        Takes a master's welcome and the number of this device, and returns what answers it.
 
     Yields
     ------
@@ -185,7 +185,7 @@ def _serve_masters(
         except ServerUnreachableError:
             # The driver has ended the run.
             return
-        # A master that has died leaves its address until another one comes.
+        # The directory has the address of a dead master until another one announces itself.
         with contextlib.suppress(ServerUnreachableError):
             if address is not None:
                 channel, welcome = plan.guide.connect(address, number, attempt, CONNECT_SECONDS)
@@ -210,9 +210,9 @@ def task_numbers() -> tuple[int, int]:
 
 
 def allow_waiting_operations(count: int) -> None:
-    """Let so many operations wait at a time, if TensorFlow has not started yet.
+    """Let this many operations wait at a time, if TensorFlow has not started yet.
 
-    In a process that Spark uses again it has started; then less happens at the same time.
+    It has started in a process that Spark reuses; then fewer operations run at the same time.
     """
     import tensorflow as tf
 

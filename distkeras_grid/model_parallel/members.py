@@ -10,14 +10,14 @@ from distkeras_grid.model_parallel.wire import ArrayChannel
 
 
 class Members:
-    """Devices by their numbers, as they come and go.
+    """Devices by their numbers, as they connect and disconnect.
 
     Parameters
     ----------
     expected : int
         Number of devices, the master included.
     tell : callable, optional
-        Called with a line of text when a device is lost, or there again.
+        Called with a line of text when a device is lost, or has connected again.
     """
 
     def __init__(self, expected: int, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -36,7 +36,7 @@ class Members:
         number : int
             Its number, from 1. An older connection of the same number is dropped.
         channel : ArrayChannel
-            Authenticated.
+            An authenticated channel to the device.
         """
         self.drop(number, "the device has connected again")
         line = Line(number, channel, self._lost)
@@ -52,7 +52,7 @@ class Members:
         Raises
         ------
         ConnectionResetError
-            If it is lost.
+            If the device is lost.
         """
         with self._changed:
             found = self._lines.get(number)
@@ -61,14 +61,14 @@ class Members:
         return found
 
     def drop(self, number: int, why: str) -> None:
-        """End the connection to a device, if there is one; `why` is told."""
+        """End the connection to a device, if there is one, and report `why`."""
         with self._changed:
             line = self._lines.get(number)
         if line is not None:
             line.drop(why)
 
     def wait_for_all(self, seconds: float) -> int:
-        """Wait until all devices are there; return how many are, the master included."""
+        """Wait until all devices are connected; return how many are, the master included."""
         with self._changed:
             self._changed.wait_for(lambda: self.count == self._expected, seconds)
             self._complete = self.count == self._expected
@@ -76,7 +76,7 @@ class Members:
 
     @property
     def count(self) -> int:
-        """Devices that are there, the master included."""
+        """Number of connected devices, the master included."""
         with self._changed:
             return 1 + len(self._lines)
 
@@ -87,7 +87,7 @@ class Members:
             return self._moved + sum(line.moved for line in self._lines.values())
 
     def close(self) -> None:
-        """Let all devices go."""
+        """Release all devices."""
         with self._changed:
             lines, self._lines = list(self._lines.values()), {}
             self._moved += sum(line.moved for line in lines)
@@ -95,7 +95,7 @@ class Members:
             line.finish()
 
     def _after_change(self, text: str) -> str:
-        """Do what follows from a device that has come or gone; return what to tell."""
+        """React to a device that has connected or is lost; return what to report."""
         return text if self._complete else ""
 
     def _lost(self, line: Line, why: str) -> None:
@@ -108,6 +108,6 @@ class Members:
         self._say(told)
 
     def _say(self, text: str) -> None:
-        """Tell, outside of the lock: telling takes a connection."""
+        """Report a line, outside the lock: the report needs a connection."""
         if text:
             self._tell(text)

@@ -1,7 +1,7 @@
 """The messages between master, devices and driver; arrays follow some of them.
 
-Two conversations are made of them. A device asks the driver where the master is, connects to it,
-and from then on answers its requests. The master tells the driver where it is, and what it decides.
+There are two conversations. A device asks the driver where the master is, connects to it, and from
+then on answers its requests. The master tells the driver where it is, and what it decides.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class KernelGradient(Envelope, frozen=True):
 
 
 class Echo(Envelope, frozen=True):
-    """Send these arrays back; for measuring the line."""
+    """Send these arrays back; this measures the line."""
 
 
 class Failed(Envelope, frozen=True):
@@ -152,7 +152,7 @@ class Report(Envelope, frozen=True):
 
 
 class Noted(Envelope, frozen=True):
-    """The driver has taken note."""
+    """The driver has recorded the message."""
 
 
 class TowerForward(Envelope, frozen=True):
@@ -163,7 +163,7 @@ class TowerForward(Envelope, frozen=True):
     call : int
         Number of this pass.
     training : bool
-        Whether it is a pass of the training, whose gradient comes.
+        Whether it is a pass of the training, for which a gradient will follow.
     """
 
     call: Count
@@ -194,7 +194,7 @@ class Begin(Envelope, frozen=True):
     Parameters
     ----------
     steps : int
-        Batches of earlier attempts, for schedules of the learning rate.
+        Number of batches of earlier attempts, for schedules of the learning rate.
     """
 
     steps: Count
@@ -221,18 +221,18 @@ class FetchWeights(Envelope, frozen=True):
 
 
 class FetchState(Envelope, frozen=True):
-    """Send back what the tower changes beside its weights: optimizer, counters, generators."""
+    """Send back what the tower changes besides its weights: optimizer, counters, generators."""
 
 
 class TowerState(Envelope, frozen=True):
-    """A packed tree of `size` bytes, filled up to whole numbers of the arrays."""
+    """A packed tree of `size` bytes, padded to whole ``float32`` numbers."""
 
     size: Count
 
 
 #: Messages that may come before the other end has proved that it has the key.
 UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goodbye)
-#: The position is the number in a frame: add at the end, never reorder.
+#: The position is the type number in a frame: add at the end, never reorder.
 MESSAGES: tuple[type[msgspec.Struct], ...] = (
     *UNPROVEN,
     Welcome,

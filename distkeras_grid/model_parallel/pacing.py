@@ -1,4 +1,4 @@
-"""The paces of all devices as they are observed at work."""
+"""The paces of all devices, observed while they work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 
 from distkeras_grid.model_parallel.time_model import Pace
 
-#: Passes whose median counts. The first of a measurement is warm-up and is left out.
+#: Number of passes in a median. The first pass of a measurement is warm-up and does not count.
 OBSERVATIONS = 5
 
 
@@ -39,9 +39,9 @@ class Pacing:
         device : int
             Number of the device, 0 for the master.
         units : int
-            Units that it computed, at least 1.
+            Number of units that it computed, at least 1.
         forward, backward : float
-            Seconds that it computed.
+            Time of computing, forward and backward [s].
         """
         # A clock that does not move would make a device infinitely fast.
         seconds = max(forward, 1e-9), max(backward, 1e-9)
@@ -63,7 +63,7 @@ class Pacing:
         )
 
     def forget(self, layer: str) -> None:
-        """Observe a layer anew, as after a change of its shares; the known paces stay."""
+        """Observe a layer anew, for example after a change of its shares; known paces stay."""
         for (name, _), seen in self._seen.items():
             if name == layer:
                 seen.clear()

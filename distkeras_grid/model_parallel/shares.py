@@ -1,4 +1,4 @@
-"""Who computes how much: whole parts in proportion to speeds."""
+"""Divides work among devices: whole parts in proportion to speeds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     Parameters
     ----------
     total : int
-        Parts, at least 0.
+        Number of parts, at least 0.
     speeds : sequence of float
-        Parts a second of each device, not negative; 0 for a device that must get none.
+        Parts per second of each device, at least 0; 0 for a device that must get none.
 
     Returns
     -------
     tuple of int
-        The shares; their sum is `total`. Of equal remainders, the first device's counts more.
+        The shares; their sum is `total`. Among equal remainders, the first device comes first.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
             "Parts are divided in proportion to finite speeds of which one is above 0. "
             f"Received: {total} parts, speeds {list(speeds)}."
         )
-    # In units of the fastest, so that a sum of very small or very large speeds stays exact.
+    # In units of the highest speed, so that sums of very small or very large speeds stay exact.
     relative = [speed / fastest for speed in speeds]
     exact = [total * speed / math.fsum(relative) for speed in relative]
     shares = [math.floor(quota) for quota in exact]

@@ -1,6 +1,6 @@
-"""Towers and the layer that joins them as one Keras model, and the places of their weights in it.
+"""Towers and the master that joins them as one Keras model, and the places of their weights.
 
-Towers T_1, ..., T_m see the same input z, and a master model M sees what they make of it::
+Towers T_1, ..., T_m see the same input z, and a master model M sees their outputs::
 
     y_j = T_j(z)        output = M([y_1 | y_2 | ...])
 
@@ -26,15 +26,16 @@ def stack(towers: Sequence[Any], master: Any) -> Any:
     Parameters
     ----------
     towers : sequence of keras.Model
-        Built, with one ``float32`` input of the same shape and one output each. Their names differ.
+        Built models with one ``float32`` input of the same shape, one output, and different names.
     master : keras.Model
-        Built. With as many inputs as there are towers, it takes their outputs in order; with one
-        input, it takes them concatenated on the last axis.
+        A built model. With as many inputs as there are towers, it takes their outputs in order;
+        with one input, it takes them concatenated on the last axis.
 
     Returns
     -------
     keras.Model
-        It shares the layers and weights of the models, and is compiled as the master is.
+        The whole model. It shares layers and weights with the given models, and is compiled as the
+        master is.
 
     Raises
     ------
@@ -52,7 +53,7 @@ def stack(towers: Sequence[Any], master: Any) -> Any:
 
 
 def joined(outputs: Sequence[Any], master: Any) -> Any:
-    """Return what the master makes of the towers' outputs."""
+    """Return the master's output for the towers' outputs."""
     import keras
 
     if len(master.inputs) > 1:
@@ -63,17 +64,17 @@ def joined(outputs: Sequence[Any], master: Any) -> Any:
 
 
 def apart(part: Any) -> Any:
-    """Return a copy of a model that is no part of another one, which can then be let go.
+    """Return a copy of a part of a model, so that the whole model can be freed.
 
     Parameters
     ----------
     part : keras.Model
-        A tower or the master of a model from `stack`. The model holds its layers, and they hold it.
+        A tower or the master of a model from `stack`; model and layers refer to each other.
 
     Returns
     -------
     keras.Model
-        With the same weights and the same state of random layers, not compiled.
+        A copy with the same weights and the same state of random layers, not compiled.
     """
     import keras
 
@@ -89,14 +90,14 @@ def places(model: Any, part: Any) -> NDArray[np.int64]:
     Parameters
     ----------
     model : keras.Model
-        From `stack`.
+        A model from `stack`.
     part : keras.Model
         One of its towers, or its master.
 
     Returns
     -------
     ndarray
-        For each number of the part's own flat vector its place, shape ``(size,)``.
+        The place of each number of the part's own flat vector, shape ``(size,)``, int64.
     """
     layout = weight_layout(model)
     starts = np.cumsum([0, *(variable.size for variable in layout.variables)])

@@ -86,7 +86,7 @@ def _build(plan: SplitPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) ->
     if plan.layers not in ("auto", "all"):
         found.chosen(tuple(plan.layers))
     layers = tuple(described for _, described in found.layers.values())
-    # Those that wait for the last gradients must not take the thread of the others.
+    # Operations that wait for the last gradients must not occupy the thread of the others.
     allow_waiting_operations(plan.spec.limits.threads + len(layers))
     devices = Devices(
         layers,

@@ -1,13 +1,12 @@
 """The time of a batch with convolutions whole and divided, from measured paces and a link.
 
-For a layer with K units, device d with k_d of them and a pace of c_d seconds a unit, the master is
-device 0. It computes its own share while the others receive, compute and send::
+A layer has K units. Device d computes k_d of them, at c_d seconds per unit. Device 0 is the master;
+it computes its own share while the others receive, compute and send::
 
     divided = max(k_0 c_0,  2 latency + bytes / bandwidth + max_{d>0} k_d c_d) + overhead
     whole   = K c_0
 
-The overhead is what a measured pass took longer than that: copies, and threads that wait for each
-other.
+The overhead is the rest of a measured pass: copies, and threads that wait for each other.
 
 `bytes` are those of all other devices together, because they pass through the master's one link::
 
@@ -15,8 +14,8 @@ other.
     backward  sum_d (dY_d + dX_d + dW_d)
 
 with ``X = 4 B H W C`` for every device (with groups its part of it), ``W_d = 4 n_w k_d`` and
-``Y_d = 4 B H' W' k_d``. dX is left out where nothing before the layer is trained. The model counts
-dW in full, although it travels while the next layer works; so it promises rather too little.
+``Y_d = 4 B H' W' k_d``. dX is left out if nothing before the layer is trained. The model counts dW
+in full, although it is sent while the next layer works; so the real speedup may be higher.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.shares import divide
 from distkeras_grid.spec import Value
 
-#: Which layers are divided: those for which it pays, all that can be, or those of these names.
+#: Which layers are divided: those for which it pays, all possible ones, or those with these names.
 Layers: TypeAlias = Literal["auto", "all"] | tuple[str, ...]
 
 
@@ -40,7 +39,7 @@ class Pace(Value, frozen=True):
     Parameters
     ----------
     forward, backward : float
-        Seconds a unit, above 0.
+        Seconds per unit, above 0.
     """
 
     forward: float
@@ -52,7 +51,7 @@ class Pace(Value, frozen=True):
 
     @property
     def both(self) -> float:
-        """Seconds a unit, forward and backward."""
+        """Seconds per unit, forward and backward together."""
         return self.forward + self.backward
 
 
@@ -62,9 +61,9 @@ class Link(Value, frozen=True):
     Parameters
     ----------
     bandwidth : float
-        Bytes a second, both directions together; infinite for a link that costs nothing.
+        Bytes per second, both directions together; infinity for a link that costs nothing.
     latency : float, default 0
-        Seconds of one way.
+        Time of one way [s].
     """
 
     bandwidth: float
@@ -77,7 +76,7 @@ class Link(Value, frozen=True):
             )
 
     def seconds(self, moved: int) -> float:
-        """Return the time of a request and its answer with so many bytes; 0 without any."""
+        """Return the time [s] of a request and its answer with this many bytes; 0 without bytes."""
         return 2 * self.latency + moved / self.bandwidth if moved else 0.0
 
 
@@ -87,13 +86,13 @@ class LayerPlan(Value, frozen=True):
     Parameters
     ----------
     layer : str
-        Its name.
+        Name of the layer.
     shares : tuple of int
-        Units of each device; the first is the master.
+        Number of units of each device; the first is the master.
     whole, divided : float
-        Predicted seconds of a batch on the master alone, and with these shares.
+        Predicted time of a batch on the master alone, and with these shares [s].
     moved : int
-        Bytes of a batch, all directions.
+        Bytes that a batch moves, in all directions.
     """
 
     layer: str
@@ -114,7 +113,7 @@ class Plan(Value, frozen=True):
     Parameters
     ----------
     layers : tuple of LayerPlan
-        In the order of the model.
+        One plan for each layer, in the order of the model.
     rest : float, default 0
         Seconds of a batch outside of these layers.
     """
@@ -124,12 +123,12 @@ class Plan(Value, frozen=True):
 
     @property
     def whole(self) -> float:
-        """Predicted seconds of a batch on the master alone."""
+        """Predicted time of a batch on the master alone [s]."""
         return self.rest + math.fsum(layer.whole for layer in self.layers)
 
     @property
     def divided(self) -> float:
-        """Predicted seconds of a batch as planned."""
+        """Predicted time of a batch as planned [s]."""
         return self.rest + math.fsum(layer.divided for layer in self.layers)
 
     @property
@@ -184,7 +183,7 @@ class Plan(Value, frozen=True):
         )
 
 
-#: Stands for a device without a share.
+#: The pace of a device without a share.
 _NONE = Pace(forward=1.0, backward=1.0)
 
 
@@ -269,7 +268,7 @@ def plan_layer(
     Returns
     -------
     LayerPlan
-        All units are the master's if that is fastest.
+        The fastest plan found. All units are the master's if that is fastest.
     """
     speeds = [0.0 if pace is None else 1.0 / pace.both for pace in paces]
     whole = layer.units / speeds[0]

@@ -36,13 +36,13 @@ from distkeras_grid.worker.own_state import check_same
 class TowerComputer:
     """Answers the master's requests with a tower and an optimizer of its own.
 
-    The step is exact, because no other device changes these weights, and an optimizer that treats
-    each variable by itself needs to know no others.
+    The step is exact: no other device changes these weights, and the optimizer treats each variable
+    by itself, so it needs no others.
 
     Parameters
     ----------
     tower : keras.Model
-        Built; trained in place.
+        A built model; trained in place.
     optimizer : mapping
         Configuration of the optimizer, as `keras.optimizers.serialize` returns it.
     custom_objects : mapping of str to object, optional
@@ -64,7 +64,7 @@ class TowerComputer:
         self._objects = dict(custom_objects or {})
         self._offset = keras.Variable(0, dtype="int", name="schedule_offset")
         self._kept: tuple[int, Any, Any] | None = None
-        # What a callback has set stays, also with a new optimizer.
+        # A learning rate set by a callback is kept, also by a new optimizer.
         self._rate: float | None = None
         (given,) = tower.inputs
         shape = tf.TensorSpec((None, *given.shape[1:]), given.dtype)
@@ -76,7 +76,7 @@ class TowerComputer:
             )
             for training in (True, False)
         )
-        # Random generators and counters; whoever loads the model begins with these.
+        # Random generators and counters as the model was loaded.
         self._others = [
             (variable, variable.numpy())
             for variable in tower.variables
@@ -85,7 +85,7 @@ class TowerComputer:
         self._begin()
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send what comes of it.
+        """Compute, and send the results.
 
         Parameters
         ----------
@@ -94,12 +94,12 @@ class TowerComputer:
         arrays : list of ndarray
             The arrays that followed it.
         duplex : Duplex
-            For the answer.
+            Sends the answer.
 
         Raises
         ------
         RemoteProtocolError
-            If the message is no request, or does not fit the one before it.
+            If the message is no request, or does not fit the message before it.
         """
         clock = time.perf_counter()
         match message, arrays:
@@ -155,7 +155,7 @@ class TowerComputer:
     def _state(self) -> dict[str, NDArray[Any]]:
         """Return copies of everything but the weights that training changes."""
         held = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        # Keras tells a scalar as a NumPy number, which is no array.
+        # Keras returns a scalar as a NumPy number, which is no array.
         return {str(number): np.array(variable.numpy()) for number, variable in enumerate(held)}
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ class TowerComputer:
 
 
 def as_numbers(packed: Packed) -> Array:
-    """Return bytes as an array that can be sent; the numbers mean nothing.
+    """Return bytes as a ``float32`` array that can be sent; the numbers have no meaning.
 
     Examples
     --------
@@ -206,5 +206,5 @@ def as_numbers(packed: Packed) -> Array:
 
 
 def as_bytes(numbers: Array, size: int) -> Packed:
-    """Return what `as_numbers` was given."""
+    """Return the bytes that `as_numbers` was given."""
     return numbers.view(np.uint8)[:size]

@@ -1,4 +1,4 @@
-"""What Spark runs for `Towers`: the task of the master and its tower, and that of each other."""
+"""What Spark runs for `Towers`: the task of master and first tower, and those of the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TowersPlan(DevicesPlan):
     towers : tuple of str
         Names of the towers in the whole model.
     master : str
-        Name of the master model in it.
+        Name of the master model in the whole model.
     model : bytes
         The whole model, compiled, as a ``.keras`` archive.
     custom_objects : mapping of str to object
@@ -75,7 +75,7 @@ def _tower(plan: TowersPlan, number: int) -> Computing:
     from distkeras_grid.model_parallel.tower import TowerComputer
 
     model = model_from_bytes(plan.model, plan.custom_objects)
-    # The copies are built from descriptions, in which the user's own classes are names.
+    # Copies are built from descriptions, which contain only the names of the user's own classes.
     with keras.saving.custom_object_scope(dict(plan.custom_objects)):
         tower = apart(model.get_layer(plan.towers[number]))
     return TowerComputer(tower, keras.optimizers.serialize(model.optimizer), plan.custom_objects)
@@ -99,5 +99,5 @@ def _build(plan: TowersPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -
         engine = TowersEngine(
             model, towers, model.get_layer(plan.master), remote, **engine_options(worker)
         )
-    # What it does not have itself, it has from the engine that it holds.
+    # It takes all other attributes from the engine that it holds.
     return cast("ModelEngine", engine)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Towers(Trainer):
     """A wide model as small networks side by side, which are trained in parallel.
 
-    All towers see the same input, and the master model joins what they make of it. Each tower is
+    All towers see the same input, and the master model joins their outputs. Each tower is
     on a worker of its own, with its weights and its optimizer; the first one is on the worker that
     has the rows and the master. The result is that of the whole model on one process. Only inputs
     and outputs of the towers travel in each batch, so it pays for towers with many weights and few
@@ -41,7 +41,7 @@ class Towers(Trainer):
     master : keras.Model
         With one input, it gets the outputs of the towers, concatenated on the last axis; with as
         many inputs as there are towers, it gets them in order. If `loss` is not given, it is
-        compiled, and tells how the whole is trained.
+        compiled, and its settings are those of the whole model.
     worker_optimizer, loss, metrics
         As in `Trainer`. Each tower has an optimizer of its own of this kind. Clipping by the global
         norm is refused, because it needs the gradients of all towers.
@@ -52,7 +52,7 @@ class Towers(Trainer):
     Attributes
     ----------
     keras_model : keras.Model
-        Towers and master as one model, as `train` returns it, with the weights of before.
+        Towers and master as one model, as `train` returns it, with the weights before training.
     """
 
     default_window: ClassVar[int] = 16

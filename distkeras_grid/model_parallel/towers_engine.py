@@ -1,4 +1,4 @@
-"""The engine of a model whose towers stand on several devices."""
+"""The engine of a model with towers on several devices."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class RemoteTowers:
     members : Members
         The devices.
     towers : int
-        Their number, without the master's own.
+        Number of towers, without the master's own.
     seconds : float
-        How long a device may take for an answer.
+        How long a device may take for an answer [s].
     """
 
     def __init__(self, members: Members, towers: int, seconds: float) -> None:
@@ -58,25 +58,25 @@ class RemoteTowers:
 
     @property
     def lost(self) -> bool:
-        """Whether a device is no longer there."""
+        """Whether a device is no longer connected."""
         return self._members.count < 1 + self._towers
 
     def send(self, x: Array, *, training: bool) -> int:
         """Send an input to all towers; return the number of the pass."""
         call = next(self._numbers)
         message = TowerForward(call=call, training=training)
-        # Its own copy: TensorFlow may use the memory again before it is sent.
+        # A copy: TensorFlow may reuse the memory before the array is sent.
         self._outputs[call] = self._ask([message] * self._towers, [np.array(x)])
         return call
 
     def outputs(self, call: int) -> list[Array]:
-        """Return what the towers have made of the input of a pass."""
+        """Return the towers' outputs for the input of a pass."""
         found = [self._array(future) for future in self._outputs.pop(call)]
         self._check_steps()
         return found
 
     def send_gradients(self, call: int, gradients: Sequence[Array]) -> None:
-        """Let each tower take its step; the next batch does not wait for it here."""
+        """Let each tower take its step, without waiting for the end of it."""
         for number, gradient in enumerate(gradients, start=1):
             line = self._members.line(number)
             self._steps += line.ask(TowerBackward(call=call), [np.array(gradient)])
@@ -94,7 +94,7 @@ class RemoteTowers:
         self._tell_each([(PutState(size=s.size), [as_numbers(s)]) for s in states])
 
     def fetch_state(self) -> list[Packed]:
-        """Return all that the towers change beside their weights, packed."""
+        """Return all that the towers change besides their weights, packed."""
         found = [
             future.result(self._seconds) for future in self._ask([FetchState()] * self._towers, [])
         ]
@@ -143,16 +143,16 @@ class RemoteTowers:
 
 
 def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTowers) -> Any:
-    """Return the master's part of a model: its own tower, what the others send, and the rest.
+    """Return the master's part of a model: its own tower, the others' outputs, and the rest.
 
     Parameters
     ----------
     model : keras.Model
         The whole model, compiled.
     towers : sequence of keras.Model
-        All towers of it. The first one is computed here.
+        All towers of the model. The first one is computed here.
     master : keras.Model
-        The part that joins them.
+        The part that joins the towers.
     remote : RemoteTowers
         The other towers.
 
@@ -191,7 +191,7 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
 
             call = tf.numpy_function(send, [x], tf.int64)
             call.set_shape(())
-            # The own tower begins when the others have what they need.
+            # The master's own tower begins after the others have received their input.
             with tf.control_dependencies([call]):
                 return tf.identity(x), call
 
@@ -200,12 +200,12 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
             return list(tf.custom_gradient(_collect)(*inputs))
 
     def _collect(call: Any, own: Any) -> tuple[list[Any], Callable[..., Any]]:
-        # After the own tower, so that it does not wait for the only thread.
+        # This comes after the own tower, so that the tower does not wait for the only thread.
         with tf.control_dependencies([own]):
             found = tf.numpy_function(
                 lambda number: remote.outputs(int(number)), [call], [tf.float32] * len(shapes)
             )
-        # Outside of a compiled call, a single result is no list.
+        # Outside a compiled call, a single result is not in a list.
         found = tf.nest.flatten(found)
         for tensor, shape in zip(found, shapes, strict=True):
             tensor.set_shape(shape)
@@ -227,19 +227,20 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
 class TowersEngine:
     """Trains the master's part, and keeps the vector of the whole model.
 
-    The towers keep their own weights; these travel once in a window, to the server and to whoever
-    comes after this attempt. What is not here is that of the engine of the master's part.
+    The towers keep their own weights. These travel once per window: to the server, and from there
+    to the next attempt if this one dies. All other attributes are those of the engine of the
+    master's part.
 
     Parameters
     ----------
     model : keras.Model
-        The whole model, from `stack`.
+        The whole model, as `stack` returns it.
     towers : sequence of keras.Model
-        Its towers.
+        The towers of the model.
     master : keras.Model
-        Its master.
+        The master of the model.
     remote : RemoteTowers
-        The towers but the first.
+        All towers except the first.
     **options
         As in `TensorFlowEngine`.
     """
@@ -262,12 +263,12 @@ class TowersEngine:
         for copy, part in ((first, towers[0]), (head, master)):
             self._own[places(local, copy)] = places(model, part)
         self._theirs = [places(model, tower) for tower in towers[1:]]
-        # Their state's key in that of the whole; names of the engine's own are numbers.
+        # Key of the towers' state in the whole state; the engine's own keys are numbers.
         self._names = [f"tower {number}" for number in range(1, len(towers))]
         self._held: list[Vector] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what this engine has in common with that of the master's part."""
+        """Return an attribute of the engine of the master's part."""
         return getattr(self._inner, name)
 
     def warm_up(self, block: Block) -> float:

@@ -8,7 +8,7 @@ A frame is a fixed binary header, the fields of the message as MessagePack, and 
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
 
-Where others can reach the bytes, a seal follows header and fields, and another one each array.
+If other hosts can reach the bytes, one seal follows the header and fields, and one each array.
 Streams, addresses, proofs and seals are those of the parameter server. Its own protocol moves
 vectors of one length and answers each request before the next; here arrays have all shapes, and
 requests and answers cross each other.
@@ -55,9 +55,9 @@ from distkeras_grid.rows import aligned_empty
 MAGIC = b"DKGM"
 VERSION = 1
 HANDSHAKE_SECONDS = 10.0
-#: The largest arrays of a message, bytes. A batch that is larger does not fit a device either.
+#: Most bytes of a message's arrays. A larger batch would not fit a device either.
 LARGEST_PAYLOAD = 1 << 36
-#: A model may have a thousand convolutions, each of which is described in a welcome.
+#: A welcome describes each convolution, and a model may have a thousand.
 _LONGEST_BODY = 16 * HEADER_LIMIT
 _HEADER = struct.Struct("<4sBBIQ")
 _NUMBERS = {message: number for number, message in enumerate(MESSAGES)}
@@ -82,7 +82,7 @@ class ArrayChannel:
         Whether the other end has proved that it has the key. Until then no array is received, and
         no long message.
     sent, received : int
-        Bytes so far.
+        Bytes sent and received so far.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -98,21 +98,21 @@ class ArrayChannel:
         self.close()
 
     def send(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> None:
-        """Send a message and its arrays, from where they lie.
+        """Send a message and its arrays, without a copy of contiguous ones.
 
         Parameters
         ----------
         message : Struct
             One of `MESSAGES`; its `shapes` are filled in.
         arrays : sequence of ndarray, default ()
-            ``float32``. Arrays that are not contiguous are copied.
+            The arrays, ``float32``. Those that are not contiguous are copied.
 
         Raises
         ------
         LocalProtocolError
             If the message cannot have arrays.
         OSError
-            If the other end has gone, or has not received all of it in time.
+            If the other end is gone, or has not received everything in time.
         """
         held = [np.ascontiguousarray(array, np.float32) for array in arrays]
         if isinstance(message, Envelope):
@@ -141,7 +141,7 @@ class ArrayChannel:
         ----------
         seconds : float or None
             How long to wait for the message; its arrays have the time of `SLOWEST_LINE` in
-            addition. None waits for its first byte until the other end has gone.
+            addition. None waits for the first byte until the other end is gone.
 
         Returns
         -------
@@ -195,7 +195,7 @@ class ArrayChannel:
         Raises
         ------
         ParameterServerError
-            What the other end has told with a goodbye.
+            The error that the other end has sent with a goodbye.
         RemoteProtocolError
             If another message comes.
         OSError
@@ -278,7 +278,7 @@ class Nonces(Protocol):
         ...
 
     def remember(self, nonce: str) -> None:
-        """Note that a conversation with this nonce has been authenticated."""
+        """Record that a conversation with this nonce has been authenticated."""
         ...
 
 
@@ -289,12 +289,12 @@ def accept(
     nonces: Nonces,
     welcome: Welcome,
 ) -> WorkerHello:
-    """Let a client in that proves that it has the key; the listening end of the handshake.
+    """Admit a client that proves that it has the key; the listening end of the handshake.
 
     Parameters
     ----------
     channel : ArrayChannel
-        New.
+        A new channel.
     key_of : callable
         Returns the key of a number that a client may claim.
     run : str
@@ -307,7 +307,7 @@ def accept(
     Returns
     -------
     WorkerHello
-        What the client claims, and has proved.
+        What the client claims and has proved.
 
     Raises
     ------
@@ -337,18 +337,18 @@ def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) 
     Parameters
     ----------
     channel : ArrayChannel
-        New.
+        A new channel.
     key : bytes
         Key of the number that `hello` claims.
     hello : WorkerHello
-        With a fresh nonce.
+        What this end claims, with a fresh nonce.
     seconds : float
-        Time for all of it.
+        Time limit for the whole handshake [s].
 
     Returns
     -------
     Welcome
-        What the other end sends.
+        The welcome from the other end.
 
     Raises
     ------
@@ -374,9 +374,9 @@ def _left(deadline: float) -> float:
 
 
 def _until(deadline: float | None, act: Callable[[float], int]) -> int:
-    """Send or receive, at the latest until a deadline; None waits as long as the line stands.
+    """Send or receive before a deadline; None waits as long as the connection lasts.
 
-    Both threads of a channel share the time-out of its socket, so either may see the other's.
+    Both threads of a channel share the timeout of its socket, so either may see the other's.
     """
     while True:
         try:

@@ -1,9 +1,9 @@
-"""The clients of the server: a worker's and the driver's.
+"""The clients of the parameter server: one for workers, and one for the driver.
 
-If a connection breaks, in whatever state, it is opened again and the request is repeated. This is
+If a connection breaks, in any state, it is opened again and the request is repeated. This is
 safe for each request: the server counts a commit once, and keeps an answer until the next request.
 An answer names its request, so that an answer that arrives twice is not taken for the next one. A
-connection that is out of step is treated like a broken one.
+connection with an answer to another request is treated like a broken one.
 """
 
 from __future__ import annotations
@@ -81,24 +81,24 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
-#: `RECONNECT_SECONDS` where another server takes the place of a dead one: it has to read a
+#: Replaces `RECONNECT_SECONDS` if a new server takes the place of a dead one: it must read a
 #: checkpoint, and the driver may be busy with a callback.
 REPLACED_SECONDS = 120.0
 #: Seconds in which the server must answer the driver, including reconnections. Usually it answers
-#: at once. A host that is busy or was suspended takes longer, which must not end a run.
+#: at once. A busy or suspended host takes longer, and must not end a run.
 ANSWER_SECONDS = 120.0
 
 
 class WorkerClient:
-    """A worker's end of the conversation; made by `connect`.
+    """A worker's end of the conversation; `connect` makes it.
 
-    A thread may send signs of life by `beat` while the worker's own makes requests.
+    One thread may send signs of life with `beat` while the worker's main thread makes requests.
 
     Attributes
     ----------
     vector : ndarray
-        The center after `ready` has returned: shape ``(size,)``, ``float32``. If replies have only
-        changes, it is the last known center, and the caller must not change it.
+        The center after `ready` has returned, shape ``(size,)``, ``float32``. If replies contain
+        only changes, it is the last known center, and the caller must not change it.
     seat : int
         Number of the worker.
     patience : float
@@ -120,13 +120,13 @@ class WorkerClient:
         self.patience = RECONNECT_SECONDS
         # One request at a time.
         self._turn = threading.RLock()
-        # What `ready` was given.
+        # The arguments of `ready`.
         self._rows, self._digest, self._window_seconds = 0, "", 0.0
         self._start_seconds = math.inf
-        # Whether there is another server than the one that has started this worker.
+        # Whether the server is not the one that has started this worker.
         self._replaced = False
         self._running = False
-        # Of the server that has started this worker.
+        # Generation of the server that has started this worker.
         self._generation: int | None = None
         self._conversation: Conversation
         self._hearing = Hearing(compression, self.vector)
@@ -162,24 +162,24 @@ class WorkerClient:
         attempt : int
             Number of the attempt; a larger one is newer and takes the seat from an older one.
         size : int
-            Scalars in the vector.
+            Number of scalars in the vector.
         deadline : float
-            Total seconds. A connection that is refused or breaks is tried again.
+            Total time [s]. A connection that is refused or breaks is tried again.
         state_size : int, default 0
-            Bytes of the optimizer's state that the run's workers share.
+            Size of the optimizer's state that the run's workers share, in bytes.
         kept_limit : int, default 0
-            Most bytes of what a worker keeps on the server.
+            Largest size of the state that a worker keeps on the server, in bytes.
         compression : str, optional
             Compression of the vectors in exchanges; None for no compression.
 
         Raises
         ------
         ServerUnreachableError
-            If there is no connection.
+            If no connection succeeds before the deadline.
         AuthenticationError
             If the two ends do not have the same key.
         RefusedError
-            If run, seat or size are not the server's.
+            If run, seat or size differ from the server's.
         FencedError
             If a newer attempt has the seat.
         """
@@ -212,9 +212,9 @@ class WorkerClient:
         doing : str
             What the worker does.
         done : int
-            How far it has come with that.
+            How far it has come: rows read, or batches trained.
         host, log : str
-            Where it is, and where its log is.
+            Name of its host, and path of its log.
 
         Returns
         -------
@@ -249,12 +249,12 @@ class WorkerClient:
         Parameters
         ----------
         rows : int
-            Rows of this seat.
+            Number of rows of this seat.
         timeout : float, default infinity
-            Seconds to wait for the others. In a run the driver ends the wait; the server gives a
-            sign of life meanwhile, without which the connection counts as broken.
+            How long to wait for the others [s]. In a run, the driver ends the wait. Meanwhile the
+            server sends signs of life; without them the connection counts as broken.
         window_seconds : float, default 0.0
-            Measured time of one window's batches, for the driver's check of the network.
+            Measured time of one window's batches [s], for the driver's check of the network.
         digest : str, default ""
             Digest of the rows.
 
@@ -290,23 +290,23 @@ class WorkerClient:
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         """Send a window's commit and receive the rule's reply.
 
-        If the connection had to be opened again, the commit is sent again, and the server folds it
-        only if it has not done so before.
+        If the connection breaks, a new one is opened and the commit is sent again. The server folds
+        it only once.
 
         Parameters
         ----------
         commit : WindowCommit
             Description of the window.
         payload : ndarray
-            What the rule proposes: shape ``(size,)``, ``float32``, contiguous.
+            The vector that the rule proposes, shape ``(size,)``, ``float32``, contiguous.
         reply : ndarray
-            Receives the reply, same shape. It does not change if the rule's reply is empty.
+            Receives the reply; same shape and type. An empty reply leaves it unchanged.
 
         Raises
         ------
         RefusedError
-            If the server has not folded it: NaN, a gap in the sequence, or a round that took too
-            long.
+            If the server has not folded it, because of NaN, a gap in the sequence, or a round that
+            took too long.
         FencedError
             If a newer attempt has taken the seat.
         ServerUnreachableError
@@ -330,12 +330,13 @@ class WorkerClient:
         version : int
             Version of this worker's weights.
         out : ndarray
-            Receives the mean gradient and, after it, the statistics; shape ``(size,)``.
+            Receives the mean gradient and, after it, the statistics; shape ``(size,)``,
+            ``float32``.
 
         Raises
         ------
         RefusedError
-            If the server keeps no such step.
+            If the server has no such step.
         """
 
         def ask() -> Step:
@@ -394,7 +395,7 @@ class WorkerClient:
         self._again(tell)
 
     def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> None:
-        """Send what this worker needs beside the center to go on.
+        """Send the state that this worker needs besides the center to go on.
 
         Parameters
         ----------
@@ -403,7 +404,7 @@ class WorkerClient:
         version : int
             Version of the center that the worker has.
         state : ndarray
-            Shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
+            The packed state, shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
 
         Raises
         ------
@@ -413,17 +414,17 @@ class WorkerClient:
         self._again(lambda: self._conversation.ask(Keep(sequence, version), Done, state=state))
 
     def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
-        """Fetch what an earlier attempt kept last.
+        """Fetch the last state that an earlier attempt kept.
 
         Returns
         -------
         Kept, ndarray
-            When it was kept, and what; shape ``(bytes,)``, ``uint8``.
+            When it was kept, and the packed state, shape ``(bytes,)``, ``uint8``.
 
         Raises
         ------
         RefusedError
-            If the server has nothing of this seat.
+            If the server has no state of this seat.
         """
 
         def ask() -> tuple[Kept, NDArray[np.uint8]]:
@@ -441,8 +442,8 @@ class WorkerClient:
         Raises
         ------
         ServerRestartedError
-            If there is another server than the one that this worker was started by. The next call
-            takes the seat there.
+            If the server is not the one that has started this worker. The next call takes the seat
+            on the new server.
         """
         with self._turn:
             self._running = False
@@ -458,8 +459,8 @@ class WorkerClient:
         """Tell the server why this worker gives up, if it still listens.
 
         The caller has its own error to raise, so this method raises none. If the server cannot be
-        reached any more, it counts the worker as lost. If a request is still open, as in a start
-        that took too long, a new connection is used.
+        reached any more, it counts the worker as lost. If a request is still open, for example
+        after a start that took too long, a new connection is used.
 
         Parameters
         ----------
@@ -545,7 +546,7 @@ class WorkerClient:
 
 
 class DriverClient:
-    """The driver's end of the conversation; made by `connect`."""
+    """The driver's end of the conversation; `connect` makes it."""
 
     def __init__(
         self,
@@ -558,7 +559,7 @@ class DriverClient:
         self._join = join
         self._size = size
         self._seen = 0
-        # The seats as they are known, and the moment of that.
+        # The last known status of all seats, and its moment.
         self._seats: dict[int, SeatStatus] = {}
         self._moment = 0
         self._lives = lives
@@ -586,11 +587,11 @@ class DriverClient:
         run : str
             Name of the run.
         size : int
-            Scalars in the vector.
+            Number of scalars in the vector.
         deadline : float
-            Total seconds. A connection that is refused or breaks is tried again.
+            Total time [s]. A connection that is refused or breaks is tried again.
         lives : callable
-            Whether the server may still answer. A dead server is not tried again.
+            Returns whether the server may still answer. A dead server is not tried again.
 
         Raises
         ------
@@ -606,7 +607,7 @@ class DriverClient:
         return cls(join, size, deadline, lives=lives)
 
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
-        """Return the run as it is now, with all its seats, and the events since the last poll.
+        """Return the present state of the run with all seats, and the events since the last poll.
 
         Parameters
         ----------
@@ -639,13 +640,13 @@ class DriverClient:
         Parameters
         ----------
         stop : bool, optional
-            Whether they are to finish.
+            Whether workers are to finish.
         learning_rate : float, optional
             The new learning rate.
         begin : bool, default False
-            Whether workers that are ready start now, whoever is missing.
+            Whether workers that are ready start now, without the missing ones.
         release : bool, default False
-            Whether workers that have finished may go, because the result is fetched.
+            Whether finished workers may end, because the result has been fetched.
 
         Raises
         ------
@@ -655,12 +656,12 @@ class DriverClient:
         self._ask(Command(stop, learning_rate, begin, release), Done)
 
     def gather(self, *, at_once: bool = False) -> None:
-        """Ask for a checkpoint, which a later `poll` reports when its state is there.
+        """Ask for a checkpoint; a later `poll` reports that its state has been taken.
 
         Parameters
         ----------
         at_once : bool, default False
-            Whether its state is taken now, with what workers have kept before.
+            Whether to take the state now, with the states that workers have sent before.
 
         Raises
         ------
@@ -677,12 +678,12 @@ class DriverClient:
         number : int
             Number of the checkpoint; only the last one can be fetched.
         part : int
-            0 for the server's state; then come the states of workers.
+            Number of the part: 0 for the server's state, then the states of workers.
 
         Returns
         -------
         int, ndarray
-            How many parts there are, and the part: shape ``(bytes,)``, ``uint8``.
+            The number of parts, and the part, shape ``(bytes,)``, ``uint8``.
 
         Raises
         ------
@@ -706,7 +707,7 @@ class DriverClient:
             Number of a snapshot, from 1; with one snapshot per epoch, the number of the epoch. The
             server returns each snapshot once. Without it, the current center.
         seat : int, default 0
-            The seat, if each has its own center.
+            Number of the seat, if each seat has its own center.
 
         Returns
         -------
@@ -723,7 +724,7 @@ class DriverClient:
         return center
 
     def reconnect(self) -> None:
-        """Open the connection anew; no event is lost.
+        """Open a new connection; no event is lost.
 
         Raises
         ------
@@ -746,7 +747,7 @@ class DriverClient:
     ) -> _Answer:
         """Make a request, and repeat it on a new connection whenever the connection breaks.
 
-        All of it takes at most `seconds`. `fits` refuses an answer to another request.
+        This takes at most `seconds` in all. `fits` refuses an answer to another request.
         """
         until = time.monotonic() + seconds
         allowance = Allowance(seconds)
@@ -773,7 +774,7 @@ def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:
     Raises
     ------
     RemoteProtocolError
-        If it names another request, an earlier one that was answered twice.
+        If it names an earlier request, which was answered twice.
     """
     if named != asked:
         raise RemoteProtocolError(

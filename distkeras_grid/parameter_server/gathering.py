@@ -1,9 +1,9 @@
-"""When the server's state is taken for a checkpoint, and what comes back from one.
+"""When the server's state is taken for a checkpoint, and how it is read back from one.
 
-A checkpoint is asked for by the driver. The server then asks each worker at work for what it keeps,
-and takes its own state when the last answer is there. In rounds, all answers come between the same
-two rounds, so center and workers fit each other exactly. Workers that do not wait for each other
-may have folded a few windows since their answer.
+The driver asks for a checkpoint. The server then asks each active worker for its state, and takes
+its own state when the last answer has arrived. In rounds, all answers arrive between the same two
+rounds, so the states of center and workers belong to the same moment. Without rounds, a worker's
+windows may have been folded after its answer.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Gathering:
     Attributes
     ----------
     number : int
-        Checkpoints whose state was taken.
+        Number of checkpoints whose state was taken.
     awaited : set of int
-        Seats whose answer is due.
+        Seats that have not answered yet.
     pending : bool
-        Whether a checkpoint is asked for and its state is not taken.
+        Whether a checkpoint was asked for and its state is not taken yet.
     """
 
     def __init__(self) -> None:
         self.number = 0
         self.awaited: set[int] = set()
         self.pending = False
-        # Awaited seats that were asked since the checkpoint was.
+        # Awaited seats that were asked after the checkpoint was requested.
         self._asked: set[int] = set()
 
     def begin(self, seats: Iterable[int]) -> None:
@@ -49,7 +49,7 @@ class Gathering:
         self._asked.clear()
 
     def asks(self, seat: int) -> bool:
-        """Whether the reply to a seat must ask it, which is then recorded."""
+        """Whether the reply to a seat must ask for its state; if so, record that it was asked."""
         if seat in self.awaited:
             self._asked.add(seat)
         return seat in self.awaited
@@ -65,7 +65,7 @@ class Gathering:
 
     @property
     def complete(self) -> bool:
-        """Whether the state is to be taken now."""
+        """Whether the server's state is to be taken now."""
         return self.pending and not self.awaited
 
     def take(self) -> None:
@@ -79,7 +79,7 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SavedSeat(_Saved, frozen=True):
-    """What is known of a seat, whoever has it."""
+    """What is known about a seat, independent of the attempt that has it."""
 
     rows: Count | None
     digest: RowDigits
@@ -110,7 +110,7 @@ class SavedCenter(_Saved, frozen=True):
 
 
 class SavedStep(_Saved, frozen=True):
-    """A step that workers make."""
+    """A step that workers carry out."""
 
     gradient: Array
     rate: Rate | None
@@ -125,7 +125,7 @@ class SavedReplay(_Saved, frozen=True):
 
 
 class SavedKept(_Saved, frozen=True):
-    """When a seat's worker kept its state, which is a part of its own."""
+    """When a seat's worker sent its state; the state itself is another part."""
 
     sequence: Count
     version: Count
@@ -153,7 +153,7 @@ class SavedServer(_Saved, frozen=True):
         Raises
         ------
         DataError
-            If it is no such state, or that of another run.
+            If the data are no state of a server, or that of another run.
         """
         try:
             saved = msgspec.convert(unpack(data), cls, dec_hook=_array)

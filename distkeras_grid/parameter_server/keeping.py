@@ -1,9 +1,9 @@
-"""What workers keep on the server, so that another attempt on their seat goes on where they were.
+"""State that workers keep on the server, so that the next attempt on a seat can go on from it.
 
-A worker's own weights, its optimizer, its random generators and what compression has held back are
-nowhere else, and they would die with it. The server asks for them in a reply, and the worker sends
-them before its next window. Asking costs the worker time, so the server asks the less often the
-longer the answer took.
+Only the worker itself has its own weights, its optimizer, its random generators and what
+compression has held back. They would be lost with it. So the server asks for them in a reply, and
+the worker sends them before its next window. This costs the worker time: the longer an answer
+takes, the less often the server asks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Share of a worker's time that sending may take. If all workers share one line, this is the
-#: share of the line, too.
+#: Share of a worker's time that sending its state may take. If all workers share one line, it is
+#: also the share of that line.
 SHARE = 0.02
 
 
@@ -27,11 +27,11 @@ class KeptState:
     Parameters
     ----------
     sequence : int
-        Number of the commit that was due.
+        Number of the commit that was due when the state was sent.
     version : int
         Version of the center that the worker had.
     state : ndarray
-        What it sent, shape ``(bytes,)``, ``uint8``. A newer state is a new array.
+        The packed state, shape ``(bytes,)``, ``uint8``. A newer state is a new array.
     """
 
     sequence: int
@@ -40,14 +40,14 @@ class KeptState:
 
 
 class Keeping:
-    """The newest state of each seat, and when the next one is asked for.
+    """The newest state of each seat, and the time at which to ask for the next one.
 
     Parameters
     ----------
     workers : int
-        Workers of the run.
+        Number of workers in the run.
     active : bool
-        Whether anything is kept in this run.
+        Whether workers keep states in this run.
 
     Examples
     --------
@@ -63,14 +63,14 @@ class Keeping:
         self._workers = workers
         self._active = active
         self._kept: dict[int, KeptState] = {}
-        # When the seats that have not answered were asked, and when the others are asked next.
+        # When each seat without an answer was asked, and when each other seat is asked next.
         self._asked: dict[int, float] = {}
         self._due: dict[int, float] = {}
 
     def asks(self, seat: int, now: float, *, wanted: bool = False) -> bool:
-        """Whether the reply to a seat asks for its state, at any time if it is `wanted`.
+        """Whether the reply to a seat asks for its state; if `wanted`, it asks at any time.
 
-        It asks again until the seat has answered, because a reply may be lost.
+        Replies ask again until the seat has answered, because a reply may be lost.
         """
         if not self._active or not (wanted or now >= self._due.get(seat, now)):
             return False
@@ -80,47 +80,47 @@ class Keeping:
     def awaits(self, seat: int, sequence: int) -> bool:
         """Whether a seat was asked for the state before this commit, or has just answered.
 
-        An answer may come twice, because the server's own may be lost.
+        An answer may arrive twice, because the server's confirmation may be lost.
         """
         kept = self._kept.get(seat)
         return seat in self._asked or (kept is not None and kept.sequence == sequence)
 
     def receive(self, seat: int, kept: KeptState, now: float) -> None:
-        """Keep what a seat has sent in place of what it sent before."""
+        """Keep the state that a seat has sent, in place of its former one."""
         self._kept[seat] = kept
         if seat in self._asked:
             took = now - self._asked.pop(seat)
             self._due[seat] = now + took * self._workers / SHARE
 
     def of(self, seat: int) -> KeptState | None:
-        """Return what a seat has sent last."""
+        """Return the last state of a seat; None if it has sent none."""
         return self._kept.get(seat)
 
     def lose(self, seat: int) -> None:
-        """Stop waiting for a seat whose connection ended; what it has sent is kept."""
+        """Stop waiting for a seat whose connection ended; its last state is kept."""
         self._asked.pop(seat, None)
 
     def hold(self, seat: int, kept: KeptState) -> None:
-        """Take what a seat kept in an earlier execution of the run."""
+        """Take over the state of a seat from an earlier execution of the run."""
         self._kept[seat] = kept
 
     @property
     def all(self) -> dict[int, KeptState]:
-        """What is kept, by seat."""
+        """All states, by seat."""
         return dict(sorted(self._kept.items()))
 
     def leave(self, seat: int) -> None:
-        """Drop what is kept of a seat whose worker has finished."""
+        """Drop the state of a seat whose worker has finished."""
         self._kept.pop(seat, None)
         self._asked.pop(seat, None)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all states that are kept."""
+        """Total size of all states in bytes."""
         return sum(kept.state.nbytes for kept in self._kept.values())
 
     def to_state(self) -> dict[str, Any]:
-        """Return what changes, as a plain tree."""
+        """Return everything that changes, as a plain tree."""
         return {
             "kept": {
                 str(seat): {"sequence": kept.sequence, "version": kept.version, "state": kept.state}

@@ -1,7 +1,7 @@
-"""How long workers that have finished stay, in a run whose server could be replaced.
+"""How long finished workers stay, in a run whose server may be replaced.
 
-They stay because another server may begin before their last windows. But if a worker is lost, its
-next attempt may need the slot of one that has finished.
+They stay because a new server may go on from a point before their last windows. But if a worker is
+lost, its next attempt may need the slot of a finished one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.parameter_server.watch import MISSING
 
-#: How long a worker may be missing before those that have finished go [s].
+#: How long a worker may be missing before the finished ones are released [s].
 LINGER_SECONDS = 30.0
 
 
 class Lingering:
-    """Decides when workers that have finished are let go before the run ends.
+    """Decides when finished workers are released before the run ends.
 
     Examples
     --------
@@ -30,12 +30,12 @@ class Lingering:
         self._since: float | None = None
 
     def is_over(self, seats: Sequence[SeatStatus], now: float) -> bool:
-        """Whether those who have finished are to go now.
+        """Whether finished workers are to be released now.
 
         Parameters
         ----------
         seats : sequence of SeatStatus
-            All seats.
+            Status of all seats.
         now : float
             The time, on a clock that never goes back [s].
         """

@@ -1,11 +1,11 @@
 """How long a worker may stay in each state, who sees that, and what is done then: one table.
 
-`RunWatch` looks up here what it allows. The table in `distkeras_grid/trainers/README.md` is
-`as_markdown`, which a test compares.
+`RunWatch` uses this table. The table in `distkeras_grid/trainers/README.md` is the result of
+`as_markdown`; a test compares them.
 
-Two things are told apart. A worker *gets on* if its state, its rows, its batches or its commits
-change. It *lives* if its signs of life still come, which a thread of its own sends. A worker that
-lives may be busy with something long, so it has more time than one that is silent.
+The table distinguishes two things. A worker *gets on* (makes progress) if its state, its rows, its
+batches or its commits change. It *lives* if its signs of life still arrive; a separate thread sends
+them. A worker that lives may be in a long operation, so it has more time than a silent one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-#: What a worker says that it does; ``waiting`` is what the server knows of a commit.
+#: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
+#: those of other workers.
 Doing: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
 #: Seconds between two signs of life.
 BEAT_SECONDS = 5.0
-#: A worker with long windows is silent only after this many of them.
+#: A worker with long windows counts as silent only after this many of them.
 SILENT_WINDOWS = 20
 #: Seconds for the tasks of a run whose workers have all finished.
 FINISH_SECONDS = 10.0
-#: A pass over the rows for the statistics takes about as long as an epoch. So many it may take, and
-#: the time to start the workers once more.
+#: A pass over the rows for the statistics takes about as long as an epoch. It may take this many
+#: epochs, in addition to the time to start the workers once more.
 MEASURING_EPOCHS = 5
-#: Seconds in which the first connection must succeed. A blocked port must be reported before the
-#: run's start_timeout ends, after all four attempts of Spark.
+#: Seconds in which the first connection must succeed. Spark makes four attempts, and a blocked port
+#: must be reported after them, before the run's start_timeout ends.
 CONNECT_SECONDS = 30.0
 #: Total seconds that a worker's request may spend without a connection.
 RECONNECT_SECONDS = 10.0
@@ -72,14 +73,14 @@ class State:
     Parameters
     ----------
     name : str
-        The state.
+        Name of the state.
     seen : tuple of (str, str)
-        Statuses of a seat on the server, and what its worker does, that are this state; the driver
-        watches it. If empty, somebody else does.
+        Pairs of a seat's status on the server and what its worker does, which are this state. The
+        driver watches it. If empty, another part of the run watches it.
     limit : Limit
         How long it may last.
     then : Then
-        What is done after that.
+        What is done when the limit is over.
     """
 
     name: str
@@ -109,7 +110,7 @@ _BY_STATUS = {state.seen[0][0]: state for state in reversed(STATES) if state.see
 
 
 def state_of(status: str, doing: Doing) -> State | None:
-    """Return the state of a seat, None for a worker that has finished or given up.
+    """Return the state of a seat; None for a worker that has finished or given up.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def state_of(status: str, doing: Doing) -> State | None:
 
 
 def as_markdown() -> str:
-    """Return the table for people, in Markdown."""
+    """Return the table in Markdown, for the guide."""
     rows = [
         "| a worker is | for at most | then |",
         "|---|---|---|",

@@ -1,8 +1,8 @@
-"""The driver's side of the server process: starts it, watches it, ends it.
+"""The driver's side of the server process: starts, watches and ends it.
 
-Settings, key and center are sent through the child's standard input, never on its command line or
-in its environment, where other users could read them. The child ends when its input closes, so it
-never lives longer than the driver.
+Settings, key and center go through the child's standard input, never through its command line or
+its environment, where other users could read them. The child ends when its input closes, so it
+never outlives the driver.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from distkeras_grid.weights import Vector
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
-#: How long another server tries to listen where the dead one did, and its pauses [s].
+#: How long a new server tries to listen on the dead one's address, and its pauses [s].
 REPLACE_SECONDS, REPLACE_PAUSE = 10.0, 0.2
-#: Length of each part that is sent to the process, and of the address that comes back.
+#: Format of the length before each part sent to the process, and before the address it returns.
 LENGTH = struct.Struct("<Q")
 _TAIL_BYTES = 4000
 
@@ -65,14 +65,14 @@ class ServerProcess:
     Attributes
     ----------
     address : ServerAddress
-        Where workers connect, after the context has been entered.
+        Address to which workers connect, after the context has been entered.
 
     Raises
     ------
     ConfigurationError
-        If the center does not have the run's size, or there is no such rule.
+        If the center does not have the run's size, or the rule is unknown.
     ParameterServerError
-        If the process does not start. The message has the end of what it wrote.
+        If the process does not start. The message has the end of its output.
     """
 
     address: ServerAddress
@@ -118,8 +118,8 @@ class ServerProcess:
     def replace(self, saved: Sequence[Packed] = ()) -> None:
         """Start another process in place of one that has died or does not answer.
 
-        It listens where the former one did and takes the same keys, so that workers find it. They
-        learn that it is another one, and begin again from where it stands.
+        It has the same address and keys as the former one, so that workers find it. They notice
+        that the server is new, and go on from its state.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class ServerProcess:
                 self._start(saved)
                 return
             except ServerUnreachableError:
-                # Another program may have the port for a moment, for a connection of its own.
+                # Another program may use the port for a moment, as the local port of a connection.
                 if time.monotonic() > until:
                     raise
             self._end(at_once=True)
@@ -163,13 +163,13 @@ class ServerProcess:
         if self._driver is not None:
             self._driver.close()
         if at_once:
-            # One that is stopped, or hangs, must not go on beside its successor.
+            # A stopped or hanging process must not go on beside its successor.
             self._process.kill()
         _stop(self._process)
         self._log.close()
 
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
-        """Return the run as it is now, and the events since the last poll.
+        """Return the present state of the run, and the events since the last poll.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class ServerProcess:
         Raises
         ------
         ServerUnreachableError
-            If the server has died or does not answer. The message has the end of what it wrote.
+            If the server has died or does not answer. The message has the end of its output.
         """
         try:
             return self._connected().poll(timeout, captured)
@@ -210,7 +210,7 @@ class ServerProcess:
             raise self._died(error) from error
 
     def reconnect(self) -> None:
-        """Open the connection anew, after an interrupt that may have left a request half done."""
+        """Open a new connection, after an interrupt that may have left a request unfinished."""
         try:
             self._connected().reconnect()
         except ServerUnreachableError as error:
@@ -227,7 +227,7 @@ class ServerProcess:
         Raises
         ------
         RefusedError
-            If it is not the last one.
+            If it is not the last checkpoint.
         ServerUnreachableError
             If the server has died or does not answer.
         """
@@ -242,7 +242,7 @@ class ServerProcess:
             client.close()
 
     def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
-        """Fetch the center, now or as a snapshot has it; see `DriverClient.center`."""
+        """Fetch the current center or a snapshot of it; see `DriverClient.center`."""
         try:
             return self._connected().center(snapshot, seat)
         except ServerUnreachableError as error:
@@ -265,7 +265,7 @@ class ServerProcess:
 
     def _died(self, error: Exception) -> ServerUnreachableError:
         try:
-            # A connection breaks shortly before the process has ended.
+            # A connection breaks shortly before the process ends.
             fate = f"ended with exit code {self._process.wait(1.0)}"
         except subprocess.TimeoutExpired:
             fate = "still runs"
@@ -297,13 +297,13 @@ class ServerProcess:
 
 
 def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start the process with this interpreter and this package, wherever either lies."""
+    """Start the process with this interpreter and this package, wherever they are."""
     home = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
     environment = {
         **os.environ,
         "PYTHONPATH": path,
-        # The server multiplies no matrices; starting BLAS threads would cost most of its start.
+        # The server multiplies no matrices; BLAS threads would take most of its start-up time.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
@@ -314,13 +314,13 @@ def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
         stderr=log,
         env=environment,
         bufsize=0,
-        # Ctrl-C in a terminal or a notebook is the driver's to handle.
+        # The driver handles Ctrl-C in a terminal or a notebook.
         start_new_session=True,
     )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Close the process' input, which ends it; kill it if it does not end in time."""
+    """Close the input of the process, which ends it; kill it if it does not end in time."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -357,7 +357,7 @@ def _read(pipe: IO[bytes], count: int, deadline: float) -> bytes:
 
 
 def _tail(log: IO[bytes]) -> str:
-    """Return the end of what the process wrote."""
+    """Return the end of the output of the process."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _TAIL_BYTES))
     return log.read().decode("utf-8", "replace").strip()

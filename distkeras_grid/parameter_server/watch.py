@@ -1,6 +1,6 @@
-"""The driver's mind of a run: its deadlines and its endings, without clock, thread or socket.
+"""The driver's decisions in a run: deadlines and endings, without clock, thread or socket.
 
-`RunWatch` receives events about the server and the workers' job, with their time. It returns what
+`RunWatch` receives events about the server and the workers' jobs, with their time. It returns what
 to do: start the task of a silent worker again, end the run, or end it with an error.
 `distkeras_grid.trainers.run.Run` observes and acts in a real run, and
 `distkeras_grid.simulation.run.Simulation` in a simulated one.
@@ -41,8 +41,8 @@ AT_WORK = ("joined", "ready", "running")
 # States of a worker from which nothing more is expected.
 DONE = ("finished", "failed")
 
-# A killed task does not count as a failed one, so Spark would start a worker that hangs again and
-# again. After so many restarts without a commit nobody relies on it any more.
+# A killed task does not count as a failed one, so Spark would restart a hanging worker for ever.
+# After this many restarts without a commit, the run no longer relies on the worker.
 MOST_RESTARTS = 3
 
 
@@ -52,11 +52,11 @@ class Looked(msgspec.Struct, frozen=True):
     Parameters
     ----------
     workers : tuple of SeatStatus
-        Every worker as the server sees it.
+        Status of every worker on the server.
     version : int
-        Folds so far.
+        Number of folds so far.
     folded, recorded : int
-        Rows that the server has folded, and those in the history.
+        Number of rows that the server has folded, and of those in the history.
     job_ended : bool
         Whether Spark's job had ended before the server was asked.
     """
@@ -69,7 +69,7 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class WindowMeasured(msgspec.Struct, frozen=True):
-    """A worker has measured how long a window of its own takes.
+    """A worker has measured how long one of its windows takes.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Restart(msgspec.Struct, frozen=True):
     seconds : float
         How long it has not got on [s].
     told : str, default ""
-        What is known of it, in words.
+        What is known about it, in words.
     """
 
     worker: int
@@ -111,14 +111,14 @@ class Restart(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Let the workers that are ready start, without those that are waited for.
+    """Let the workers that are ready start, without the missing ones.
 
     Parameters
     ----------
     without : tuple of int
-        The workers that are missing. They may come later.
+        The missing workers. They may join later.
     told : str, default ""
-        What is known of them, in words.
+        What is known about them, in words.
     """
 
     without: tuple[int, ...]
@@ -131,7 +131,7 @@ class AllMeasured(msgspec.Struct, frozen=True):
     Parameters
     ----------
     seconds : float
-        The mean.
+        Mean time of a window [s].
     """
 
     seconds: float
@@ -143,7 +143,7 @@ class Fail(msgspec.Struct, frozen=True):
     Parameters
     ----------
     error : GridError
-        The error. If the job has ended with an error of its own, that one is raised instead.
+        The error. If a job has ended with its own error, that one is raised instead.
     """
 
     error: GridError
@@ -155,7 +155,7 @@ WatchAction: TypeAlias = Finish | Restart | Begin | AllMeasured | Fail
 
 @dataclass(slots=True)
 class _Clock:
-    """A seat as it was last seen, and when its worker last got on and last gave a sign of life."""
+    """The last status of a seat, and when its worker last got on and last gave a sign of life."""
 
     seat: SeatStatus
     since: float
@@ -173,7 +173,7 @@ class _Clock:
         return state_of(self.seat.status, self.seat.doing)
 
     def told(self, now: float) -> str:
-        """Return what is known of the worker, in words."""
+        """Return what is known about the worker, in words."""
         seat, state = self.seat, self.state
         host = f" on {seat.host}" if seat.host else ""
         name = seat.status if state is None else state.name
@@ -203,8 +203,8 @@ class RunWatch:
     spec : RunSpec
         The run.
     synchronous : bool, default False
-        Whether workers wait for each other in rounds. Then a quorum must be there; otherwise the
-        run goes on as long as anybody does.
+        Whether workers wait for each other in rounds. Then the run needs a quorum; otherwise it
+        goes on as long as one worker does.
     since : int, default 0
         Version of the center with which this execution of the run begins.
 
@@ -237,21 +237,21 @@ class RunWatch:
         self._synchronous = synchronous
         self._since = since
         self.stopped = False
-        # Whether workers with rows have been let start.
+        # Whether workers with rows were allowed to start.
         self._begun = False
         self._window_seconds: dict[int, float] = {}
         self._clocks: dict[int, _Clock] = {}
         self._looked_at = -math.inf
-        # Since when nobody is at work.
+        # The time since which no worker is active.
         self._idle_since: float | None = None
-        # For each worker that was started again: its commits at that time, and how often since.
+        # For each restarted worker: its commits at that time, and the number of restarts since.
         self._restarted: dict[int, tuple[int, int]] = {}
-        # Workers that no restart has helped.
+        # Workers that were restarted too often without a commit.
         self._hopeless: set[int] = set()
 
     @property
     def needed(self) -> int:
-        """How many workers must finish; the windows of the others are then dropped."""
+        """How many workers must finish; the remaining windows of the others are dropped."""
         return self._spec.quorum_of(self._spec.workers)
 
     def handle(self, event: WatchEvent, now: float) -> list[WatchAction]:
@@ -273,16 +273,16 @@ class RunWatch:
 
     @property
     def deadline(self) -> float:
-        """When something becomes due if nothing changes before; infinity while nothing does.
+        """When the next deadline ends if nothing changes before; infinity if there is none [s].
 
-        A look is to come later than that: a deadline that is just reached is kept.
+        Look after that moment: at the moment itself, the deadline still holds.
         """
         times = (self._due(clock) for clock in self._clocks.values())
-        # What was due before the last look has been seen to.
+        # What was due before the last look is already done.
         return min((at for at in times if at >= self._looked_at), default=math.inf)
 
     def to_state(self) -> dict[str, Any]:
-        """Return the whole state as JSON values. Times are those of the given clock."""
+        """Return the whole state as JSON values. Times are those given to `handle`."""
         clocks = self._clocks.values()
         return {
             "stopped": self.stopped,
@@ -348,7 +348,7 @@ class RunWatch:
         return [*restarts, *begin]
 
     def _see(self, event: Looked, now: float) -> None:
-        """Note who has got on, and who lives, since the last look."""
+        """Record which workers have got on, and which live, since the last look."""
         self._looked_at = now
         running = any(w.status == "running" and w.rows for w in event.workers)
         self._begun = self._begun or running or event.version > self._since
@@ -389,13 +389,13 @@ class RunWatch:
             return min(busy, silent)
         if not self._begun or self._synchronous:
             return clock.since + limits.start_timeout
-        # Others do not wait for it. When they have finished, Spark may start it in their slots.
+        # No worker waits for it. When others have finished, Spark may start it in their slots.
         if self._idle_since is None:
             return math.inf
         return max(clock.since, self._idle_since) + limits.start_timeout
 
     def _restarts(self, overdue: list[_Clock], now: float) -> list[Restart]:
-        """Start workers again that do not get on, also one that no restart has helped so far."""
+        """Restart workers that do not get on, even if no restart has helped so far."""
         actions = []
         for clock in overdue:
             seat, state = clock.seat, clock.state
@@ -409,7 +409,7 @@ class RunWatch:
         return actions
 
     def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[WatchAction]:
-        """Open the gate for those who wait there, once nobody else is on the way."""
+        """Let waiting workers start, once no other worker is about to become ready."""
         if self._begun or any(worker.status != "ready" for worker in able):
             return []
         self._begun = True
@@ -419,7 +419,7 @@ class RunWatch:
         return "; ".join(self._clocks[worker].told(now) for worker in sorted(workers))
 
     def _error(self, out: set[int], now: float, *, begun: bool) -> GridError:
-        """Return the error of a run in which nobody can go on without these workers."""
+        """Return the error of a run that cannot go on without these workers."""
         told, allowed = self._told(out, now), self._spec.limits.start_timeout
         if hung := sorted(self._hopeless & out):
             names = ", ".join(map(str, hung))

@@ -1,11 +1,11 @@
-"""Checkpoints in a directory on any Hadoop path; `distkeras_grid.checkpoints` says what they are.
+"""Checkpoints in a directory on any Hadoop path; `distkeras_grid.checkpoints` defines them.
 
-A new checkpoint is written under a hidden name, its manifest last, and then renamed. Whoever is
-killed meanwhile leaves the former ones as they were. The newest two are kept, and what lies in the
-directory beside them and is not theirs is never touched.
+A new checkpoint is written under a hidden name, its manifest last, and then renamed. If the driver
+is killed meanwhile, the former checkpoints stay as they were. The newest two are kept. Other files
+in the directory are never touched.
 
-The directory has a token of the driver that writes to it. A driver that finds another token there
-has been replaced, by an attempt that Spark or YARN has started, and writes nothing more.
+The directory contains a token of the driver that writes to it. A driver that finds another token
+there has been replaced by an attempt that Spark or YARN has started, and writes nothing more.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 SHARED, TOKEN = "shared", "writer.json"
 KEPT = 2
-# What file systems say of a file whose bytes they know to be wrong. Any other refusal may be over
-# the next time, so it is no reason to take an earlier checkpoint.
+# Messages of file systems about a file whose bytes are corrupt. Any other error may be temporary,
+# so it is no reason to go back to an earlier checkpoint.
 DAMAGED = ("ChecksumException", "BlockMissingException", "EOFException")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that is whole.
+    """A complete checkpoint.
 
     Parameters
     ----------
     manifest : Manifest
-        What it consists of.
+        What the checkpoint consists of.
     contents : dict of str to bytes
-        Its pieces by name, checked.
+        The checkpoint's pieces by name, checked.
     """
 
     manifest: Manifest
@@ -82,19 +82,19 @@ class CheckpointStore:
         self._token: str | None = None
 
     def newest(self, tell: Callable[[str], object]) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole, None if there is none at all.
+        """Return the newest complete checkpoint; None if there are no checkpoints.
 
         Parameters
         ----------
         tell : callable
-            Told which ones are torn.
+            Called with a line for each torn checkpoint.
 
         Raises
         ------
         DataError
             If there are checkpoints, and all of them are torn.
         ConfigurationError
-            If the newest is of another release.
+            If the newest one was written by another release.
         """
         numbers, torn = self._numbers(), []
         for number in numbers:
@@ -136,17 +136,17 @@ class CheckpointStore:
             )
 
     def begin(self, *, anew: bool) -> None:
-        """Take the directory over, and delete what a killed driver has begun there.
+        """Take the directory over, and delete unfinished checkpoints of a killed driver.
 
         Parameters
         ----------
         anew : bool
-            Whether the run begins, so that there may be no checkpoint.
+            Whether the run begins anew; then the directory must have no checkpoint.
 
         Raises
         ------
         OutputExistsError
-            If the run begins and there is one.
+            If the run begins anew and there is a checkpoint.
         """
         if anew:
             self.check_new()
@@ -165,23 +165,23 @@ class CheckpointStore:
     def write(
         self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
     ) -> None:
-        """Write a checkpoint, and delete those that are older than the one before.
+        """Write a checkpoint, and delete all older ones except the one before it.
 
         Parameters
         ----------
         manifest : Manifest
-            What it consists of.
+            What the checkpoint consists of.
         contents : mapping of str to bytes
-            Its own pieces.
+            Contents of the checkpoint's own pieces, by name.
         shared : mapping of str to bytes
-            The shared pieces that are new.
+            Contents of the new shared pieces, by name.
 
         Raises
         ------
         BusyError
             If another driver has taken the directory over. Nothing is written then.
         StorageError
-            If the file system refuses. The former checkpoints are as they were.
+            If the file system refuses. The former checkpoints stay as they were.
         """
         self._check_token()
         for name, content in shared.items():
@@ -207,7 +207,7 @@ class CheckpointStore:
         try:
             kept = [self._manifest(number) for number in numbers[:KEPT]]
         except TornError:
-            # What a torn one consists of is not known. It is deleted when it is older.
+            # The pieces of a torn checkpoint are unknown. It is deleted when it is older.
             return
         names = self._files.list_names(f"{self.uri}/{SHARED}")
         for name in unused(names, kept):

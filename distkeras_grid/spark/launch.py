@@ -1,10 +1,10 @@
-"""One Spark job for each worker of a run, in threads beside the driver's own.
+"""Runs one Spark job for each worker of a run, each in a thread of its own.
 
-The rows are dealt once; the jobs share the shuffle. A task that has lost its executor finds a part
-of the shuffle gone, too. Spark then starts all unfinished tasks of its job again, running ones
-included, and gives the job up after the fourth time. So each worker has a job of its own.
+The rows are dealt once, and all jobs share that shuffle. When an executor is lost, a part of the
+shuffle is lost, too. Spark then restarts all unfinished tasks of the job, even running ones, and
+gives the job up after the fourth time. So each worker has a job of its own.
 
-The tasks are ordinary ones, never a barrier stage, which Spark would not retry.
+The tasks are ordinary ones, not a barrier stage, which Spark would not retry.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ DIED = (
     "of memory. Look at the executor's log, give executors more memory, or use fewer workers."
 )
 
-# What YARN says about a container that used more than it had asked for, as Spark passes it on.
+# YARN's message about a container that used more memory than requested, as Spark passes it on.
 KILLED = re.compile(
     r"Container killed by YARN for exceeding (?:physical )?memory limits\. "
     r"(?P<used>[\d.]+) (?P<used_unit>[KMGT])B of (?P<limit>[\d.]+) (?P<limit_unit>[KMGT])B"
 )
-# YARN measures only every few seconds, and the container was still growing.
+# YARN measures memory only every few seconds; the container may have grown further.
 KILLED_MARGIN = 1.25
 
-# By default Spark sends rows to Python in pieces of up to 64 MB. JVM and worker hold several.
+# By default Spark sends rows to Python in batches of up to 64 MB. JVM and worker hold several.
 PIECE_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 PIECE = "16m"
 
@@ -68,13 +68,13 @@ class Launch:
     def __init__(self, frame: DataFrame, task: Task, schema: str, name: str) -> None:
         self._context = frame.sparkSession.sparkContext
         self._frame, self._task, self._schema, self._tag = frame, task, schema, name
-        # Guards all below, which the threads of the jobs change.
+        # Guards everything below, which the jobs' threads change.
         self._changed = threading.Condition()
         self._rdd: RDD[Row] | None = None
         self._dealt = self._cancelled = False
         self._running = 0
         self._rows: dict[int, list[Row]] = {}
-        # Of the rows' dealing under None, of seats under their numbers; the oldest first.
+        # Errors by seat, the oldest first. Key None is the error of dealing the rows.
         self._errors: dict[int | None, Exception] = {}
         self._submitted: Counter[int] = Counter()
 
@@ -107,9 +107,9 @@ class Launch:
         return self.done
 
     def again(self, seat: int) -> None:
-        """Submit the job of a seat again, which has failed.
+        """Submit the failed job of a seat again.
 
-        The rows are not dealt again. Spark computes what has been lost of them.
+        The rows are not dealt again. Spark recomputes the lost ones.
         """
         with self._changed:
             del self._errors[seat]
@@ -133,12 +133,12 @@ class Launch:
         attempt : int
             Its ``taskAttemptId``. If it has ended, nothing happens.
         """
-        # Only the JVM's SparkContext has this. A killed attempt does not count as a failed one.
+        # Only the JVM's SparkContext has this method. A killed attempt does not count as failed.
         jvm_context: Any = self._context._jsc.sc()
         jvm_context.killTaskAttempt(attempt, True, "the worker is silent")
 
     def error(self, seat: int | None = None) -> GridError | None:
-        """Return why a job has failed; without a seat, why the first of all has.
+        """Return why a seat's job has failed; without a seat, why the first job failed.
 
         Returns
         -------
@@ -152,7 +152,7 @@ class Launch:
             once = which is None or self._submitted[which] == 1
         if found is None:
             return None
-        # What was submitted again was tried again, whatever the master does.
+        # A job that was submitted again was tried again, whatever the master is.
         master = str(self._context.master) if once else ""
         overhead = executor_overhead(self._context.getConf().get)
         error = job_error(self._tag, spark_reason(found), master, overhead)
@@ -183,7 +183,7 @@ class Launch:
 
     @property
     def _seats_tag(self) -> str:
-        """A second tag of the workers' jobs, which those of the dealing have not."""
+        """A second tag of the workers' jobs, which the job that deals the rows does not have."""
         return f"{self._tag} workers"
 
     def _in_thread(self, target: Callable[..., None], *args: Any) -> None:
@@ -243,9 +243,9 @@ class Launch:
             self._changed.notify_all()
 
     def _rows_of(self, seat: int) -> list[Row]:
-        """Run the job of one seat, as `SparkContext.runJob` does, but with no function of its own.
+        """Run the job of one seat, like `SparkContext.runJob` but without a Python function.
 
-        Its function would cost each worker a second Python process.
+        Such a function would cost each worker a second Python process.
         """
         from pyspark.util import _load_from_socket
 
@@ -292,7 +292,7 @@ def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) ->
 
 @contextmanager
 def small_pieces(spark: SparkSession) -> Iterator[None]:
-    """Limit the pieces in which rows come to Python to `PIECE`, or to the user's smaller value."""
+    """Limit the Arrow batches sent to Python to `PIECE`, or to the user's smaller value."""
     before = spark.conf.get(PIECE_SETTING, None)
     if before is not None and 0 < megabytes(before) <= megabytes(PIECE):
         yield
@@ -324,7 +324,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     master : str
         Spark's master, which decides whether tasks are tried again.
     overhead_mb : int, optional
-        Value of ``spark.executor.memoryOverhead``, for an executor killed for its memory.
+        Value of ``spark.executor.memoryOverhead`` [MB], for executors killed for their memory.
 
     Examples
     --------
@@ -360,7 +360,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
 
 
 def _killed(name: str, killed: re.Match[str], overhead_mb: int | None) -> str:
-    """Return a message with the setting to raise, and a value that would have been enough."""
+    """Return a message that names the setting to raise, and a sufficient value."""
     used, limit = (
         float(killed[which]) * megabytes(f"1{unit}")
         for which, unit in (("used", killed["used_unit"]), ("limit", killed["limit_unit"]))
@@ -379,7 +379,7 @@ def _killed(name: str, killed: re.Match[str], overhead_mb: int | None) -> str:
 
 
 def spark_reason(error: BaseException) -> str:
-    r"""Return the line of a Spark error that names the cause, without the JVM's stack trace.
+    r"""Return the line of a Spark error that names the cause.
 
     Examples
     --------

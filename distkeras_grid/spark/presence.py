@@ -1,8 +1,8 @@
-"""Which run works on a folder: a sign of life in it, and the proof that one is dead.
+"""Which run works on a folder: its sign of life there, and the proof that a run is dead.
 
-A run writes ``_owner.ID`` first, renews it while it works, and deletes it last. Who comes then and
-finds the sign of another run on its own machine looks whether that process is still there. Of a
-run elsewhere it waits whether the sign changes: clocks of two machines are never compared.
+A run writes ``_owner.ID`` first, renews it while it works, and deletes it last. Another run that
+finds this sign checks whether the process still exists, if both are on one machine. If the process
+is on another machine, it waits for a change of the sign: clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from distkeras_grid.spark.storage import Storage
 
 # Seconds between two signs of life.
 BEAT_SECONDS = 10.0
-# A run elsewhere counts as dead if so many looks at its sign, with a pause before each, find no
-# change: 60 s. Looks are counted and no clock is asked, so a pause of the process that looks, or of
-# the file system, proves nothing about the other.
+# A run on another machine counts as dead if this many looks at its sign, each after a pause, find
+# no change: 60 s. The number of looks counts, not a clock, so that a pause of the looking process
+# or of the file system proves nothing about the other run.
 LOOKS = 60
 LOOK_SECONDS = 1.0
 ID = r"[0-9a-f]{32}"
 OWNER = re.compile(rf"_owner\.({ID})")
-# When a process began that exists, but whose status this user may not see.
+# Stands for the start of a process that exists, but whose status this user may not see.
 UNKNOWN = "unknown"
 # The runs of this process that are not over.
 _RUNNING: set[str] = set()
@@ -46,16 +46,16 @@ class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     host : str
-        For messages.
+        Name of the host, for messages.
     machine : str
-        Names this start of the machine and its space of process numbers; empty where the system
-        does not tell.
+        Name of this boot of the machine and its process namespace; empty if the system does not
+        reveal them.
     process : int
         Number of the process.
     began : str
-        When it began, in the machine's own unit.
+        When the process began, in the machine's own unit.
     beat : int
-        Grows with each sign.
+        Counter that grows with each sign.
     """
 
     host: Text
@@ -66,7 +66,7 @@ class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_sign(text: str | None) -> Sign | None:
-    """Return a sign of life, None for what is none, such as one that is half written."""
+    """Return a sign of life; None for a text that is none, such as a half-written one."""
     try:
         return None if text is None else msgspec.json.decode(text, type=Sign)
     except msgspec.DecodeError:
@@ -74,16 +74,17 @@ def read_sign(text: str | None) -> Sign | None:
 
 
 def is_gone(sign: Sign, machine: str, began: Callable[[int], str | None]) -> bool:
-    """Tell whether the process that gave a sign is proven dead from here.
+    """Tell whether this machine can prove that the process of a sign is dead.
 
     Parameters
     ----------
     sign : Sign
+        The sign of life.
     machine : str
-        This machine.
+        Name of this machine, as from `this_machine`.
     began : callable
-        Returns when a process of this machine began, None where there is none, and `UNKNOWN` where
-        that cannot be seen.
+        Returns when a process of this machine began, None if there is none, and `UNKNOWN` if that
+        cannot be seen.
 
     Examples
     --------
@@ -98,7 +99,7 @@ def is_gone(sign: Sign, machine: str, began: Callable[[int], str | None]) -> boo
 
 
 def this_machine() -> str:
-    """Return a name for this start of this machine and its space of process numbers."""
+    """Return a name for this boot of this machine and its process namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -107,15 +108,15 @@ def this_machine() -> str:
 
 
 def process_began(number: int) -> str | None:
-    """Return when a process of this machine began, None where there is none.
+    """Return when a process of this machine began; None if there is no such process.
 
-    `UNKNOWN` is returned for another user's process where the system hides those (``hidepid``).
+    The result is `UNKNOWN` for processes of other users if the system hides them (``hidepid``).
     """
     try:
         status = Path(f"/proc/{number}/stat").read_text()
     except OSError:
         return UNKNOWN if _exists(number) else None
-    # The name in brackets may hold anything; the start is the 22nd of all, 20 behind it.
+    # The name in brackets may contain anything. The start is field 22, 20 fields after the name.
     state, *rest = status.rpartition(")")[2].split()
     return None if state == "Z" else rest[18]
 
@@ -131,7 +132,7 @@ def _exists(number: int) -> bool:
 
 
 def owner_name(owner: str) -> str:
-    """Return the name of the file by which a run shows that it lives.
+    """Return the name of the file that is a run's sign of life.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def owner_name(owner: str) -> str:
 
 
 def owner_of(name: str) -> str | None:
-    """Return the id of the run of which a name is the sign of life, None for any other name."""
+    """Return the id of the run whose sign of life has this name; None for any other name."""
     found = OWNER.fullmatch(name)
     return found.group(1) if found else None
 
@@ -150,20 +151,21 @@ def owner_of(name: str) -> str | None:
 class Presence:
     """The right to change a folder, for as long as the ``with`` block runs.
 
-    Who derives from this says what runs leave behind, and what is done about it.
+    Subclasses define what runs leave behind, and what is done about it.
 
     Parameters
     ----------
     storage : Storage
+        Storage of the session.
     root : str
         The folder; it need not exist.
     say : callable
-        Receives lines for a person.
+        Called with lines for the user.
 
     Attributes
     ----------
     id : str
-        Of this run.
+        Id of this run.
     """
 
     def __init__(self, storage: Storage, root: str, say: Callable[[str], object]) -> None:
@@ -183,7 +185,7 @@ class Presence:
         )
 
     def __enter__(self) -> Self:
-        """Show that this run lives; end what others began who are dead.
+        """Write the sign of life; take over what dead runs have left.
 
         Raises
         ------
@@ -207,12 +209,12 @@ class Presence:
         return {owner for name in names if (owner := owner_of(name))}
 
     def take_over(self, dead: Collection[str]) -> None:
-        """End what others began who are proven dead; this run is alone."""
+        """Finish or undo what dead runs began; no other run is active."""
         for owner in dead:
             self._storage.delete(f"{self._root}/{owner_name(owner)}")
 
     def sweep(self) -> None:
-        """Delete what this run leaves."""
+        """Delete what this run leaves behind."""
         self._storage.delete(f"{self._root}/{owner_name(self.id)}")
 
     def __exit__(
@@ -221,7 +223,7 @@ class Presence:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Sweep what this run leaves."""
+        """Sweep what this run leaves behind."""
         self._leave(error)
 
     def _leave(self, error: BaseException | None) -> None:
@@ -247,20 +249,20 @@ class Presence:
         uri = f"{self._root}/{owner_name(self.id)}"
         while not self._stopped.wait(BEAT_SECONDS):
             try:
-                # Who was taken for dead and swept does not come back.
+                # A run that was taken for dead and swept must not write its sign again.
                 if not self._storage.exists(uri):
                     return
                 self._sign = msgspec.structs.replace(self._sign, beat=self._sign.beat + 1)
                 self._show()
                 if self._stopped.is_set():
-                    # The run is over, and may have swept its sign before this one was written.
+                    # The run is over, and may have swept its sign before this write.
                     self._storage.delete(uri)
             except GridError as error:
-                # The next one may get through; if none does, publishing tells.
+                # The next sign may be written; if none is, publishing notices it.
                 self._say(f"no sign of life could be written: {error}")
 
     def _proven_dead(self) -> set[str]:
-        """Return the ids of all other runs that left something.
+        """Return the ids of all other runs that left something; all are dead.
 
         Raises
         ------
@@ -275,7 +277,7 @@ class Presence:
         return others
 
     def _is_gone(self, other: str, text: str | None) -> bool:
-        # The sign is the first that a run writes and the last that it deletes.
+        # The sign is the first thing that a run writes, and the last that it deletes.
         if text is None:
             return True
         sign = read_sign(text)
@@ -312,8 +314,8 @@ class Presence:
         return self.text_of(owner_name(other))
 
     def text_of(self, name: str) -> str | None:
-        """Return the content of a file, None where there is none."""
-        # Not asked first whether it is there: a run that ends deletes it at any moment.
+        """Return the content of a file; None if there is no such file."""
+        # No check first whether it exists: a run that ends may delete it at any moment.
         try:
             return self._storage.read_text(f"{self._root}/{name}")
         except PathNotFoundError:

@@ -1,8 +1,8 @@
-"""Files on any path that Hadoop knows, through the FileSystem classes of the driver's JVM.
+"""Files on any path that Hadoop supports, through the FileSystem classes of the driver's JVM.
 
 ``file:``, ``hdfs:``, ``s3a:``, Kerberos and high availability work as they do for Spark itself. A
 path without a scheme belongs to ``fs.defaultFS``, as everywhere in Hadoop. A file appears under its
-name complete or not at all: it has a hidden name first and is renamed at the end.
+name only when it is complete: it is written under a hidden name first, and then renamed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from distkeras_grid.file_systems import full, meaning
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Py4J sends bytes as one line of base64, at some 10 MB/s. What is longer goes through a local file,
-# which this process and its JVM see, because they are on one machine.
+# Py4J sends bytes as one line of base64, at some 10 MB/s. Longer contents go through a local file,
+# which this process and its JVM share, because they are on one machine.
 CHUNK_BYTES = 1 << 20
 COPY_BYTES = 8 << 20
 
-# Parts of the messages of file systems, and what to do about them in a Spark session.
+# Parts of file systems' messages, and what to do about them in a Spark session.
 HINTS = {
     **file_systems.HINTS,
     "UnknownHostException": "Check the host name in the path.",
@@ -43,13 +43,14 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may do what with a file or a directory.
+    """Owner and permissions of a file or a directory.
 
     Parameters
     ----------
     owner : str
+        Name of the owner.
     mode : int
-        Bits of the permission, with the sticky bit.
+        Permission bits, with the sticky bit.
     """
 
     owner: str
@@ -100,7 +101,7 @@ class Storage:
         self._configuration = configuration
 
     def resolve(self, uri: str) -> str:
-        """Return the whole path: scheme, host and directories from the root."""
+        """Return the full path: scheme, host and directories from the root."""
         with translated("resolve", uri):
             return str(self._open(uri)[1].toString())
 
@@ -118,15 +119,16 @@ class Storage:
             return sorted(str(entry.getPath().getName()) for entry in entries)
 
     def find_directories(self, uri: str, glob: str, ending: str) -> list[str]:
-        """Return the whole paths of directories below `uri` whose names match, sorted.
+        """Return the full paths of directories below `uri` with matching names, sorted.
 
         Parameters
         ----------
         uri : str
+            The directory to search.
         glob : str
-            Pattern for their names, as Hadoop has them.
+            Pattern for the names, in Hadoop's syntax.
         ending : str
-            Of their names; nothing is looked for below such a directory, whether it matches or not.
+            End of the names. Directories with this ending are not searched themselves.
         """
         pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
         found: list[str] = []
@@ -166,7 +168,7 @@ class Storage:
             return Path(file.name).read_bytes()
 
     def _write(self, stream: Any, content: bytes) -> None:
-        """Write all of some bytes to a stream of the JVM."""
+        """Write bytes to a stream of the JVM."""
         if len(content) <= CHUNK_BYTES:
             stream.write(bytes(content))
             return
@@ -211,14 +213,14 @@ class Storage:
     def _create(self, uri: str) -> Any:
         """Return a stream of the JVM into a new file, in place of one that exists.
 
-        On a disk of this machine Hadoop would keep a checksum in a file beside it, and would not
-        read the file again after somebody has edited it.
+        On a local disk, Hadoop would write a checksum into a file beside it, and would refuse to
+        read the file after somebody has edited it.
         """
         file_system, path = self._open(uri)
         if _is_local(file_system):
             checksum = file_system.getChecksumFile(path)
             file_system = file_system.getRawFileSystem()
-            # That of a former file; it would not be true of this one.
+            # The checksum of a former file would be wrong for this one.
             file_system.delete(checksum, False)
         return file_system.create(path, True)
 
@@ -229,8 +231,8 @@ class Storage:
     def write_in_place(self, uri: str, content: str) -> None:
         """Write a UTF-8 file under its own name, in place of one that exists.
 
-        Unlike `write_text`, it makes no other name beside it: who is killed meanwhile leaves no
-        more than a part of this file.
+        Unlike `write_text`, it uses no hidden name: a process killed meanwhile leaves at most an
+        incomplete file of this name.
         """
         with translated("write", uri):
             stream = self._create(uri)
@@ -249,12 +251,12 @@ class Storage:
         file : Path
         uri : str
         done : callable
-            Receives the number of bytes of each piece that was copied.
+            Called with the number of bytes of each copied piece.
 
         Raises
         ------
         OutputExistsError
-            If there is a file at `uri`.
+            If a file exists at `uri`.
         """
         with self._replacing(uri, False) as temporary, translated("write", uri):
             file_system, path = self._open(temporary)
@@ -273,7 +275,7 @@ class Storage:
             self._open_to_all(file_system, path, "644")
 
     def make_public_dirs(self, uri: str, levels: int) -> None:
-        """Create the directory `uri`. It and the directories above it, `levels` in all, get 755."""
+        """Create the directory `uri`; it and those above it, `levels` in all, get mode 755."""
         self.make_dirs(uri)
         with translated("change the mode of", uri):
             file_system, path = self._open(uri)
@@ -349,7 +351,7 @@ class Storage:
             context.rename(from_path, to_path, options)
 
     def _rename_local(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
-        """Rename a file of this machine, over another in one step, which Hadoop does not do.
+        """Rename a local file and replace another in one step, which Hadoop does not do.
 
         Checksums lie in files of their own, and may be left of a file that was deleted by hand. At
         each moment a file has its own one or none.
@@ -371,8 +373,8 @@ class Storage:
     def free_space(self, uri: str) -> int:
         """Return the bytes that can still be written at `uri`, which need not exist yet.
 
-        On HDFS that is the cluster's free space, or what quotas leave of it, divided by the default
-        replication. Object stores answer with a number that is never reached.
+        On HDFS, it is the cluster's free space or the rest of a quota, divided by the default
+        replication. Object stores return a number that is never reached.
         """
         with translated("measure", uri):
             file_system, path = self._open(uri)
@@ -385,7 +387,7 @@ class Storage:
             return remaining // max(1, int(file_system.getDefaultReplication(path)))
 
     def _quotas(self, file_system: Any, path: Any) -> Iterator[int]:
-        """Yield the bytes that quotas of a directory of HDFS and of those above it leave."""
+        """Yield the bytes left by the quotas of an HDFS directory and of those above it."""
         while path is not None:
             usage = file_system.getQuotaUsage(path)
             if int(usage.getSpaceQuota()) >= 0:
@@ -399,7 +401,7 @@ class Storage:
             return int(file_system.getContentSummary(path).getLength())
 
     def access(self, uri: str) -> Access:
-        """Return who owns a file or a directory, and who may do what with it."""
+        """Return the owner and the permissions of a file or a directory."""
         with translated("look up", uri):
             file_system, path = self._open(uri)
             status = file_system.getFileStatus(path)
@@ -407,7 +409,7 @@ class Storage:
             return Access(str(status.getOwner()), int(str(mode), 8))
 
     def user(self) -> str:
-        """Return the user for whom files are written."""
+        """Return the name of the user who writes the files."""
         security = self._jvm.org.apache.hadoop.security
         return str(security.UserGroupInformation.getCurrentUser().getShortUserName())
 
@@ -492,7 +494,7 @@ def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stor
     if advice := next((found for line in lines if (found := full(line))), None):
         return NoSpaceError(f"{told} {advice}")
     hint = _meaning(HINTS, causes)
-    # Java also says that a file is "not found" if the system refuses to open it, and says why.
+    # Java also reports "not found", with the reason, if the system refuses to open a file.
     if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
         return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
     return StorageError(f"{told} {hint}" if hint else told)

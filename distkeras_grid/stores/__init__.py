@@ -1,1 +1,1 @@
-"""Where workers read the tiles of their local sets: locations, mirrors, data sets of Parquet."""
+"""Where workers read the tiles of their local sets: locations, mirrors, Parquet data sets."""

@@ -1,6 +1,6 @@
-"""Finds out, by Spark, which tiles a data set of Parquet files has and where they lie.
+"""Finds, with Spark, the tiles of a data set of Parquet files and where they are.
 
-One job reads the columns of labels, images and splits; no pixel leaves its host. A second one reads
+One job reads the columns of labels, images and splits, and no pixels. A second one reads
 the files' footers and, if there are mirrors, every byte of the feature column for its SHA-256.
 """
 
@@ -37,9 +37,9 @@ class Catalogue:
     Parameters
     ----------
     store : ParquetStore
-        Where its tiles are; it goes to the workers.
+        The tiles and where they are; it is sent to the workers.
     splits : tuple of str
-        The split of each run of the store's pool; empty names where the data have none.
+        The split of each run of the store's pool; empty strings if the data have no splits.
     """
 
     store: Any
@@ -64,7 +64,7 @@ class Catalogue:
 
     @property
     def digest(self) -> str:
-        """Identifies the tiles: their number, images, labels and splits."""
+        """Identity of the tiles: their number, images, labels and splits."""
         pool = self.store.pool
         found = hashlib.sha256(repr((self.splits, self.store.images)).encode())
         for column in (pool.tiles, pool.images, pool.labels):
@@ -72,7 +72,7 @@ class Catalogue:
         return found.hexdigest()[:16]
 
     def pool_of(self, split: str) -> Pool:
-        """Return the tiles of a split, by the numbers that they have in the store.
+        """Return the tiles of a split; they keep their numbers in the store.
 
         Raises
         ------
@@ -97,10 +97,10 @@ def catalogue_tiles(
     label_col: str = "label",
     hashed: bool = True,
 ) -> Catalogue:
-    """Return the tiles of a Parquet data set as data of several runs on `LocalSets`.
+    """Return the tiles of a Parquet data set, as data for several runs on `LocalSets`.
 
-    `LocalSets` on a path finds them again for each run. With mirrors that includes reading all
-    bytes, for their SHA-256.
+    Given a path, `LocalSets` finds the tiles again for each run. With mirrors it also reads all
+    bytes each time, for their SHA-256.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ def catalogue_tiles(
     features_col : str or Field, default "image"
         Column of the tiles.
     label_col : str, default "label"
-        Column of the classes' numbers.
+        Column of the class numbers.
     hashed : bool, default True
-        Whether all bytes are read for their SHA-256, as mirrors need it.
+        Whether to read all bytes for their SHA-256, which mirrors need.
 
     Raises
     ------
     GridError
-        As `LocalSets` does when a run begins.
+        As when a run on `LocalSets` begins.
 
     Examples
     --------
@@ -142,15 +142,15 @@ def catalogue(
     Parameters
     ----------
     frame : DataFrame
-        The files' rows, filtered or joined at will, but not moved.
+        The files' rows. They may be filtered or joined, but not moved to other files.
     columns : Columns
         One feature column, and one label column of whole numbers.
     root : str
-        Folder of the data set; empty for the folder that all files have in common.
+        Folder of the data set; if empty, the folder that all files have in common.
     mirrors : sequence of str, optional
         Locations with the content of that folder, which workers read in its place.
     hashed : bool, default False
-        Whether all bytes are read for their SHA-256, also without mirrors.
+        Whether to read all bytes for their SHA-256 even without mirrors.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def catalogue(
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """Return the folder that all files are in, above those that name a value of a column.
+    """Return the folder of all files, above the folders that name a value of a column.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def root_of(files: Sequence[str], path: str) -> str:
     files : sequence of str
         Files in the folder or below it, with scheme and host.
     path : str
-        As a user gave it, with or without these.
+        The folder as a user gave it, with or without scheme and host.
 
     Examples
     --------

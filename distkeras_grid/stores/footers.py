@@ -1,4 +1,4 @@
-"""Where the parts of Parquet files are; tasks read their footers."""
+"""Finds where the parts of Parquet files are: Spark tasks read the footers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-# Most footers fit; a longer one is read again.
+# Most footers fit into this first read; for a longer footer there is a second one.
 FOOTER_BYTES = 256 << 10
 MAGIC = b"PAR1"
 _FILES = (
@@ -40,14 +40,14 @@ def find_files(
     home : str
         Location of the data set, quoted as Spark quotes it.
     sizes : mapping of str to int
-        Bytes of each file, by its whole path, quoted.
+        Size of each file in bytes, by its full path, quoted.
     hashed : bool
-        Whether the bytes of the feature column are read, for their SHA-256.
+        Whether to read the bytes of the feature column, for their SHA-256.
 
     Raises
     ------
     SchemaError
-        If a file is not of Parquet, or has no such column.
+        If a file is not a Parquet file, or has no such column.
     StorageError
         If a file cannot be read.
     """
@@ -78,20 +78,20 @@ def find_files(
 
 
 def look_at(home: str, path: str, size: int, name: str, *, hashed: bool) -> dict[str, Any]:
-    """Read a file's footer and return where its parts are; a task calls this.
+    """Read a file's footer and return where its parts are; a Spark task calls this.
 
     Parameters
     ----------
     home : str
         Location of the data set.
     path : str
-        The file, below it.
+        Path of the file below `home`.
     size : int
-        Bytes of the file.
+        Size of the file in bytes.
     name : str
         The feature column.
     hashed : bool
-        Whether its bytes are read, for their SHA-256.
+        Whether to read the bytes of the feature column, for their SHA-256.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def look_at(home: str, path: str, size: int, name: str, *, hashed: bool) -> dict
 
 
 def file_of(row: Any, path: str, size: int) -> ParquetFile:
-    """Return a file from what `look_at` told of it."""
+    """Build a `ParquetFile` from what `look_at` returned."""
     footer = Piece(path, size - row["footer_bytes"], size, row["footer_sha256"])
     parts = zip(row["starts"], row["stops"], row["sha256s"], strict=True)
     groups = tuple(Piece(path, start, stop, digest) for start, stop, digest in parts)

@@ -7,21 +7,22 @@ from pathlib import Path
 from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.feeding.local_file import LocalFile, local_folder
 
-# Part of the disk's free space that a node takes. There may be several on a host.
+# Share of the disk's free space that one node uses. A host may have several nodes.
 SHARE = 4
 
 
 class KeptPieces:
     """Keeps pieces, by name, in a file without a name that ends with the process.
 
-    What came first stays. Draws are random, so what was used last is needed no more than the rest.
+    The first pieces stay. Draws are random, so recently used pieces are no more likely to be needed
+    than others.
 
     Parameters
     ----------
     folder : Path, optional
-        By default Spark's first local directory.
+        Folder of the file; by default Spark's first local directory.
     most_bytes : int, optional
-        By default a quarter of the free space.
+        Most bytes to keep; by default a quarter of the free space.
     """
 
     def __init__(self, folder: Path | None = None, most_bytes: int | None = None) -> None:
@@ -31,7 +32,7 @@ class KeptPieces:
         self._end = 0
 
     def get(self, name: str) -> bytes | None:
-        """Return a piece, None if it is not kept."""
+        """Return a piece; None if it is not kept."""
         place = self._places.get(name)
         return None if place is None else bytes(self._file.read(*place))
 
@@ -42,7 +43,7 @@ class KeptPieces:
         try:
             self._file.write(content)
         except NoSpaceError:
-            # Others have taken the space. Nothing is lost: the piece is read again.
+            # Other programs have used up the space. Nothing is lost: the piece is read again.
             self._left = 0
             return
         self._file.seal()

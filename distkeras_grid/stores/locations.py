@@ -1,7 +1,7 @@
 """Folders that a worker reads by itself: local, on HDFS, or served by HTTP or FTP.
 
-HTTP and FTP are fsspec's. HDFS is the project's own client (`distkeras_grid.webhdfs`): fsspec's has
-no timeouts and knows one NameNode only. Every wait has a limit.
+fsspec reads HTTP and FTP. HDFS has the project's own client (`distkeras_grid.webhdfs`), because
+fsspec's has no timeouts and knows only one NameNode. Every wait has a limit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_pa
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.connection import Connection
 
-# Seconds to connect, between two packets, and for one read of a few dozen megabytes.
+# Seconds to connect, to wait for the next packet, and to read a few dozen megabytes.
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 60
 READ_SECONDS = 600
-#: What a location may begin with; without a scheme it is a local path.
+#: Schemes of locations. A location without a scheme is a local path.
 SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https", "ftp")
 
 
@@ -29,12 +29,16 @@ class Location(Protocol):
     """A folder with a copy of the data."""
 
     def read(self, path: str, start: int, stop: int | None) -> bytes:
-        """Return the bytes of a file from `start` to before `stop`, or to the end.
+        """Return some bytes of a file.
 
         Parameters
         ----------
         path : str
-            Below the folder, with ``/`` between its parts; empty for the location itself.
+            Path below the folder, with ``/`` between its parts; empty for the location itself.
+        start : int
+            The first byte.
+        stop : int or None
+            One more than the last byte; None for the end of the file.
 
         Raises
         ------
@@ -165,7 +169,7 @@ class _Web:
         url = f"{self._location}/{quote(path)}" if path else self._location
         whole = start == 0 and stop is None
         try:
-            # Some servers know no ranges and send the whole file.
+            # Some servers do not support ranges and send the whole file.
             content: bytes = self._system().cat_file(
                 url, start=None if whole else start, end=None if whole else stop
             )
@@ -212,7 +216,7 @@ class _Ftp:
             self.close()
             raise PathNotFoundError(f"There is no file {shown}.") from error
         except (ftplib.Error, OSError, EOFError) as error:
-            # What a server says later would be taken for the answer to another request.
+            # A late reply would be taken for the answer to the next request.
             self.close()
             raise StorageError(f"{shown} cannot be read: {_reason(error)}.") from error
         return content

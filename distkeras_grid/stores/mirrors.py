@@ -1,4 +1,4 @@
-"""Pieces of files from whichever mirror has them, verified before they are used."""
+"""Reads pieces of files from any mirror that has them, and verifies them before use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from distkeras_grid.stores.kept import KeptPieces
 from distkeras_grid.stores.locations import Location, open_location, scheme_of, shown
 from distkeras_grid.stores.rendezvous import order_mirrors
 
-# A mirror that has failed is asked last for so long [s].
+# How long a mirror that has failed is asked last [s].
 AVOIDED_SECONDS = 60.0
-# How often all mirrors are asked before a piece is given up: a connection may have been idle for
-# too long, and a server may be starting.
+# How often all mirrors are asked before a read fails: a connection may have been idle for too
+# long, and a server may be starting.
 ROUNDS = 2
 
 
@@ -28,13 +28,13 @@ class Piece:
     Parameters
     ----------
     path : str
-        The file, below the folder that a mirror holds.
+        Path of the file below the mirror's folder.
     start : int, default 0
         The first byte.
     stop : int, optional
         One more than the last byte; the end of the file by default.
     sha256 : str, default ""
-        Of the bytes, in hexadecimal; empty where it is not known.
+        SHA-256 of the bytes, in hexadecimal; empty if it is not known.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """What tells the piece from others."""
+        """Name of the piece, unique among all pieces."""
         return f"{self.path}:{self.start}"
 
     def problem(self, content: bytes) -> str:
@@ -64,18 +64,18 @@ class Mirrors:
     locations : sequence of str
         Folders with the same content.
     node : int or str
-        What tells this node from others; it decides which mirror is asked first.
+        Identity of this node, which decides which mirror it asks first.
     kept : KeptPieces, optional
-        Where pieces that have come are kept; closed with the mirrors.
+        Keeps pieces that were read; closed with the mirrors.
     clock : callable, default time.monotonic
-        Seconds.
+        Returns the time [s].
 
     Attributes
     ----------
     bytes_read : Counter
-        Bytes that were read and used, by location without passwords.
+        Bytes that were read and used, by location (without passwords).
     failures : Counter
-        Reads that failed or whose bytes were wrong, by location.
+        Number of reads that failed or gave wrong bytes, by location.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Mirrors:
         return cls(locations, node, KeptPieces() if far else None)
 
     def fetch(self, piece: Piece) -> bytes:
-        """Return the bytes of a piece: kept ones, or those of the first mirror that has them.
+        """Return the bytes of a piece: the kept ones, or those of the first mirror that has them.
 
         Raises
         ------
         PathNotFoundError
             If no mirror has the file.
         StorageError
-            If no mirror can be read, or all have other bytes. Names each and its problem.
+            If no mirror can be read, or all have wrong bytes. Names each mirror and its problem.
         """
         content = None if self._kept is None else self._kept.get(piece.name)
         if content is None:

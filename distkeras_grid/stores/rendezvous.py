@@ -1,4 +1,4 @@
-"""Which mirror a node asks first for a piece, and which next; without a table and without a server.
+"""The order in which a node asks mirrors for a piece, without a table and without a server.
 
 Each mirror gets a score from the node, the piece and itself, and the highest comes first (Thaler
 and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on
@@ -20,7 +20,7 @@ def order_mirrors(mirrors: Iterable[str], node: int | str, piece: str) -> list[s
     mirrors : iterable of str
         Their locations.
     node : int or str
-        What tells the node from others.
+        Identity of the node.
     piece : str
         Name of the piece.
 
@@ -32,7 +32,7 @@ def order_mirrors(mirrors: Iterable[str], node: int | str, piece: str) -> list[s
     """
 
     def score(mirror: str) -> bytes:
-        # Names with other borders between them must not be the same text.
+        # The separator keeps different names from joining to the same text.
         told = "\0".join((str(node), piece, mirror))
         return hashlib.blake2b(told.encode(), digest_size=16).digest()
 

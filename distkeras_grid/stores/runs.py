@@ -1,4 +1,4 @@
-"""Which rows of which Parquet file a DataFrame has: few runs in place of many rows."""
+"""Finds the rows of a DataFrame in its Parquet files: few runs in place of many rows."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _RUNS = "file string, size long, row long, tiles long, label long, source string
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Rows that follow each other in a file and are alike, in the order of the files.
+    """Consecutive rows of a file with the same image, class and split, in the order of the files.
 
     Parameters
     ----------
     files : dict of str to int
-        Bytes of each file, by its whole path, quoted as Spark quotes it.
+        Size of each file in bytes, by its full path, quoted as Spark quotes it.
     file_of, row_of, tiles, labels : ndarray
         File, first row, number of rows and class of each run, shape ``(runs,)``, int64.
     images : tuple of str
-        Names of the images; empty where each row is an image of its own.
+        Names of the images; empty if each row is an image of its own.
     image_of : ndarray
-        Number of the image of each run.
+        Number of the image of each run, shape ``(runs,)``, int64.
     splits : tuple of str
-        Split of each run, empty without one.
+        Split of each run; empty strings if the data have no splits.
     """
 
     files: dict[str, int]
@@ -51,21 +51,21 @@ class Runs:
 
 
 def find_runs(frame: DataFrame, columns: Columns) -> Runs:
-    """Find the rows of a DataFrame in its files, in one job that reads no pixel.
+    """Find the rows of a DataFrame in its files, with one job that reads no pixels.
 
     Parameters
     ----------
     frame : DataFrame
-        Rows of Parquet files, filtered or joined at will, but not moved.
+        Rows of Parquet files. They may be filtered or joined, but not moved to other files.
     columns : Columns
-        With one label column of whole numbers.
+        The columns, with one label column of whole numbers.
 
     Raises
     ------
     SchemaError
         If the rows are not those of Parquet files.
     EmptyDataError
-        If there are none.
+        If there are no rows.
     LabelError
         If a label is missing, negative or not whole.
     """
@@ -135,7 +135,7 @@ def _check_labels(table: pa.Table, columns: Columns) -> None:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[Numbers, tuple[str, ...]]:
-    """Return texts as numbers in the order in which they come first, and what they mean."""
+    """Return strings as numbers, in the order of first occurrence, and the distinct strings."""
     encoded = column.combine_chunks().dictionary_encode()
     numbers: NDArray[Any] = encoded.indices.to_numpy()
     return numbers.astype(np.int64), tuple(encoded.dictionary.to_pylist())
@@ -144,7 +144,7 @@ def _numbered(column: pa.ChunkedArray) -> tuple[Numbers, tuple[str, ...]]:
 def _run_finder(
     by_image: bool,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does: many rows to few runs."""
+    """Return the function of a task, which turns many rows into few runs."""
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -1,8 +1,8 @@
-"""Data sets of Parquet files, read on a worker row group by row group.
+"""Data sets of Parquet files, which workers read one row group at a time.
 
-The store knows where each row group's bytes are, so a worker reads ranges of the files and no
-footer is parsed twice. It travels with a worker's task: some 100 bytes for each image and each row
-group.
+The store knows where each row group's bytes are, so a worker reads only ranges of the files and
+parses each footer once. It travels with a worker's task: some 100 bytes for each image and each
+row group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from distkeras_grid.stores.mirrors import Mirrors, Piece
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Footers that a reader keeps, parsed.
+# Number of parsed footers that a reader keeps.
 KEPT_FOOTERS = 1000
 
 
@@ -37,11 +37,11 @@ class ParquetFile:
     Parameters
     ----------
     footer : Piece
-        The metadata at its end.
+        The metadata at the end of the file.
     groups : tuple of Piece
         The feature column in each row group.
     rows : tuple of int
-        Rows of each row group.
+        Number of rows in each row group.
     """
 
     footer: Piece
@@ -62,7 +62,7 @@ class ParquetStore:
     label_name : str
         Name of the label column.
     locations : tuple of str
-        Folders that hold the same files; a worker chooses.
+        Folders with the same files; each worker chooses among them.
     files : tuple of ParquetFile
         The files.
     file_of, row_of : ndarray
@@ -82,7 +82,7 @@ class ParquetStore:
 
     @property
     def verified(self) -> bool:
-        """Whether all bytes are known by their SHA-256."""
+        """Whether the SHA-256 of all row groups is known."""
         return all(piece.sha256 for file in self.files for piece in file.groups)
 
     def open(self, node: int) -> ParquetReader:
@@ -102,7 +102,7 @@ class ParquetStore:
         )
 
     def groups_of(self, places: Numbers) -> dict[int, dict[int, tuple[Numbers, Numbers]]]:
-        """Return by file and row group: which tiles are in it, and in which of its rows."""
+        """Return, by file and row group, which tiles are in it and in which of its rows."""
         ordered = np.sort(places)
         runs = self.pool.runs_of(ordered)
         rows = self.row_of[runs] + ordered - self.pool.starts[runs]
@@ -131,7 +131,7 @@ class ParquetReader:
     store : ParquetStore
         The data set.
     mirrors : Mirrors
-        Where it is read.
+        Mirrors from which the data set is read.
     """
 
     def __init__(self, store: ParquetStore, mirrors: Mirrors) -> None:
@@ -140,12 +140,12 @@ class ParquetReader:
 
     @property
     def bytes_read(self) -> Counter[str]:
-        """Bytes that came, by location."""
+        """Bytes received, by location."""
         return self._mirrors.bytes_read
 
     @property
     def failures(self) -> Counter[str]:
-        """Reads that failed, by location."""
+        """Number of failed reads, by location."""
         return self._mirrors.failures
 
     def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
@@ -186,9 +186,9 @@ class KnownBytes(io.RawIOBase):
     Parameters
     ----------
     parts : mapping of int to bytes
-        By their first byte.
+        Known ranges, by the position of their first byte.
     size : int
-        Bytes of the whole file.
+        Size of the whole file in bytes.
     """
 
     def __init__(self, parts: Mapping[int, bytes], size: int) -> None:
@@ -204,25 +204,25 @@ class KnownBytes(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a byte."""
+        """Move to a position, and return it."""
         self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
         return self._at
 
     def tell(self) -> int:
-        """Return the next byte's place."""
+        """Return the position of the next byte."""
         return self._at
 
     def size(self) -> int:
-        """Return the bytes of the whole file."""
+        """Return the size of the whole file in bytes."""
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes.
+        """Return the next bytes of the file.
 
         Raises
         ------
         SchemaError
-            If they are not known.
+            If some of them are not known.
         """
         stop = self._size if size < 0 else min(self._at + size, self._size)
         for start, content in self._parts.items():
@@ -237,7 +237,7 @@ class KnownBytes(io.RawIOBase):
 
 
 def leaf_of(metadata: Any, name: str) -> str:
-    """Return the path of the column that holds a feature: itself, or ``bytes`` in it.
+    """Return the path of the column that holds a feature: the column, or its field ``bytes``.
 
     Raises
     ------
@@ -255,16 +255,16 @@ def leaf_of(metadata: Any, name: str) -> str:
 
 
 def locate(metadata: Any, path: str, size: int, footer_bytes: int, name: str) -> ParquetFile:
-    """Return where the parts of a file are, whose footer has been read.
+    """Return where the parts of a file are, from its footer.
 
     Parameters
     ----------
     metadata : pyarrow.parquet.FileMetaData
-        Of the file.
+        The file's metadata.
     path : str
-        Of the file, below its location.
+        Path of the file below its location.
     size, footer_bytes : int
-        Bytes of the file, and of its footer with length and magic.
+        Size in bytes of the file, and of its footer with length and magic.
     name : str
         Name of the feature column.
     """

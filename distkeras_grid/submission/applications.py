@@ -1,4 +1,4 @@
-"""Applications of YARN as values, and what is told of them."""
+"""Applications of YARN as values, and their description in one line."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Application:
     Parameters
     ----------
     id, name, user, queue : str
-        As YARN has them.
+        Id, name, user and queue of the application in YARN.
     state : str
         ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"`` ...
     final : str
         ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended.
     containers, memory_mb : int
-        What it uses now.
+        Number of containers and memory [MB] that it uses now.
     diagnostics : str
         What YARN or the application says.
     tracking_url : str
         Address of its page.
     started, finished : float
-        Seconds since 1970; 0 if not yet.
+        Times of start and end, Unix seconds; 0 if not yet.
     """
 
     id: str

@@ -26,7 +26,7 @@ from distkeras_grid.submission.environment import (
 from distkeras_grid.submission.interpreter import private_libraries, relocatable, this_interpreter
 from distkeras_grid.submission.parallel_gzip import ParallelGzip
 
-# 1980, the oldest date that a wheel may have: the same content gives the same bytes.
+# All files get this date, the oldest that a wheel may have: the same content gives the same bytes.
 DATE = 315532800
 # Level 1 takes a quarter of the time of level 6, and the archive is 4% larger.
 COMPRESSION = 1
@@ -46,7 +46,7 @@ class Environment:
     interpreter : Interpreter
         Its interpreter.
     distributions : tuple of Installed
-        What is installed in it.
+        The distributions that are installed in it.
     """
 
     interpreter: Interpreter
@@ -112,13 +112,13 @@ def build(environment: Environment, target: Path, say: Say) -> None:
                 Reporter(Bytes("packing", total), to=say, at_once=False) as progress,
             ):
                 pack(members, opened, lambda count: progress.add(done=count))
-            # Nobody else may change it, whatever the umask says.
+            # No other user may change it, whatever the umask is.
             partial.chmod(0o644)
             target.parent.chmod(target.parent.stat().st_mode & ~0o022)
             digest = Path(scratch) / "digest"
             digest.write_text(sha256_line(partial, target.name), encoding="ascii")
             digest.replace(digest_beside(target))
-            # In one step, because another submission may be packing the same archive.
+            # Rename in one step, because another submission may be packing the same archive.
             partial.replace(target)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError

@@ -1,7 +1,7 @@
-"""The logs of an application's containers: of nodes while it runs, collected ones afterwards.
+"""The logs of an application's containers: from the nodes while it runs, collected ones later.
 
-The collected logs are read by Hadoop's own classes, which PySpark brings: they know every format
-and compression that a cluster may be told to use.
+Hadoop's own classes, which PySpark includes, read the collected logs: they know every format and
+compression that a cluster may use.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from distkeras_grid.submission.jvm import HadoopClient
 from distkeras_grid.submission.resource_manager import ResourceManager
 
 PIECE_BYTES = 1 << 16
-# So much of a log is looked through for the line that counts.
+# How much of a log is searched for the line that says why the program failed.
 SEARCHED_BYTES = 1 << 18
 # Nodes deliver the logs some seconds after an application has ended.
 COLLECT_SECONDS = 20.0
 POLL_SECONDS = 0.5
-#: What programs write. Beside them lie the files with which a container was started.
+#: The files with programs' output. Other files there are those that started the container.
 OUTPUTS = ("stdout", "stderr")
 
 _HEADER = re.compile(rb"LogLength:(\d+)\s*")
@@ -42,9 +42,9 @@ class LogFile:
     Parameters
     ----------
     container, node, name : str
-        Ids, and the file's name, such as ``"stderr"``.
+        Ids of container and node, and the file's name, such as ``"stderr"``.
     size : int
-        Bytes.
+        Size of the file in bytes.
     """
 
     container: str
@@ -138,12 +138,12 @@ class CollectedLogs:
     hadoop : HadoopClient
         Hadoop's classes.
     application : Application
-        It has ended.
+        The application, which has ended.
 
     Raises
     ------
     ClusterError
-        If YARN has collected none (yet).
+        If YARN has collected no logs, or not yet.
     """
 
     def __init__(self, hadoop: HadoopClient, application: Application) -> None:
@@ -215,14 +215,14 @@ def _translated(identifier: str) -> Iterator[None]:
 
 
 def section(told: BinaryIO, last: int | None = None) -> Iterator[bytes]:
-    r"""Yield the log within what YARN writes about it; nothing where there is none.
+    r"""Yield the content of a log from YARN's text around it; nothing if there is no log.
 
     Parameters
     ----------
     told : binary file
-        From its beginning.
+        YARN's text, from its beginning.
     last : int, optional
-        How many of its last bytes were asked for.
+        Number of last bytes that were asked for.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def section(told: BinaryIO, last: int | None = None) -> Iterator[bytes]:
 def wait_for_logs(hadoop: HadoopClient, application: Application) -> CollectedLogs | None:
     """Return the logs of an application that has just ended, once they hold the driver's.
 
-    None if YARN collects no logs, or has not collected these within 20 s.
+    The result is None if YARN collects no logs, or has not collected these within 20 s.
     """
     configuration = hadoop.jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(hadoop.configuration)
     if not configuration.getBoolean("yarn.log-aggregation-enable", False):
@@ -265,7 +265,7 @@ def wait_for_logs(hadoop: HadoopClient, application: Application) -> CollectedLo
 
 
 def text_of(source: LogSource, file: LogFile, last: int | None = None) -> str:
-    """Return a file's content, or that of its last bytes, as text."""
+    """Return a file's content, or its last bytes, as text."""
     return b"".join(source.read(file, last)).decode(errors="replace")
 
 
@@ -279,9 +279,9 @@ def outputs_of_driver(source: LogSource) -> list[LogFile]:
 
 
 def cause_in(source: LogSource) -> str | None:
-    """Return the line that tells why an application failed, None where no log of it does.
+    """Return the line that says why an application failed; None if no log says it.
 
-    What the driver's program wrote counts most, then what Spark wrote beside it.
+    The output of the driver's program counts most, then that of Spark.
     """
     for file in outputs_of_driver(source):
         if why := cause(text_of(source, file, SEARCHED_BYTES)):

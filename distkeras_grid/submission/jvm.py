@@ -36,7 +36,7 @@ class HadoopClient:
         self.storage = Storage.of_jvm(gateway, self.configuration)
 
     def home(self) -> str | None:
-        """Return the user's home directory in the file system of the cluster, None without one."""
+        """Return the user's home directory in the cluster's file system; None if there is none."""
         file_system = self.jvm.org.apache.hadoop.fs.FileSystem.get(self.configuration)
         local = str(file_system.getScheme()) == "file"
         return None if local else str(file_system.getHomeDirectory().toString())
@@ -54,7 +54,7 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
     Raises
     ------
     ClusterError
-        If the JVM does not start. The message has the end of what it wrote.
+        If the JVM does not start. The message has the end of its output.
     """
     from pyspark import java_gateway
     from pyspark.errors import PySparkRuntimeError

@@ -30,7 +30,7 @@ class ParallelGzip:
     target : BinaryIO
         Receives the compressed bytes; stays open.
     level : int
-        From 1, the quickest, to 9.
+        Level of compression, from 1 (fastest) to 9 (smallest).
     threads : int, optional
         Number of threads; by default one for each core that this process may use.
     """
@@ -40,7 +40,7 @@ class ParallelGzip:
         self._target = target
         self._level = level
         self._pool = ThreadPoolExecutor(threads, "gzip")
-        # Bounds the memory: a reader that is faster than the threads waits.
+        # This bounds the memory: a writer that is faster than the threads waits.
         self._most = 2 * threads
         self._running: deque[Future[bytes]] = deque()
         self._rest = bytearray()

@@ -1,4 +1,4 @@
-"""Putting an environment archive where the nodes find it, once."""
+"""Uploads an environment archive to where the nodes find it, once."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def check(uri: str, storage: Storage) -> None:
     Raises
     ------
     StorageError
-        If its SHA-256 is another one than was noted beside it, if group or others may write to it
-        or its folder, or if it belongs to somebody else.
+        If its SHA-256 differs from the one in the file beside it, if group or others may write to
+        it or its folder, or if it belongs to another user.
     """
     archive, folder = storage.access(uri), storage.access(uri.rpartition("/")[0])
     advice = f"Delete it (distkeras-grid rm {uri}), and submit again."
     for path, found in ((uri, archive), (uri.rpartition("/")[0], folder)):
-        # In a folder with the sticky bit nobody replaces the files of others.
+        # In a folder with the sticky bit, users cannot replace files of others.
         if found.mode & 0o022 and not found.mode & 0o1000:
             raise StorageError(
                 f"Group or others may write to {path}, and so change what runs in your name. "
@@ -111,7 +111,7 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
     if not storage.exists(folder):
         # All users may read it, so a node unpacks it once for all of them.
         storage.make_public_dirs(folder, levels=2 if folder.endswith(FOLDER) else 1)
-    # First the digest: an archive that is there has one. One that was cut off left its own behind.
+    # Upload the digest first: then every archive has one. A broken-off upload leaves one behind.
     digest = digest_beside(local).read_text(encoding="ascii")
     storage.write_text(uri + DIGEST, digest, overwrite=True)
     try:

@@ -25,11 +25,11 @@ T = TypeVar("T")
 TIMEOUTS = (5.0, 20.0)
 PIECE_BYTES = 1 << 16
 _CLUSTER = "/ws/v1/cluster"
-#: The type of the application by which a sandbox tries YARN; no work of anybody.
+#: The type of the application with which a sandbox tests YARN; it is no user's work.
 SANDBOX_CHECK = "sandbox"
 
 
-# Names of fields are those of the answers.
+# The fields have the names in YARN's answers.
 class _App(msgspec.Struct):
     id: str
     user: str
@@ -97,12 +97,12 @@ class ResourceManager:
     Parameters
     ----------
     address : Address
-        As from `distkeras_grid.submission.yarn_sites.find_resourcemanager`.
+        Address from `distkeras_grid.submission.yarn_sites.find_resourcemanager`.
 
     Raises
     ------
     ConfigurationError
-        If the pages want Kerberos, and its package is not installed.
+        If the pages require Kerberos, and its package is not installed.
     """
 
     def __init__(self, address: Address) -> None:
@@ -148,7 +148,7 @@ class ResourceManager:
         Raises
         ------
         ClusterError
-            If the node does not answer, or has not what was asked for.
+            If the node does not answer, or does not have the content.
         """
         with closing(self._get(url, query, stream=True)) as answer:
             if answer.status_code != 200:
@@ -211,7 +211,7 @@ def _decoded(answer: requests.Response, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.MsgspecError as error:
-        # A standby without an active one answers with a page.
+        # A standby ResourceManager answers with a page if none is active.
         raise ClusterError(
             f"{answer.url} answers with status {answer.status_code}, not as YARN does ({error})."
         ) from error

@@ -1,4 +1,4 @@
-"""Running ``spark-submit``: in view of the user, or until YARN has the application."""
+"""Runs ``spark-submit``: with visible output, or until YARN has accepted the application."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
-    """Run a command with its output in view; return its exit code.
+    """Run a command with visible output; return its exit code.
 
     An interrupt of this process, whoever sends it, interrupts the command once: Spark then stops
     the executors. One that has not ended after a minute, or at a second interrupt, is killed.
@@ -59,7 +59,7 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
     inherited : sequence of int, default ()
         Open files that the command keeps open, such as that of a lock.
     """
-    # A group of its own: else Ctrl-C in a terminal would reach it directly, and SIGTERM not at all.
+    # A separate group: otherwise Ctrl-C in a terminal would reach it directly, and SIGTERM never.
     with subprocess.Popen(command, process_group=0, pass_fds=inherited) as process:
         try:
             return process.wait()
@@ -94,7 +94,7 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
     Raises
     ------
     ClusterError
-        If it fails, or does not end in time. The message has the end of what it wrote.
+        If it fails, or does not end in time. The message has the end of its output.
     """
     began = said = time.monotonic()
     with tempfile.TemporaryFile() as log:
@@ -123,6 +123,6 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
 
 
 def last_lines(log: IO[bytes]) -> str:
-    """Return the line of a log that counts, and its last lines, without the JVM's stacks."""
+    """Return the line of a log that says why it failed, and the last lines without stacks."""
     log.seek(0)
     return cause_and_end(log.read().decode(errors="replace"), LAST_LINES)

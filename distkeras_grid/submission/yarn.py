@@ -75,7 +75,7 @@ class Yarn:
             return _application(self._client.getApplicationReport(self._id(identifier)))
 
     def tagged(self, tag: str) -> str | None:
-        """Return the id of the application with a tag, None if there is none."""
+        """Return the id of the application with a tag; None if there is none."""
         requests = self._jvm.org.apache.hadoop.yarn.api.protocolrecords
         request = requests.GetApplicationsRequest.newInstance()
         request.setApplicationTags(self._gateway.jvm.java.util.HashSet([tag]))
@@ -116,7 +116,7 @@ class Yarn:
         return wait_for_logs(self._hadoop, application)
 
     def log_page(self, identifier: str) -> str | None:
-        """Return the address of what the driver's container writes, None if it is not known."""
+        """Return the address of the log of the driver's container; None if it is not known."""
         attempt = self._last_attempt(identifier)
         if attempt is None:
             return None

@@ -1,4 +1,4 @@
-"""Where YARN's pages are, from Hadoop's configuration files."""
+"""Finds the addresses of YARN's pages in Hadoop's configuration files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
 def resourcemanager_urls(sites: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the address of the ResourceManager's page; of each one where there are several.
+    """Return the addresses of the pages of all ResourceManagers.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def resourcemanager_urls(sites: Mapping[str, str]) -> tuple[str, ...]:
     Raises
     ------
     ConfigurationError
-        If they do not tell a host.
+        If they do not name a host.
 
     Examples
     --------
@@ -75,13 +75,13 @@ def find_resourcemanager(environment: Mapping[str, str] | None = None) -> Addres
     Parameters
     ----------
     environment : mapping, optional
-        Looked up: ``HADOOP_CONF_DIR``, ``YARN_CONF_DIR``, ``HADOOP_USER_NAME``; by default this
-        process's.
+        Variables ``HADOOP_CONF_DIR``, ``YARN_CONF_DIR`` and ``HADOOP_USER_NAME``; by default those
+        of this process.
 
     Raises
     ------
     ConfigurationError
-        If no variable is set, or the files do not tell the address.
+        If no variable is set, or the files do not contain the address.
     """
     from distkeras_grid.submission.spark_submit import check_hadoop_settings
 

@@ -1,8 +1,8 @@
-"""When a run's checkpoints are written, by which thread, and what of the driver is in them.
+"""Decides when a run's checkpoints are written, writes them, and defines the driver's part.
 
-The driver asks the server for a checkpoint, and keeps its own state when the server says that it
-has taken its own. A thread then fetches the server's parts and writes the files. Training goes on
-meanwhile. If a checkpoint cannot be written, the run goes on with the former ones.
+The driver asks the server for a checkpoint. When the server reports that it has taken its state,
+the driver keeps its own. A thread then fetches the server's parts and writes the files. Training
+goes on meanwhile. If a checkpoint cannot be written, the run goes on with the former ones.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from distkeras_grid.spec import RunSpec
 
 SERVER, DRIVER, SEAT, MODEL, HISTORY = "server.tree", "driver.tree", "seat-", "model-", "history-"
-#: Seconds between two checkpoints, unless the user says more.
+#: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
 DEFAULT_SECONDS = 600.0
-# Then all segments of the history become one.
+# With this many segments, the history becomes one segment again.
 MOST_SEGMENTS = 64
-# How long the last checkpoint of a run that ends early waits for what its workers keep [s].
+# How long the last checkpoint of a run that ends early waits for its workers' states [s].
 LAST_SECONDS = 5.0
 _EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
 
 
 @dataclass(frozen=True)
 class Every:
-    """How often checkpoints are written: after so many seconds, or so many epochs."""
+    """How often checkpoints are written: after a number of seconds, or of epochs."""
 
     seconds: float | None = None
     epochs: int | None = None
@@ -95,7 +95,7 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     observer : SavedObserver
         Validation and callbacks.
     resumed : list of dict
-        From where the run has gone on before, as ``history.params["resumed"]`` says it.
+        The points from which the run has gone on before, as in ``history.params["resumed"]``.
     """
 
     observer: SavedObserver
@@ -108,7 +108,7 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises
         ------
         DataError
-            If it is something else.
+            If the content is no such state.
         """
         try:
             tree = unpack(np.frombuffer(content, np.uint8))
@@ -128,7 +128,7 @@ class Resumed:
     Parameters
     ----------
     manifest : Manifest
-        Which one.
+        What the checkpoint consists of.
     parts : list of ndarray
         The server's state, and the states of workers, as `ServerProcess` takes them.
     driver : SavedDriver
@@ -145,12 +145,12 @@ class Resumed:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Resumed:
-        """Read a checkpoint that is whole.
+        """Read a complete checkpoint.
 
         Raises
         ------
         DataError
-            If it has not the pieces of a run.
+            If it lacks pieces of a run.
         """
         manifest, contents = checkpoint.manifest, checkpoint.contents
         seats = sorted(piece.name for piece in manifest.starting_with(SEAT))
@@ -174,7 +174,7 @@ class Resumed:
             history.add_segment(segment.decode())
 
     def told(self) -> dict[str, float | str]:
-        """Return from where the run goes on, for its history."""
+        """Return the point from which the run goes on, for its history."""
         return {
             "checkpoint": self.manifest.number,
             "version": self.manifest.version,
@@ -185,7 +185,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Identity:
-    """What all checkpoints of a run say of it.
+    """What all checkpoints of a run contain about it.
 
     Parameters
     ----------
@@ -211,17 +211,17 @@ class Checkpointer:
     Parameters
     ----------
     store : CheckpointStore
-        Where; taken over by this driver.
+        Where checkpoints are written; this driver has taken it over.
     identity : Identity
-        What the checkpoints are of.
+        The run, as its checkpoints describe it.
     every : Every
-        How often.
+        How often checkpoints are written.
     history : History
         The run's history.
     observer : callable
         Returns the state of the observer of epochs, as `SavedObserver` names it.
     note : callable
-        Told when a checkpoint could not be written.
+        Called with a line when a checkpoint could not be written.
     """
 
     def __init__(
@@ -238,14 +238,14 @@ class Checkpointer:
         self._model = shared_piece(MODEL.rstrip("-"), "keras", identity.model)
         self._segments: list[Piece] = []
         self._counts: Sequence[int] = ()
-        # Since when the next checkpoint is waited for, by the clock and by whole epochs.
+        # When the wait for the next checkpoint began, by the clock and in whole epochs.
         self._since, self._epochs = time.monotonic(), len(history.epoch_records)
         self._asked = False
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         #: Number of the last checkpoint for which the driver has kept its own state.
         self.captured = 0
-        #: How many were written.
+        #: Number of checkpoints written.
         self.written = 0
 
     def look(self, server: ServerProcess, update: Update, *, writes: bool = True) -> None:
@@ -256,9 +256,9 @@ class Checkpointer:
         server : ServerProcess
             The server.
         update : Update
-            Its last answer, all of whose events have been recorded.
+            The server's last answer; all its events have been recorded.
         writes : bool, default True
-            Whether there are to be more checkpoints.
+            Whether to ask for more checkpoints.
         """
         self._tell_error()
         if update.captured > self.captured:
@@ -283,7 +283,7 @@ class Checkpointer:
         self.finish()
         found = self._store.newest_of_own(self._note)
         self.captured, self._asked = 0, False
-        # The next one says all of the history again.
+        # The next checkpoint contains the whole history again.
         self._segments, self._counts = [], ()
         return None if found is None else Resumed.of(found)
 
@@ -351,7 +351,7 @@ class Checkpointer:
             first, *seats = server.parts(captured)
             folded = unpack(first)["books"]["samples_folded"]
             if folded != facts["samples"]:
-                # An interrupt may come while the driver records what it was told.
+                # An interrupt may come while the driver records events.
                 raise DataError(
                     f"the server has folded {folded} samples, and the history has "
                     f"{facts['samples']}."
@@ -365,5 +365,5 @@ class Checkpointer:
             self._store.write(manifest, contents, new)
             self.written += 1
         except Exception as error:  # noqa: BLE001 - kept, and told by the driver's own thread
-            # The next one has to have what this one would have brought.
+            # The next checkpoint must contain what this one would have contained.
             self._error, self._segments, self._counts = error, [], ()

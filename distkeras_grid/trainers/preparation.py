@@ -63,7 +63,7 @@ class Saving:
     xla : bool
         Whether XLA compiles the workers' windows.
     resumed : Resumed or None
-        The one from which the run goes on.
+        The checkpoint from which the run goes on; None for a new run.
     """
 
     store: CheckpointStore
@@ -89,13 +89,13 @@ class PreparedRun:
     history : History
         Filled during the run.
     description : dict
-        For ``run.json``.
+        The description of the run for ``run.json``.
     began : float
         When the preparation began, Unix seconds.
     centers : list of ndarray
         The centers of all workers when the run has ended, if each has its own; otherwise empty.
     left : keras.Model or None
-        The model with the center of the moment at which the run failed.
+        The model with the center at the moment when the run failed.
     saving : Saving or None
         The run's checkpoints.
     """
@@ -173,19 +173,19 @@ class PreparedRun:
         return model
 
     def recalibrate(self, progress: RunProgress) -> None:
-        """Measure the statistics of batch normalization on all rows, where the run asks for it.
+        """Measure the statistics of batch normalization on all rows, if the run asks for it.
 
         The model keeps the workers' averages if that fails or is interrupted.
 
         Parameters
         ----------
         progress : RunProgress
-            Told what is done.
+            Shows what is done.
         """
         if self.spec.algorithm.statistics != "recalibrate" or self._measuring is None:
             return
         epoch = self.history.training_seconds() / self.spec.epochs
-        # That is what the model has until everything is measured, and after an interrupt.
+        # This holds until everything is measured, and after an interrupt.
         self._tell_statistics("own" if self.spec.workers == 1 else "average")
         try:
             self._measuring(self.spec.limits.start_timeout + MEASURING_EPOCHS * epoch)
@@ -199,7 +199,7 @@ class PreparedRun:
         self.description["total_seconds"] = time.time() - self.began
 
     def network(self) -> partial[NetworkNeed]:
-        """Return the run's `NetworkNeed`, still without the time of a window."""
+        """Return a function from the time of a window to the run's `NetworkNeed`."""
         spec, layout = self.spec, layout_of(self.spec, self.checked.compiled.model)
         return partial(
             NetworkNeed,
@@ -260,7 +260,7 @@ class PreparedRun:
     def _replacement(
         self, server: ServerProcess, checkpointer: Checkpointer | None, progress: RunProgress
     ) -> Replacement | None:
-        """Return what replaces a server that dies, where checkpoints have its state."""
+        """Return what replaces a server that dies; None without checkpoints of its state."""
         if checkpointer is None:
             return None
         return Replacement(server, checkpointer, self.history, self.observer.go_back, progress.note)
@@ -271,7 +271,7 @@ class PreparedRun:
 
     @contextmanager
     def _leaving(self, server: ServerProcess) -> Iterator[None]:
-        """Keep the center of the moment at which the run is interrupted or fails."""
+        """Keep the center at the moment when the run is interrupted or fails."""
         try:
             yield
         except BaseException as error:
@@ -318,16 +318,16 @@ def prepare(
     Parameters
     ----------
     request : RunRequest
-        What is asked for.
+        The request.
     callbacks : sequence of keras.callbacks.Callback
         Called at each epoch's end.
     resources : ExitStack
-        Gets what must be given back when the run has ended.
+        Receives the resources to release when the run has ended.
 
     Raises
     ------
     GridError
-        The first thing that does not fit, with what was received and what to do.
+        If something does not fit. Names the first problem, what was received, and what to do.
     """
     began, history = time.time(), History()
     notes: list[str] = []
@@ -381,7 +381,7 @@ def prepare(
 def _newest_checkpoint(
     saving: SavingRequest, notes: list[str]
 ) -> tuple[CheckpointStore | None, Resumed | None]:
-    """Return the store of the checkpoints, and the one to go on from; `notes` gets what is torn."""
+    """Return the store and the checkpoint to go on from; `notes` receives torn ones."""
     if saving.folder is None:
         return None, None
     store = CheckpointStore(Storage(active_session()), saving.folder)

@@ -1,4 +1,4 @@
-"""A server that dies during a run: another one takes its place, and the driver goes back with it.
+"""Replaces a server that dies during a run, and takes the driver back to the same moment.
 
 The new server goes on from the newest checkpoint, or from the beginning before the first one. The
 history and the observer of epochs return to the same moment. Workers find the new server where the
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from distkeras_grid.parameter_server.process import ServerProcess
     from distkeras_grid.trainers.checkpointing import Checkpointer, SavedObserver
 
-#: A server that dies so often without a new checkpoint in between would die again.
+#: How often a server is replaced without a new checkpoint in between. After that, the next server
+#: would probably die, too.
 MOST_REPLACEMENTS = 3
 
 
@@ -28,7 +29,7 @@ class Replacement:
     Parameters
     ----------
     server : ServerProcess
-        The server; replaceable.
+        The server, which must be replaceable.
     checkpointer : Checkpointer
         The run's checkpoints.
     history : History
@@ -37,7 +38,7 @@ class Replacement:
         Takes the observer of epochs back, and returns the learning rate to set; see
         `EpochObserver.go_back`.
     note : callable
-        Told what happens.
+        Called with a line that says what happens.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Replacement:
     ) -> None:
         self._server, self._checkpointer, self._history = server, checkpointer, history
         self._go_back, self._note = go_back, note
-        # The checkpoint from which the last servers went on, and how many did.
+        # The checkpoint from which the last servers went on, and the number of these servers.
         self._number, self._count = 0, 0
 
     def replace(self, error: ServerUnreachableError) -> int:
@@ -59,12 +60,12 @@ class Replacement:
         Parameters
         ----------
         error : ServerUnreachableError
-            How the server's death was noticed. It is raised if one server after the other dies.
+            How the server's death was noticed. It is raised if servers die again and again.
 
         Raises
         ------
         GridError
-            If there is no other server.
+            If no new server could be started.
         """
         resumed = self._checkpointer.go_back()
         number = 0 if resumed is None else resumed.manifest.number

@@ -1,4 +1,4 @@
-"""A request for a run that goes on from a checkpoint, and whether it is the same run."""
+"""Prepares a run that goes on from a checkpoint, and checks that it is the same run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
-    """Return a request with what the run chose itself when it began: seed, number of workers.
+    """Return a request with the seed and the number of workers that the run chose when it began.
 
     Parameters
     ----------
     request : RunRequest
-        What is asked for now.
+        The present request.
     resumed : Resumed
         The checkpoint.
     """
@@ -42,12 +42,12 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
 def compiled_again(
     compiled: CompiledModel, resumed: Resumed, objects: Mapping[str, Any]
 ) -> CompiledModel:
-    """Return the model of the run, which has its frozen weights and the seeds of its layers.
+    """Return the run's own model, with its frozen weights and the seeds of its layers.
 
     Parameters
     ----------
     compiled : CompiledModel
-        The model that was given now.
+        The model of the present request.
     resumed : Resumed
         The checkpoint.
     objects : mapping of str to object
@@ -61,8 +61,7 @@ def compiled_again(
 def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
     """Refuse to go on with another run than the checkpoint's.
 
-    Limits may be others, and the data may have another path. Whether they are the same rows is
-    found out by each worker.
+    Limits and the path of the data may differ. Each worker checks whether its rows are the same.
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
     Raises
     ------
     ConfigurationError
-        Names the first thing that differs.
+        If the runs differ. Names the first difference.
     """
     begun = RunSpec.from_json(resumed.manifest.spec)
     told = next(_differences(_comparable(begun), _comparable(spec)), None)

@@ -64,17 +64,17 @@ WORKING = ("ready", "running")
 
 @dataclass(frozen=True)
 class Steering:
-    """What the observer of an epoch wants changed; None leaves a thing as it is."""
+    """What the observer of an epoch wants to change; None leaves a setting as it is."""
 
     stop: bool | None = None
     learning_rate: float | None = None
 
 
 class Observer(Protocol):
-    """Records the epochs of a run, and says what is to change after them."""
+    """Records the epochs of a run, and returns what to change after them."""
 
     def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
-        """Record an epoch that has ended, with the center of that moment where it is needed."""
+        """Record an epoch that has ended; `center` is that of the moment, if it is needed."""
         ...
 
     def record(self, event: EpochEnded) -> EpochRecord:
@@ -88,13 +88,13 @@ class Run:
     Parameters
     ----------
     server : ServerProcess
-        Started.
+        The server, already started.
     launch : Launch
         The jobs of the workers, not started yet.
     spec : RunSpec
         The run.
     history : History
-        Empty; filled with the server's events.
+        An empty history, to be filled with the server's events.
     progress : RunProgress
         Shown during the run.
     observer : callable
@@ -106,7 +106,7 @@ class Run:
     since : int, default 0
         Version of the center with which this execution of the run begins.
     replacement : Replacement, optional
-        Replaces a server that has died; without it the run ends.
+        Replaces a server that dies. Without it, such a death ends the run.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class Run:
         self._ended = False
         self._replacement = replacement
         self._lingering = Lingering()
-        # Whether workers that have finished may go, so that no other server would find them.
+        # Whether finished workers may end, so that no new server would find them.
         self._released = replacement is None
         self._finished = False
         self._checkpointer = checkpointer
-        # Events that were told and are not recorded yet, and the epoch that is being recorded.
+        # Events that were received but not recorded yet, and the epoch that is being recorded.
         self._untaken: deque[Event] = deque()
         self._ending: EpochEnded | None = None
-        # Whether the run ends early, so that nobody is asked about its epochs any more.
+        # Whether the run ends early, so that the observer is no longer called for its epochs.
         self._ends_early = False
 
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
@@ -164,7 +164,7 @@ class Run:
             self._rescue(error)
             raise
         finally:
-            # Also on an interrupt, so that no executor works for a run that has ended.
+            # This happens on an interrupt, too, so that no executor works for a run that has ended.
             self._launch.cancel()
         return center, summaries
 
@@ -195,7 +195,7 @@ class Run:
                 self._ending, self._finished = None, False
 
     def _release(self) -> None:
-        """Let workers go that have finished."""
+        """Release the workers that have finished."""
         if not self._released:
             self._released = True
             self._server.command(release=True)
@@ -216,7 +216,7 @@ class Run:
             error.add_note(f"No last checkpoint could be written: {second}")
 
     def _write_last(self, *, at_once: bool) -> None:
-        """Write a checkpoint, with what workers keep now unless it is to be taken at once."""
+        """Write a checkpoint; unless `at_once`, wait for the present states of the workers."""
         checkpointer = self._checkpointer
         if checkpointer is None or self._watch.stopped:
             return
@@ -235,18 +235,18 @@ class Run:
         checkpointer.finish()
 
     def _advance(self) -> None:
-        """Process the server's new events, and do what the watch says."""
+        """Process the server's new events, and carry out the actions of the watch."""
         ended, failed = self._launch.done, self._launch.failed
         update = self._news()
         self._show(update)
         if self._lingering.is_over(update.seats, time.monotonic()):
-            # Their slots may be what a lost worker needs.
+            # A lost worker may need their slots.
             self._release()
         if not self._finished:
             # A worker that has finished was lost too late to matter.
             unfinished = [seat for seat in failed if update.seats[seat].status != "finished"]
             tried = [self._try_again(seat, update) for seat in unfinished]
-            # One that is given up ends the jobs, too.
+            # If one job is given up, all jobs count as ended.
             self._ended = ended = not all(tried) or (ended and not any(tried))
             looked = Looked(
                 update.seats, update.version, update.samples_folded, self._history.samples, ended
@@ -254,7 +254,7 @@ class Run:
             self._tell(looked)
 
     def _try_again(self, number: int, update: Update) -> bool:
-        """Submit the job of a seat again; return whether it was."""
+        """Submit the job of a seat again if it may be; return whether it was submitted."""
         if not self._tries.once_more(number, update.seats[number].samples_folded):
             return False
         reason = self._launch.error(number)
@@ -272,7 +272,7 @@ class Run:
                 self._take(self._untaken.popleft())
             if self._checkpointer is not None:
                 self._checkpointer.look(self._server, update, writes=not self._watch.stopped)
-            # After the events before a checkpoint, those that the server held back are due.
+            # The server holds back events after a checkpoint; they follow the events before it.
             if len(update.events) < EVENTS_PER_UPDATE and not update.captured:
                 return update
 
@@ -288,7 +288,7 @@ class Run:
             if event.window_seconds:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
-                # Workers report only errors that another attempt would meet again.
+                # Workers report only errors that would occur again in another attempt.
                 raise failure_of(event)
 
     def _end_epoch(self, event: EpochEnded) -> None:
@@ -311,7 +311,7 @@ class Run:
         self._ending = None
 
     def _tell(self, event: WatchEvent) -> None:
-        """Pass an event to the watch, and do what it says."""
+        """Pass an event to the watch, and carry out its actions."""
         for action in self._watch.handle(event, time.monotonic()):
             if isinstance(action, Finish):
                 self._finished = True
@@ -383,14 +383,14 @@ class Run:
 
 
 def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
-    """Return a note for the case that the workers' job has not ended with the training.
+    """Return a note for a run whose jobs have not ended with the training.
 
     Parameters
     ----------
     spec : RunSpec
         The run.
     problem : str
-        Why it has not ended.
+        Why the jobs have not ended.
     stopped : bool, default False
         Whether a callback has ended the training.
     """
@@ -421,7 +421,7 @@ def failure_of(event: WorkerRecord) -> GridError:
 
 
 def epoch_line(record: EpochRecord, epochs: int) -> str:
-    """Return the line that stays when an epoch has ended.
+    """Return the line that stays on the screen when an epoch has ended.
 
     Examples
     --------

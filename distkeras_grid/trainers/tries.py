@@ -1,16 +1,16 @@
-"""How often a worker that was lost is started again, without clock or Spark."""
+"""Decides how often a lost worker is started again, without clock or Spark."""
 
 from __future__ import annotations
 
-#: So often a worker may fail without getting on between.
+#: How often a worker may fail without making progress in between.
 MOST_FAILURES = 4
 
 
 class Tries:
     """Decides whether the job of a seat is submitted again when Spark has given it up.
 
-    A worker that gets on between its failures is always started again: the run comes nearer to
-    its end each time. One that does not would fail for ever.
+    A worker that makes progress between its failures is always started again: the run comes nearer
+    to its end each time. A worker without progress would fail for ever.
 
     Parameters
     ----------
@@ -28,18 +28,18 @@ class Tries:
 
     def __init__(self, each: int) -> None:
         self._each = each
-        # For each seat its rows at its last failure, and its failures since it has got on.
+        # For each seat: its rows at the last failure, and its failures since the last progress.
         self._failed: dict[int, tuple[int, int]] = {}
 
     def once_more(self, seat: int, rows: int) -> bool:
-        """Take note of a job that has failed; return whether it is to be submitted again.
+        """Record that a job has failed; return whether to submit it again.
 
         Parameters
         ----------
         seat : int
             Number of the seat.
         rows : int
-            Rows of it that the server has folded so far.
+            Number of the seat's rows that the server has folded so far.
         """
         before, failures = self._failed.get(seat, (0, 0))
         if rows > before:

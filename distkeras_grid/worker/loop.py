@@ -37,7 +37,7 @@ AfterWindow: TypeAlias = Callable[[minds.Compute], "LocalSet | None"]
 
 @dataclass(frozen=True)
 class Beginning:
-    """With what a worker begins, also after another server has taken the place of a dead one.
+    """What a worker begins with, also after a new server has taken the place of a dead one.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def train(
     progress: Progress | None = None,
     beginning: Beginning | None = None,
 ) -> int:
-    """Train and exchange windows until none is left or the server says stop, and report the end.
+    """Train and exchange windows until none is left or the server stops; report the end.
 
     Parameters
     ----------
@@ -87,22 +87,22 @@ def train(
     engine : Engine
         Computes windows and makes steps.
     client : WorkerClient
-        Connected and started: its vector is the center.
+        A connected and started client, whose vector is the center.
     start : Start
         The server's answer.
     source : Source
         The rows of this seat.
     after_window : callable, optional
-        Gives what is told of a local set, once the last window of its iteration is trained.
+        Returns the record of a local set once the last window of its iteration is trained.
     progress : Progress, optional
-        Told how far the worker has come.
+        Receives how far the worker has come.
     beginning : Beginning, optional
-        With what the worker begins anew if another server takes the place of this one.
+        What the worker begins with again if a new server takes the place of this one.
 
     Returns
     -------
     int
-        Samples trained by this attempt.
+        Number of samples trained by this attempt.
 
     Raises
     ------

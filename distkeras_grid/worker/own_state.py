@@ -1,7 +1,7 @@
-"""What a worker needs beside the center to go on, and its form as bytes.
+"""The state that a worker needs besides the center to go on, and its form as bytes.
 
-The bytes lie on the server, and in checkpoints. What comes back is checked by type and shape before
-it is used.
+The server and the checkpoints keep the bytes. Types and shapes are checked before a returned state
+is used.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a worker has between two windows, and nobody else.
+    """The state between two windows that only the worker has.
 
     Parameters
     ----------
     before : ndarray
         The weights from which its next window starts, shape ``(layout.size,)``.
     offset : int
-        Batches of earlier attempts behind the schedules of its optimizer.
+        Number of batches of earlier attempts, for the schedules of its optimizer.
     held_back : mapping of str to ndarray or None
         What compression has not sent yet, by the names of `Accumulator`.
     engine : mapping of str to ndarray
@@ -50,7 +50,7 @@ class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises
         ------
         DataError
-            If it is something else.
+            If the data are no such state.
         """
         try:
             return msgspec.convert(unpack(data), cls, dec_hook=_array)
@@ -72,12 +72,12 @@ def copy_checked(target: Mapping[str, NDArray[Any]], source: Mapping[str, NDArra
 
 
 def check_same(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse arrays whose names, shapes or types are not those of others.
+    """Refuse arrays whose names, shapes or types differ from those of other arrays.
 
     Raises
     ------
     DataError
-        Names all of them.
+        If they differ. Names the arrays of both sides.
     """
     due, received = _described(wanted), _described(given)
     if due != received:

@@ -1,4 +1,4 @@
-"""What a worker does, how far it has come, and the thread that tells the server."""
+"""What a worker does, how far it has come, and the thread that reports it to the server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Progress:
     Attributes
     ----------
     doing : str
-        One of `Doing`.
+        What the worker does, one of `Doing`.
     done : int
-        Rows read, or batches trained.
+        Number of rows read, or of batches trained.
     """
 
     def __init__(self) -> None:
@@ -32,15 +32,15 @@ class Progress:
         self.done = 0
 
     def begin(self, doing: Doing) -> None:
-        """Say what is done from now on."""
+        """Set what the worker does from now on."""
         self.doing, self.done = doing, 0
 
     def advance(self, count: int) -> None:
-        """Say that so many more rows are read, or batches begun."""
+        """Add a number of rows that are read, or of batches that are begun."""
         self.done += count
 
     def through(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """Pass the blocks of a window on; until the first one is there, the worker reads."""
+        """Pass the blocks of a window on; until the first one arrives, the worker is reading."""
         self.doing = "reading"
         for block in blocks:
             self.doing = "training"
@@ -58,16 +58,16 @@ class Beating(Protocol):
 
 
 class Heartbeat:
-    """Sends signs of life every few seconds, from a thread, until it is left.
+    """Sends signs of life every few seconds from a thread; a context manager.
 
     Parameters
     ----------
     client : WorkerClient
-        Connected.
+        A connected client.
     progress : Progress
-        What is told.
+        What the signs report.
     seconds : float, default BEAT_SECONDS
-        Pause between two of them [s].
+        Pause between two signs [s].
     """
 
     def __init__(self, client: Beating, progress: Progress, seconds: float = BEAT_SECONDS) -> None:
@@ -99,7 +99,7 @@ class Heartbeat:
 
 
 def log_of(environment: Mapping[str, str], folder: Path) -> str:
-    """Return where the log of a Spark executor's Python processes is, "" if it is not known.
+    """Return the path of the log of a Spark executor's Python processes, "" if unknown.
 
     Parameters
     ----------

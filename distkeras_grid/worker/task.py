@@ -45,15 +45,15 @@ SUMMARY_SCHEMA = (
     "import_seconds double, read_seconds double, compile_seconds double"
 )
 
-# Errors that another attempt may not meet: a broken connection, a newer attempt on the seat.
+# Errors that may not occur in another attempt: a broken connection, a newer attempt on the seat.
 MAY_HEAL = (FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError)
 
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker must know: the run, and the parts of it that are not JSON.
+    """What a worker must know: the run, and its parts that are not JSON.
 
-    It is sent in the task's closure.
+    It travels in the task's closure.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ class WorkerPlan:
     custom_objects : mapping of str to object
         The user's own classes and functions.
     local : LocalPlan, optional
-        What workers draw their sets from, in a run on local sets.
+        Data from which workers draw their sets, in a run on local sets.
     replaceable : bool, default False
-        Whether another server takes the place of one that dies.
+        Whether a new server takes the place of one that dies.
     """
 
     run: str
@@ -155,8 +155,8 @@ def run_worker(
 def _reported(client: WorkerClient) -> Iterator[None]:
     """Report an error that would occur again, so that the run ends at once.
 
-    Otherwise Spark would train in vain until its last attempt. An error that another attempt may
-    not meet is not reported; if all attempts fail, Spark names the cause.
+    Otherwise Spark would repeat the training in vain until its last attempt. An error that may not
+    occur in another attempt is not reported; if all attempts fail, Spark names the cause.
     """
     try:
         yield
@@ -179,7 +179,7 @@ def _train_rows(
 
     clock, spec = time.perf_counter(), plan.spec
     with Spool(plan.features, spec.data.labels) as spool:
-        # If rows do not arrive, Spark must send them again; such an error ends only this attempt.
+        # If rows do not arrive, Spark must send them again. Such an error ends only this attempt.
         for batch in batches:
             with _reported(client):
                 spool.append(batch)
@@ -239,7 +239,7 @@ def _train(
     compiled = time.perf_counter()
     greet = partial(_greet, spec, client.seat, engine)
     beginning = Beginning.of(engine, greet) if plan.replaceable else Beginning(None, greet)
-    # The driver ends the wait for the others, which may still read their rows.
+    # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")
     mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)
@@ -261,14 +261,14 @@ def _greet(spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: 
 
 
 def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> LocalSet | None:
-    """Test the worker's model: what came of the window, or began it where that are gradients."""
+    """Test the worker's model after the window, or before it if workers send gradients."""
     has_weights = rule.traits.local_steps in (LocalSteps.OPTIMIZER, LocalSteps.LOOK_AHEAD)
     weights = done.after if has_weights else done.before
     return report(done.window, partial(engine.evaluate, weights))
 
 
 def check_state(engine: ModelEngine, spec: RunSpec) -> None:
-    """Refuse an optimizer whose state has another layout than the run."""
+    """Refuse an optimizer whose state does not have the layout of the run."""
     found, told = engine.step_section, spec.layout.state_section
     if not found.is_like(told):
         raise ConfigurationError(
