@@ -1,4 +1,4 @@
-"""The report of a run: what came in, what went out and what was left out, as JSON and as a page.
+"""The report of a run: images, tiles, and what was left out, as JSON and as a page.
 
 Pure: figures and pictures come in, text goes out. `data_prep.samples_shown` gets the pictures.
 """
@@ -22,10 +22,10 @@ from distkeras_grid.pages import STYLE
 Corners = NDArray[np.float64]
 
 FOLDER = "_reports"
-# The newest runs of which the report stays: three months of nights.
+# Number of newest runs whose reports are kept: three months of nightly runs.
 KEPT_REPORTS = 90
 _NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)\.(json|html)")
-# So many names are listed on the page; the JSON file has all.
+# At most this many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
 # Longer side of a thumbnail on the page [CSS pixels].
 GRID_PIXELS = 360
@@ -66,7 +66,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run did, in figures: the report in JSON.
+    """The figures of a run: the report in JSON.
 
     Parameters
     ----------
@@ -75,27 +75,28 @@ class Figures:
     seconds : float
     input, output : str
     images, tiles : dict of str to dict of str to int
-        Of this run, by split and class.
+        Numbers in this run, by split and class.
     angles : dict of str to int
-        Tiles of this run by angle.
+        Number of tiles of this run by angle.
     new, changed, unchanged, relabelled, removed : int
-        Images.
+        Numbers of images.
     left_out, quarantined, copies : dict of str to str
-        Why, by path.
+        Reasons by path.
     without_tiles : dict of str to int
         Number of angles at which an image has no tile, by path.
     excluded : int
-        Tiles that zones keep off.
+        Number of tiles that zones exclude.
     filter : str, optional
         The conditions of `keep`.
     filtered : int
-        Tiles that do not meet them.
+        Number of tiles that do not meet the conditions.
     kept_none : dict of str to int
-        Number of tiles that were dropped of images that keep none, by path.
+        Number of dropped tiles of images that keep none, by path.
     read_bytes, written_bytes : int
-        Of image files, each counted once; of tiles as stored, by samples.
+        Bytes of the image files, each counted once; bytes of the stored tiles, estimated from
+        samples.
     total_tiles : int
-        Tiles of the data set now.
+        Number of tiles in the data set after the run.
     """
 
     began: str
@@ -124,12 +125,12 @@ class Figures:
 
     @property
     def read_rate(self) -> float:
-        """Megabytes of image files a second."""
+        """Megabytes of image files per second."""
         return self.read_bytes / 1e6 / max(self.seconds, 1e-3)
 
     @property
     def written_rate(self) -> float:
-        """Megabytes of tiles a second."""
+        """Megabytes of tiles per second."""
         return self.written_bytes / 1e6 / max(self.seconds, 1e-3)
 
     def to_json(self) -> str:
@@ -144,7 +145,7 @@ class Figures:
 def count(
     sources: Sequence[PlannedSource],
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """Return images and tiles by split and class."""
+    """Return the numbers of images and tiles by split and class."""
     images: dict[str, dict[str, int]] = {}
     tiles: dict[str, dict[str, int]] = {}
     for each in sources:
@@ -169,7 +170,7 @@ def render(
     sources : mapping of str to PlannedSource
         The images of the thumbnails, by path.
     angles : sequence of float
-        Those of the squares.
+        Angles whose tiles `shown` has as squares.
     """
     title = f"Tiles of {figures.input}"
     parts = [
@@ -258,7 +259,7 @@ def _reasons(reasons: Mapping[str, str], none: str) -> str:
 
 
 def _filter(figures: Figures) -> str:
-    """Return what the conditions dropped, and which images keep no tile."""
+    """Return how many tiles the conditions dropped, and which images keep none."""
     kept = sum(sum(by_class.values()) for by_class in figures.tiles.values())
     text = (
         f"<p>{escape(str(figures.filter))} drops {figures.filtered:,} of "
@@ -269,7 +270,7 @@ def _filter(figures: Figures) -> str:
 
 
 def _angles(figures: Figures) -> str:
-    """Return a bar for each angle, and which images have none at some."""
+    """Return a bar for each angle, and the images without tiles at some angles."""
     most = max(figures.angles.values(), default=0)
     if not most:
         return ""
@@ -321,7 +322,7 @@ def _grids(shown: Shown, sources: Mapping[str, PlannedSource], angles: Sequence[
 
 
 def grid_angles(spec: TileSpec) -> list[float]:
-    """Return the angles that a grid shows: the first, and the first oblique one.
+    """Return the angles whose tile grids are shown: the first, and the first oblique one.
 
     Examples
     --------
@@ -364,7 +365,7 @@ def _data(jpeg: bytes) -> str:
 
 
 def outdated(names: Iterable[str]) -> list[str]:
-    """Return which files of reports go, all but those of the newest runs; other names never.
+    """Return the report files to delete: all but those of the newest runs; never other files.
 
     Examples
     --------

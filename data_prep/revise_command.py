@@ -1,4 +1,4 @@
-"""``distkeras-grid revise``: other labels, groups, splits and exclusions, without a tile."""
+"""``distkeras-grid revise``: changes labels, groups, splits and exclusions, without cutting."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def revise_tiles(
     spark: SparkSession | None = None,
     say: Say = lambda _: None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Change the tables of a data set of tiles; exactly one thing at a time.
+    """Change the tables of a data set of tiles; one kind of change at a time.
 
     Parameters
     ----------
@@ -73,28 +73,28 @@ def revise_tiles(
     split : str, optional
         Shares by which all images are divided anew; see `data_prep.split.parse_fractions`.
     seed : int, default 0
-        Of `split`.
+        Seed of `split`.
     new_classes : bool, default False
         Whether `labels` may name classes that the data set does not have.
     allow_empty : bool, default False
         Accept that a split has no tile of some class.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------
     counts : dict of str to int
-        Images that were `relabelled`, `regrouped`, `moved` to another split, `excluded` and
-        `included`.
+        Numbers of images that were `relabelled`, `regrouped`, `moved` to another split, `excluded`
+        and `included`.
     manifest : dict
-        The content of ``_dataset.json`` now.
+        The new content of ``_dataset.json``.
 
     Raises
     ------
     ConfigurationError
-        If nothing, or more than one thing, is to be changed.
+        If no change, or more than one kind of change, is requested.
     PathNotFoundError
         If there is no data set of tiles, or no such table.
     LabelError, SplitLeakError, EmptySplitError
@@ -130,7 +130,7 @@ def revise_tiles(
 
 
 class _Publishing:
-    """Makes the next manifest of what becomes of the tables; keeps the counts."""
+    """Makes the next manifest from the revised tables; keeps the counts."""
 
     def __init__(self, change: Callable[[DataSet], Revised], **settings: Any) -> None:
         self._change, self._settings = change, settings

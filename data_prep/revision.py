@@ -1,4 +1,4 @@
-"""Changes of the tables of a data set of tiles: published as a night is, without a tile."""
+"""Changes of the tables of a data set of tiles, published like an update but without new tiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def publish_tables(
     change: Callable[[DataSet], dict[str, Any] | None],
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Publish a version with other tables; return its manifest.
+    """Publish a version with changed tables; return its manifest.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ def publish_tables(
     data : str
         The data set.
     change : callable
-        Gets the data set as it is, and returns the content of the new manifest with the same shards
-        or fewer, None if nothing changes. Number, hash and history are put in here.
+        Gets the data set as it is. Returns the content of the new manifest with the same shards or
+        fewer, or None if nothing changes. Number, hash and history are added here.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Raises
     ------
@@ -48,14 +48,14 @@ def publish_tables(
     BusyError
         If another run works on it.
     OutputExistsError
-        If another run came between.
+        If another run published meanwhile.
     """
     root = data.rstrip("/")
     uri = f"{root}/{MANIFEST}"
     if not storage.exists(uri):
         raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
     with Ownership(storage, root, say) as owner:
-        # Not before: a dead run's change may just have been finished.
+        # Not earlier: a dead run's change may just have been finished.
         basis = storage.read_text(uri)
         before = DataSet.from_text(basis)
         changed = change(before)
@@ -74,7 +74,7 @@ def publish_next(
     content: Mapping[str, Any],
     come: Sequence[int] = (),
 ) -> tuple[dict[str, Any], str]:
-    """Publish the version that follows a manifest; return its manifest and the text of it.
+    """Publish the version that follows a manifest; return its manifest, parsed and as text.
 
     Parameters
     ----------
@@ -84,16 +84,16 @@ def publish_next(
     owner : str
         Id of the run.
     basis : str
-        The manifest that is there.
+        Text of the present manifest.
     content : mapping
-        The new one; number, time, hash and history are put in here.
+        Content of the new manifest; number, time, hash and history are added here.
     come : sequence of int, optional
-        New shards, which the run has written.
+        Numbers of new shards that the run has written.
 
     Raises
     ------
     OutputExistsError
-        If another run came between.
+        If another run published meanwhile.
     """
     numbered = {**content, "last_update": read_last(basis).last_update + 1}
     told = successor(numbered, basis, datetime.now(UTC))

@@ -28,7 +28,7 @@ Pixels = NDArray[Any]
 
 
 def thumbnail(pixels: Pixels) -> bytes:
-    """Return a small copy of an image as a JPEG file; deep pixels from darkest to brightest.
+    """Return a small copy of an image as a JPEG file; 16-bit values are stretched to their range.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def thumbnail(pixels: Pixels) -> bytes:
 
 
 def choose_images(labels: Mapping[str, str], number: int = THUMBNAILS) -> list[str]:
-    """Return a few images, in turn of each class, in an order that no name explains.
+    """Return a few images, taking the classes in turn, in an order independent of names.
 
     Parameters
     ----------
@@ -68,13 +68,13 @@ def choose_images(labels: Mapping[str, str], number: int = THUMBNAILS) -> list[s
 def choose_tiles(
     rows: Sequence[tuple[str, str, str]], number: int = TILES_A_CLASS
 ) -> dict[str, list[str]]:
-    """Return the ids of some tiles of each class, in turn of its images.
+    """Return the ids of some tiles of each class, taking its images in turn.
 
     Parameters
     ----------
     rows : sequence of (class, source, tile_id)
     number : int
-        Of each class.
+        Number of tiles of each class.
     """
     ranked: dict[str, list[tuple[int, str]]] = {}
     seen: dict[str, int] = {}
@@ -92,7 +92,7 @@ def look_up(
     image: Field,
     thumbnails: Mapping[str, bytes],
 ) -> Shown:
-    """Return some tiles of each class, and where those of the images with thumbnails lie.
+    """Return some tiles of each class, and the places of tiles in the images with thumbnails.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ def look_up(
     folders : sequence of str
         Shards that hold the tiles of these images, and no others.
     sources : sequence of PlannedSource
-        A few are looked at.
+        Images; only a few are looked at.
     angles : sequence of float
-        Tiles at these are looked at.
+        Angles; only tiles at these are looked at.
     image : Field
         The image column.
     thumbnails : mapping of str to bytes
@@ -143,11 +143,11 @@ def look_up(
 
 
 def _corners(row: Mapping[str, Any], side: int) -> Corners:
-    """Return the corners of a tile in its image as it came."""
+    """Return the corners of a tile in its original image."""
     zeros = np.zeros((1, 1), np.uint8)
     tile = Tile(zeros, row["angle"], 0, 0, row["src_cx"], row["src_cy"])
     centre = np.array([tile.src_cx, tile.src_cy])
-    # A tile of one pixel has the directions; its side is as long as the stored one's.
+    # A tile of one pixel gives the directions; the side is that of the stored tile.
     corners: Corners = centre + (np.array(tile.corners()) - centre) * (side / row["scale"])
     return corners
 
@@ -165,7 +165,7 @@ def _pictures(rows: DataFrame, ids: Sequence[str], image: Field) -> dict[str, by
         tile: np.frombuffer(content, image.dtype).reshape(image.shape)
         for tile, content in stored.items()
     }
-    # All at one scale, so that classes can be compared.
+    # All tiles have one scale, so that classes can be compared.
     low, high = (0.0, 255.0) if image.dtype == "uint8" else _range(list(arrays.values()))
     return {tile: _jpeg(pixels, low, high) for tile, pixels in arrays.items()}
 

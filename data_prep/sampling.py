@@ -1,4 +1,4 @@
-"""Images made ready for cutting: decoded, in the wanted channels, at the wanted pixel size."""
+"""Images prepared for cutting: decoded, with the wanted channels and pixel size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distkeras_grid.errors import ImageError
 
 @dataclass(frozen=True)
 class Prepared:
-    """An image as it is cut.
+    """An image ready to be cut.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Prepared:
     pixels : array [height, width, channels] or Raster
         Resampled, if a pixel size is wanted.
     zones : Zones
-        In pixels of `pixels`.
+        Zones in pixels of `pixels`.
     scale : pair of float
         Width and height of a pixel of the image as it came, in pixels of `pixels`.
     pixel_size : float, optional
@@ -43,7 +43,7 @@ class Prepared:
     pixel_size: float | None
 
     def normalised(self, value_range: Found) -> Prepared:
-        """Return the image with its values spread over all that their type has."""
+        """Return the image with its values normalised to the range of their type."""
         spread = partial(normalise, value_range=value_range)
         if isinstance(self.pixels, Raster):
             regions, channels = self.pixels.regions, self.pixels.shape[2]
@@ -51,7 +51,7 @@ class Prepared:
         return replace(self, pixels=spread(self.pixels))
 
     def close(self) -> None:
-        """Close what reads the image, and free what it has put onto the disk."""
+        """Close the source of the image, and delete what it stored on the disk."""
         for pixels in (self.pixels, self.picture.pixels):
             if isinstance(pixels, Raster):
                 pixels.close()
@@ -65,7 +65,7 @@ def prepare(
     channels: int | None = None,
     value_range: Found | None = None,
 ) -> Prepared:
-    """Return an image as it is cut.
+    """Return an image ready to be cut.
 
     Parameters
     ----------
@@ -74,17 +74,17 @@ def prepare(
     uri : str
         Named in errors.
     path : str
-        Below the input folder; zones know it.
+        Path below the input folder; zones refer to it.
     cutting : Cutting
     channels : int, optional
-        Convert to so many; default: as the cutting says.
+        Number of channels to convert to; default: as the cutting says.
     value_range : tuple of float, optional
-        What becomes 0 and white, or what tells its stains.
+        The values that become 0 and white, or the numbers that describe the stains.
 
     Raises
     ------
     ImageError
-        If it cannot be decoded, or its pixel size is needed and not known.
+        If the image cannot be decoded, or its pixel size is needed but unknown.
     """
     limits = {"max_pixels": cutting.max_pixels, "region_bytes": REGION_BYTES}
     picture = open_image(stream, uri, cutting.choice, **limits)
@@ -111,14 +111,14 @@ def prepare(
 
 
 def converted(pixels: Pixels | Raster, channels: int) -> Pixels | Raster:
-    """Return an image with 1 channel or with 3."""
+    """Return an image with 1 or 3 channels."""
     if not isinstance(pixels, Raster):
         return as_channels(pixels, channels)
     return pixels if channels == pixels.shape[2] else Raster(pixels.regions, channels)
 
 
 def _decoded(raster: Raster, max_pixels: int, name: str) -> Pixels:
-    """Return all pixels of a raster: an image is resampled as a whole."""
+    """Return all pixels of a raster, because an image is resampled as a whole."""
     height, width = raster.shape[:2]
     if height * width > max_pixels:
         raise ImageError(
@@ -140,10 +140,10 @@ def resample(
     name: str,
     max_pixels: int = MAX_PIXELS,
 ) -> Pixels | Raster:
-    """Return an image with as many times the pixels on each side, at least one.
+    """Return an image whose sides are multiplied by factors, to at least one pixel.
 
-    Areas are averaged where it shrinks; where it grows, cubic interpolation, within the range of
-    the values there were.
+    Where an image shrinks, areas are averaged. Where it grows, cubic interpolation is used,
+    limited to the range of the original values.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def resample(
         If the image is or would become too large.
     """
     height, width, channels = pixels.shape
-    # A file can state any number; what is too large may be infinite.
+    # A file can state any number; the product may be infinite.
     across, down = max(1.0, width * factor_x), max(1.0, height * factor_y)
     is_same = (across, down) == (width, height)
     if not is_same and not across * down <= MAX_PIXELS:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 IMAGE_COLUMN = "image"
-# Name, Spark type, and what it holds; the image column stands before these.
+# Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
     ("encoding", "string", "raw or jpeg"),
     ("height", "int", "pixels"),
@@ -123,7 +123,7 @@ def spark_schema(field: Field) -> StructType:
 
     image: types.DataType = types.BinaryType()
     if field.encoding != "raw":
-        # As in data sets of Hugging Face, whose readers show the pictures.
+        # The same struct as in Hugging Face data sets, whose readers show the pictures.
         image = types.StructType(
             [
                 types.StructField("bytes", types.BinaryType(), nullable=False),
@@ -172,7 +172,7 @@ def record_batch(
         **{name: [value] * len(tiles) for name, value in constants.items()},
         **{name: [getattr(tile, name) for tile in tiles] for name in TILE_ATTRIBUTES},
         "original": [int(tile.original) for tile in tiles],
-        # In pixels of the source, which tiles can be resampled from.
+        # In pixels of the source, which may have been resampled before cutting.
         "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
         "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
         "tile_id": identities,
@@ -190,7 +190,7 @@ def record_batch(
 
 
 def measures_of(tile: Tile, quality: Quality) -> dict[str, float]:
-    """Return what is measured of a tile, by the names of the columns."""
+    """Return the measured values of a tile, by the names of the columns."""
     return {
         "bg_fraction": quality.flat,
         "focus": quality.focus,

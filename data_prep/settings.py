@@ -1,4 +1,4 @@
-"""All that a tiling job is told."""
+"""All settings of a tiling job."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def suffix_glob() -> str:
 
 @dataclass(frozen=True)
 class TilingSettings:
-    """What to cut, how, and where to.
+    """Which images to cut, how to cut them, and where to write the tiles.
 
     Parameters
     ----------
     input : str
-        Folder of images, with all below it; any Hadoop path.
+        Folder of images, including its subfolders; any Hadoop path.
     output : str
         Folder of the data set.
     spec : TileSpec
@@ -55,32 +55,32 @@ class TilingSettings:
     allow_empty : bool, default False
         Accept that a split has no tile of some class.
     near_duplicates : {"join", "report", "off"}, default "join"
-        Whether images that show the same place are kept in one split, only listed, or not looked
-        for.
+        For images that show the same place: ``join`` keeps them in one split, ``report`` only
+        lists them, ``off`` does not look for them.
     encoding : {"raw", "jpeg"}, default "raw"
         Raw pixels, which Parquet compresses by zstd without loss, or JPEG.
     quality : int, default 90
         Quality of JPEG, 1 to 100.
     channels : {"auto", "1", "3"}, default "auto"
-        ``auto`` keeps what all images have, and refuses a mixture.
+        ``auto`` keeps the channels of the images, and refuses a mixture.
     on_error : {"fail", "skip", "quarantine"}, optional
-        What an image that cannot be tiled does: end the job before anything is written; be left
-        out, listed, and tried again by the next update; or, if its content is what is wrong, be
-        left out and not be read again until it changes. Default: ``"skip"`` with `update`,
-        otherwise ``"fail"``.
+        What to do with an image that cannot be tiled. ``fail`` ends the job before anything is
+        written. ``skip`` leaves the image out, lists it, and tries it again in the next update.
+        ``quarantine`` does the same, but if the content is at fault the image is not read again
+        until it changes. Default: ``"skip"`` with `update`, otherwise ``"fail"``.
     page, channel, z : optional
         Which image to take from files that hold several; see `data_prep.picture.Choice`.
     bits : int, optional
-        Significant bits of images of 16 bits, 8 to 16; default: measured, and kept for as long as
+        Significant bits of 16-bit images, 8 to 16. Default: measured once, and kept for as long as
         the data set is added to.
     pixel_size : str, optional
         A length such as ``0.5um``: all images are resampled to it before they are cut.
     source_pixel_size : str, optional
-        The pixel size of all images, in place of what their files state.
+        Pixel size of all images, which replaces what their files state.
     zones : str, optional
         A CSV table or GeoJSON file of zones that tiles keep off; see `data_prep.zones.read_zones`.
     bottom_strip : int, default 0
-        Rows at the bottom of each image that tiles keep off.
+        Number of rows at the bottom of each image that tiles keep off, pixels.
     max_pixels : int, default 178,956,970
         Larger images that can only be decoded as a whole are refused.
     normalise : str, optional
@@ -91,20 +91,20 @@ class TilingSettings:
         Conditions such as ``bg_fraction<0.9,focus>=0.01``, which tiles must meet; others are not
         stored. See `data_prep.filters.parse_filter`.
     glob : str, optional
-        File names to take; default: all PNG, JPEG, TIFF and BMP suffixes.
+        Pattern of file names to take. Default: all PNG, JPEG, TIFF and BMP suffixes.
     overwrite : bool, default False
-        Replace a data set of tiles that is the output already, once the new one is complete.
+        Replace the data set of tiles in the output folder, once the new one is complete.
     update : bool, default False
-        Add to the data set that is the output already what has changed since; see
+        Add what has changed to the data set in the output folder; see
         `data_prep.update.update_tiles`.
     prune : bool, default False
-        With `update`: also drop the tiles of images that are no longer there.
+        With `update`: also drop the tiles of images that were removed.
     new_classes : bool, default False
-        With `update`: take images of classes that the data set does not have. A new class gets the
-        next number; tiles that are there are not changed.
+        With `update`: accept images of classes that the data set does not have. A new class gets
+        the next number; existing tiles do not change.
     keep_versions : str, optional
-        For how long former versions can be read though their shards were replaced: ``"10"``
-        versions, or those of ``"30d"``, 30 days. Default: not at all; see `data_prep.versions`.
+        How long former versions can be read after their shards were replaced: ``"10"`` versions, or
+        ``"30d"``, 30 days. Default: not at all; see `data_prep.versions`.
 
     Raises
     ------
@@ -201,7 +201,7 @@ class TilingSettings:
 
     @property
     def fractions(self) -> dict[str, float]:
-        """Shares by split."""
+        """Shares of images by split."""
         return parse_fractions(self.split)
 
     @property
@@ -215,7 +215,7 @@ class TilingSettings:
         return self.glob or suffix_glob()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON types, without the specification, which has its own."""
+        """Return the values as JSON types, except the specification, which is stored separately."""
         return {name: value for name, value in vars(self).items() if name != "spec"}
 
 
@@ -225,7 +225,7 @@ def parse_angles(text: str) -> list[float]:
     Parameters
     ----------
     text : str
-        ``START:STOP:STEP`` without the stop, as in Python, or numbers with commas.
+        ``START:STOP:STEP``, excluding the stop as in Python, or numbers separated by commas.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def parse_angles(text: str) -> list[float]:
     if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or numbers[2] <= 0:
         raise _angles_error(text)
     start, stop, step = numbers
-    # Rounded first: 0:1:0.1 has ten angles, though 1 / 0.1 can come out a little above.
+    # Rounded first: 0:1:0.1 has ten angles, although 1 / 0.1 can be a little larger than 10.
     count = math.ceil(round((stop - start) / step, 9))
     if not 0 < count <= 36_000:
         raise _angles_error(text)

@@ -1,4 +1,4 @@
-"""Shards of a data set of tiles: cut the new ones, copy what stays of former ones, publish."""
+"""Shards of a data set of tiles: cut new ones, copy kept tiles of former ones, publish."""
 
 from __future__ import annotations
 
@@ -49,36 +49,36 @@ from distkeras_grid.spark.versions import Version, read_history
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What one changed image makes Spark copy at most.
+# Most bytes that Spark copies because of one changed image.
 SHARD_BYTES = 16 << 30
-# A killed night loses at most this part of its work, and writes its manifest at most so often.
+# A killed update loses at most this part of its work, and writes its manifest at most so often.
 PUBLICATIONS = 8
-# Rows that Spark reads at once while it copies tiles; its default would hold thousands of them.
+# Rows that Spark reads at once while it copies tiles; the default would hold thousands of them.
 COPIED_ROWS = "64"
 
 
 @dataclass
 class Night:
-    """What a night has decided.
+    """The decisions of an update.
 
     Parameters
     ----------
     before : DataSet or None
-        The data set to add to; None where a new one begins.
+        The data set to add to; None if a new one begins.
     basis : str or None
-        Text of the manifest that is there.
+        Text of the present manifest.
     changes : Changes
-        Images that are lost while they are cut are taken out of it.
+        Changes; images that fail while they are cut are removed from it.
     planned : list of PlannedSource
-        Those that replace tiles come first, so into one shard.
+        Images to tile; those that replace tiles come first, so they go into one shard.
     listed : mapping of str to Listed
     image : Field
         The image column.
     pairs : list of Likeness
-        Images that show the same place.
+        Pairs of images that show the same place.
     folds : dict of str to Folds
     fingerprints : dict of str to bytes
-        What tells that and is not stored yet, by the digest of the pixels.
+        Fingerprints that are not stored yet, by the digest of the pixels.
     """
 
     before: DataSet | None
@@ -94,7 +94,7 @@ class Night:
 
 @dataclass
 class _State:
-    """How far publishing has come."""
+    """The progress of publishing."""
 
     entries: dict[str, Entry]
     going: dict[str, Entry]  # whose present tiles go, by path
@@ -108,14 +108,14 @@ class _State:
 
 
 class Shards:
-    """Writes what a night has decided.
+    """Writes the decisions of an update.
 
     Parameters
     ----------
     spark : SparkSession
     settings : TilingSettings
     owner : Ownership
-        Of the data set.
+        The right to change the data set.
     reader : Reader
     say : callable
     """
@@ -137,7 +137,7 @@ class Shards:
         self._root = settings.output.rstrip("/")
 
     def publish(self, night: Night) -> dict[str, Any]:
-        """Write shard by shard, and publish some at a time; return the last manifest."""
+        """Write shard by shard, publish some at a time, and return the last manifest."""
         state = self._begin(night)
         most = _bytes(night.planned) / PUBLICATIONS
         waiting = {each.source for each in night.planned}
@@ -148,10 +148,10 @@ class Shards:
             self._drop({path for path in state.going if path not in waiting}, night, state)
             state.entries |= tiled
             state.size += _bytes(shard)
-            # What replaces a data set does so as a whole.
+            # A data set that replaces another appears as a whole.
             if shard is shards[-1] or (state.size >= most and not self._settings.overwrite):
                 self._commit(night, state)
-        # Found again if they are lost: an update that is killed before this looks once more.
+        # If they are lost they are computed again: an update killed before this reads once more.
         save_fingerprints(self._storage, self._root, night.fingerprints)
         return state.content
 
@@ -159,7 +159,7 @@ class Shards:
         before, changes = night.before, night.changes
         going = {entry.source: entry for entry in changes.dropped}
         state = _State(
-            # Until its turn comes, an image to be replaced stands with its former tiles.
+            # Until then, an image to be replaced keeps its former tiles.
             entries=going | changes.entries,
             going=going,
             last=self._owner.last_shard,
@@ -170,10 +170,10 @@ class Shards:
         if night.basis is not None:
             former = read_last(night.basis)
             state.last = max(state.last, former.last_shard)
-            # What replaces a data set is new to whoever knows the former one.
+            # All tiles that replace a data set are new to readers of the former one.
             state.update = former.last_update + 1
         for path in changes.relabelled:
-            # A training that goes on with what is new has not seen it with this label.
+            # A training that continues with new tiles has not seen this image with this label.
             state.entries[path] = replace(state.entries[path], update=state.update)
         return state
 
@@ -209,7 +209,7 @@ class Shards:
         return {each.source: _entry(each, state, night) for each in done}
 
     def _tell_filtered(self, done: Sequence[PlannedSource]) -> None:
-        """Tell what the conditions dropped, and which images keep no tile."""
+        """Report how many tiles the conditions dropped, and which images keep none."""
         dropped = sum(each.filtered for each in done)
         if not dropped:
             return
@@ -221,7 +221,7 @@ class Shards:
                 self._say(f"  warning: {each.source} keeps no tile: {keep} drops all")
 
     def _lose(self, lost: Sequence[PlannedSource], night: Night, state: _State) -> None:
-        """List images that could not be cut any more; tiles that they had stay."""
+        """List images that could no longer be cut; their former tiles stay."""
         if not lost:
             return
         lengths = {each.uri: night.listed[each.source].length for each in lost}
@@ -244,7 +244,7 @@ class Shards:
     def _drop(self, paths: set[str], night: Night, state: _State) -> None:
         """Copy the shards of these images without their tiles, as new shards."""
         if {state.going[path].shard for path in paths} & set(state.change.come):
-            # Only what is published can be copied.
+            # Only published shards can be copied.
             self._commit(night, state)
         going = [state.going.pop(path) for path in sorted(paths)]
         # Images that keep no tile are in no shard.
@@ -280,7 +280,7 @@ class Shards:
         return f"{self._root}/{new_name(number, self._owner.id)}"
 
     def _commit(self, night: Night, state: _State) -> None:
-        """Publish what is written, if anything differs from what is there, and what is not kept."""
+        """Publish what is written, if it differs from what is published."""
         manifest = self._manifest(night, state)
         if night.before is None and not manifest["tiles"]:
             raise EmptyDataError(
@@ -294,7 +294,7 @@ class Shards:
         if not is_new:
             if list(history) == list(read_history(str(state.basis), MANIFEST).history):
                 return
-            # The same version, with fewer former ones.
+            # The same version, with fewer former versions.
             told = ("created", "last_update")
             manifest |= {name: state.content[name] for name in told}
         text = msgspec.json.encode(manifest).decode() + "\n"
@@ -305,7 +305,7 @@ class Shards:
         write_cards(self._storage, self._root, text, self._say)
         state.basis, state.content = text, manifest
         state.change, state.size, state.begun = Change(), 0.0, True
-        # Who reads between two publications of one night knows what comes with the second.
+        # A reader between two publications of one update knows what comes with the second.
         state.update += is_new
 
     def _history(
@@ -315,7 +315,7 @@ class Shards:
         keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
         if state.basis is None:
             return ()
-        # What this night has published before it was over is no version that anybody looks for.
+        # What this update published before it was complete does not count as a version.
         if is_new and not state.begun:
             return remember(state.basis, shards, keep, now)
         return retained(read_history(state.basis, MANIFEST).history, shards, keep, now)

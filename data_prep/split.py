@@ -1,4 +1,4 @@
-"""Which source belongs to which split: once for each, before tiling, so that nothing leaks.
+"""Which source belongs to which split: decided once, before tiling, so that nothing leaks.
 
 Tiles of one image overlap: a random split of tiles would put nearly the same pixels into training
 and test. So whole sources are split, those with the same pixels as one, and whole groups where
@@ -32,17 +32,17 @@ class Source:
     Parameters
     ----------
     path : str
-        Below the input folder.
+        Path below the input folder.
     sha256 : str
         Digest of its bytes.
     label : str
     group : str or None
     split : str or None
-        Where somebody has chosen it.
+        Split of the source, where somebody has chosen it.
     pixel_sha256 : str, optional
-        Digest of its pixels, which other bytes can hold as well.
+        Digest of its pixels; files with other bytes can have the same.
     weight : int, default 1
-        Tiles of it; 0 where it is only remembered.
+        Number of its tiles; 0 if it is only remembered.
     """
 
     path: str
@@ -55,7 +55,7 @@ class Source:
 
     @property
     def content(self) -> str:
-        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
         return self.pixel_sha256 or self.sha256
 
 
@@ -97,21 +97,21 @@ def assign_splits(
     """Assign each source to a split.
 
     Sources of one group, with the same bytes or pixels, or linked, go together. The shares count
-    tiles, within each class. Which source goes where depends on its pixels and on the seed, on no
-    order, no name and no file format.
+    tiles, within each class. The split of a source depends on its pixels and on the seed, not on
+    its position, name or file format.
 
     Parameters
     ----------
     sources : sequence of Source
-        If one has a chosen split, all must have.
+        Sources; if one has a chosen split, all must have one.
     fractions : mapping of str to float
         Shares by split, adding up to 1.
     seed : int
     kept : mapping of str to str, optional
-        Splits by path that were assigned before and stay; sources that come with them follow them,
-        the others fill what is missing from the fractions.
+        Splits by path that were assigned before and stay. Sources that belong to these get the
+        same split; the others fill up the shares.
     links : iterable of (str, str), optional
-        Paths of sources that show the same.
+        Pairs of paths of sources that show the same place.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def assign_splits(
     ------
     LabelError
         If sources with the same pixels have different labels, or only some a chosen split.
-    SplitLeakError
+    If sources with the same pixels have different labels, or only some have a chosen split.
         If chosen or kept splits tear apart what belongs together.
     """
     _check_labels(sources)
@@ -146,19 +146,19 @@ def check_cells(
     fractions: Mapping[str, float],
     links: Iterable[tuple[str, str]] = (),
 ) -> None:
-    """Refuse a division in which a split has nothing of a class.
+    """Refuse a division in which a split has no tile of a class.
 
     Parameters
     ----------
     sources, fractions, links
         See `assign_splits`.
     assigned : mapping of str to str
-        What that returned.
+        Splits by path, as `assign_splits` returned them.
 
     Raises
     ------
     EmptySplitError
-        Names class, split and units, and says what can be done.
+        If a split has no tile of a class; it names class, split and units, and possible remedies.
     """
     cells = empty_cells(sources, assigned, fractions, links)
     if cells:
@@ -194,7 +194,7 @@ def empty_cells(
 def newly_torn(
     sources: Sequence[Source], kept: Mapping[str, str], links: Iterable[tuple[str, str]] = ()
 ) -> dict[str, str]:
-    """Return why new sources cannot come in: they would join what stands in different splits.
+    """Return why new sources cannot come in: they would join sources of different splits.
 
     Parameters
     ----------
@@ -204,12 +204,12 @@ def newly_torn(
     Returns
     -------
     dict of str to str
-        Reasons by path, of sources that are not kept.
+        Reasons by path, for sources that are not kept.
 
     Raises
     ------
     SplitLeakError
-        If sources that are kept belong together, yet stand in different splits.
+        If kept sources belong together but stand in different splits.
     """
     pairs = list(links)
     old = [source for source in sources if source.path in kept]
@@ -226,7 +226,7 @@ def newly_torn(
 def _torn_by(
     unit: Sequence[Source], kept: Mapping[str, str], pairs: Sequence[tuple[str, str]]
 ) -> dict[str, str]:
-    """Return which new sources tear a unit, taking one after the other."""
+    """Return which new sources tear a unit, taking one source after another."""
     taken = [source for source in unit if source.path in kept]
     reasons: dict[str, str] = {}
     for source in sorted(unit, key=lambda source: source.path):
@@ -252,7 +252,7 @@ def _kept_split(
     kept: Mapping[str, str],
     advice: str = "Undo what joins them, or tile anew (--overwrite).",
 ) -> str | None:
-    """Return the split that some of a unit have from before, None where none has."""
+    """Return the split that members of a unit had before, None if none had one."""
     splits: dict[str, Source] = {}
     for source in unit:
         if source.path in kept:
@@ -272,7 +272,7 @@ def _kept_split(
 def _weights(unit: Sequence[Source], tiled: Container[str]) -> Counter[str]:
     weights: Counter[str] = Counter()
     for source in unit:
-        # Of copies one is tiled.
+        # Only one of several copies is tiled.
         weights[source.label] += source.weight if source.path in tiled else 0
     return weights
 
@@ -287,7 +287,7 @@ def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
     Raises
     ------
     SplitLeakError
-        Names what stands in two splits.
+        If a source or a group stands in two splits; it is named.
     """
     seen: dict[tuple[str, str], str] = {}
     for split, sha256, group in rows:
@@ -302,7 +302,7 @@ def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
 
 
 def originals(sources: Iterable[Source]) -> dict[str, Source]:
-    """Return, by content, the source that stands for all with its pixels: the first by path."""
+    """Return, by content, the source that represents all with its pixels: the first by path."""
     first: dict[str, Source] = {}
     for source in sorted(sources, key=lambda source: source.path):
         first.setdefault(source.content, source)
@@ -310,7 +310,7 @@ def originals(sources: Iterable[Source]) -> dict[str, Source]:
 
 
 def copies(sources: Sequence[Source]) -> dict[str, str]:
-    """Return of which other source each that is not tiled itself is a copy, by path, in words.
+    """Return, for each untiled copy, which source it is a copy of, by path, in words.
 
     Examples
     --------
@@ -327,7 +327,7 @@ def copies(sources: Sequence[Source]) -> dict[str, str]:
 
 
 class HasDigest(Protocol):
-    """What knows the digest of its bytes."""
+    """An object with the digest of its bytes."""
 
     @property
     def sha256(self) -> str | None: ...  # noqa: D102

@@ -1,4 +1,4 @@
-"""The two passes over the images that run on executors: look at each, then cut each.
+"""The two passes over the images that run on executors: inspect each, then cut each.
 
 Each reads and decodes an image once. Both are generators over Arrow batches, one image in and 64
 tiles out at a time: no row and no batch ever holds all the tiles of an image.
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 CHANGED = "has changed since the job began"
 BATCH_TILES = 64
-# Neighbouring tiles from which the size of stored ones is measured: about one Parquet page.
+# Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
 SAMPLE_TILES = 32
 SHOWN_MARKS = 6
 ZSTD_LEVEL = 3
-# Of image files in one task of the first pass.
+# Bytes of image files in one task of the first pass.
 LOOKED_BYTES = 64 << 20
 ROW_GROUP_BYTES = 24 << 20
 PAGE_BYTES = 16 << 20
@@ -69,12 +69,13 @@ Batches = Iterator["pa.RecordBatch"]
 
 @dataclass(frozen=True)
 class Inspected:
-    """What the first pass found out about one file; numbers are 0 where there is an error.
+    """What the first pass found in one file; numbers are 0 if there is an error.
 
-    A tile takes `tile_bytes` as it will be stored, `raw_bytes` and `jpeg_bytes` in either encoding
-    (0 where JPEG cannot hold it), and `tile_seconds` to be cut and encoded. Few have a `thumbnail`.
-    Of the tiles at the first angle the part `kept` meets the conditions of the cutting. `low` and
-    `high` become 0 and white when the image is normalised, or `stain` tells its stains.
+    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes` and `jpeg_bytes` its size
+    in either encoding (0 where JPEG cannot hold it), and `tile_seconds` the time to cut and encode
+    it. Few images have a `thumbnail`. `kept` is the part of the tiles at the first angle that meets
+    the conditions of the cutting. `low` and `high` become 0 and white when the image is normalised,
+    or `stain` describes its stains.
     """
 
     uri: str
@@ -114,17 +115,17 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Reader:
-    """How the tasks of both passes get the images.
+    """How the tasks of both passes read the images.
 
     Parameters
     ----------
     opening : Opening
     contents : callable
-        Returns the columns ``path`` and ``content`` of files, for an opening by Spark.
+        Returns the columns ``path`` and ``content`` of files, if Spark reads them.
     tolerant : bool, default True
-        Whether an image that cannot be cut any more is left out, instead of an error.
+        Whether an image that can no longer be cut is left out, instead of raising an error.
     care : Care
-        When images are tried in a process of their own first.
+        When images are first tried in a process of their own.
     """
 
     opening: Opening
@@ -140,22 +141,22 @@ def inspect_images(
     cutting: Cutting,
     shown: Collection[str] = (),
 ) -> list[Inspected]:
-    """Decode every image once, and tell what it is.
+    """Decode every image once, and describe it.
 
     Parameters
     ----------
     spark : SparkSession
     lengths : mapping of str to int
-        Bytes of the files, by their whole paths.
+        Sizes of the files in bytes, by their whole paths.
     reader : Reader
     cutting : Cutting
     shown : collection of str, optional
-        Whole paths of images of which a thumbnail is wanted.
+        Whole paths of images for which a thumbnail is wanted.
 
     Returns
     -------
     list of Inspected
-        Sorted by path. One that Spark could not read is missing.
+        Sorted by path. Files that Spark could not read are missing.
     """
     import pyarrow as pa
 
@@ -174,7 +175,7 @@ def inspect_images(
 
 
 def _share(lengths: Mapping[str, int], slots: int) -> float:
-    """Return the bytes that a task looks at, so that all slots have several."""
+    """Return the bytes of images for one task, such that all slots get several tasks."""
     return max(1.0, sum(lengths.values()) / (4 * slots))
 
 
@@ -184,7 +185,7 @@ def inspector(
     shown: frozenset[str] = frozenset(),
     care: Care = LATER,
 ) -> Callable[[Batches], Batches]:
-    """Return the first pass, as it runs in a task."""
+    """Return the function of a task of the first pass."""
     by_path = opening or Opening(FILE)
 
     def inspect(batches: Batches) -> Batches:
@@ -266,7 +267,7 @@ def _look_at(
     bits = own_bits if seen.value_range is None else 8 * picture.pixels.dtype.itemsize
     with closing(ready):
         if isinstance(ready.pixels, Raster):
-            # All its blocks would be decoded for the largest value, which is known.
+            # Avoids decoding all its blocks to find the largest value, which is known.
             ready.pixels.set_max(seen.highest_as_cut(picture.pixels.dtype))
         raw, jpeg, seconds = _measured(ready, cutting)
         kept = _kept_part(ready, bits, cutting)
@@ -307,7 +308,7 @@ def _marks(seen: Survey, bits: int, zones: Zones) -> str | None:
 
 
 def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:
-    """Return how the tiles of an image lie; there must be some."""
+    """Return the layout of an image's tiles; there must be at least one tile."""
     height, width = ready.pixels.shape[:2]
     layout = lay_out(width, height, cutting.spec, ready.zones)
     if layout.tiles == 0 and layout.excluded:
@@ -323,7 +324,7 @@ def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:
 
 
 def _kept_part(ready: Prepared, bits: int, cutting: Cutting) -> float:
-    """Return which part of the tiles meets the conditions, by those at the first angle."""
+    """Return the part of the tiles that meets the conditions, from those at the first angle."""
     if not cutting.keep:
         return 1.0
     for angle in cutting.spec.angles:
@@ -343,7 +344,7 @@ def _is_kept(tile: Tile, cutting: Cutting) -> bool:
 
 
 def _sample(ready: Prepared, spec: TileSpec) -> list[Tile]:
-    # Oblique angles compress a little better than straight ones, and are most of them.
+    # Most angles are oblique, and their tiles compress a little better than straight ones.
     angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
     for angles in ([angle], None):
         tiles = iter_tiles(ready.pixels, spec, angles, zones=ready.zones)
@@ -366,7 +367,7 @@ def _bits(picture: Picture, highest: int, cutting: Cutting, uri: str) -> int:
 
 
 def _measured(ready: Prepared, cutting: Cutting) -> tuple[float, float, float]:
-    """Return bytes of a tile, raw and as JPEG, and seconds, from a sample of neighbours."""
+    """Return bytes of a tile, raw and as JPEG, and seconds, measured on neighbouring tiles."""
     began = time.process_time()
     sample = _sample(ready, cutting.spec)
     cut = time.process_time()
@@ -380,7 +381,7 @@ def _measured(ready: Prepared, cutting: Cutting) -> tuple[float, float, float]:
 
 
 def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:
-    """Return the bytes that a tile takes in a file, from a sample of neighbours."""
+    """Return the stored size of a tile in bytes, measured on neighbouring tiles."""
     import pyarrow as pa
 
     stored = b"".join(encode(tile.pixels, encoding, quality) for tile in tiles)
@@ -402,7 +403,7 @@ def tile_frame(
     ----------
     spark : SparkSession
     units : list of Unit
-        In the order of their partitions.
+        Units in the order of their partitions.
     reader : Reader
     field : Field
         The image column.
@@ -459,10 +460,10 @@ def cutter(
     tolerant: bool,
     care: Care = LATER,
 ) -> Callable[[Batches], Batches]:
-    """Return the second pass, as it runs in a task.
+    """Return the function of a task of the second pass.
 
-    An image that is no longer what the first pass saw has no tile, if that is tolerated; the
-    driver sees that it is missing.
+    An image that differs from what the first pass saw gives no tiles, if that is tolerated; the
+    driver notices that it is missing.
     """
 
     def cut(batches: Batches) -> Batches:
@@ -486,8 +487,8 @@ def cutter(
                         continue
                     yield from care.each_in_time(cut_image(row, ready, field, cutting, dropped))
                     if isinstance(ready.pixels, Raster):
-                        # Ends this attempt of the task, for its tiles may be of two images. The
-                        # next one sees another digest.
+                        # Ends this attempt of the task, because its tiles may be of two images.
+                        # The next attempt sees another digest.
                         _check_unchanged(row, content)
 
     return cut
@@ -505,7 +506,7 @@ def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutt
     stream, path, source = content.stream, row["path"], row["source"]
     ready = prepare(stream, path, source, cutting, field.shape[2], value_range)
     if not isinstance(ready.pixels, Raster):
-        # All is decoded. The bytes need not stay in memory beside the pixels.
+        # All is decoded. The bytes need not stay in memory in addition to the pixels.
         _check_unchanged(row, content)
         stream.close()
     return ready
@@ -518,7 +519,7 @@ def cut_image(
     cutting: Cutting,
     dropped: Accumulator[dict[str, int]] | None = None,
 ) -> Batches:
-    """Yield the tiles of one image that are kept, 64 a batch; tell how many are not."""
+    """Yield the kept tiles of one image, 64 in a batch; report how many were dropped."""
     source = SourceRow(
         *(row["source"], row["sha256"], row["label"], row["label_name"], row["split"]),
         scale=ready.scale,
@@ -552,7 +553,7 @@ def _cut_for_nothing(
 def write_tiles(
     spark: SparkSession, tiles: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
 ) -> None:
-    """Write tiles that are cut meanwhile; see `write_splits`."""
+    """Write tiles that are cut while they are written; see `write_splits`."""
     with one_image_a_batch(spark):
         write_splits(spark, tiles, field, output, rows_of_a_file=rows_of_a_file)
 
@@ -560,7 +561,7 @@ def write_tiles(
 def write_splits(
     spark: SparkSession, rows: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
 ) -> None:
-    """Write Parquet files, one folder a split.
+    """Write Parquet files, one folder for each split.
 
     Parameters
     ----------
@@ -571,7 +572,7 @@ def write_splits(
     output : str
         A new folder.
     rows_of_a_file : int, default 0
-        A task that has more begins another file; 0 sets no limit.
+        Largest number of rows of a file; 0 sets no limit.
     """
     column = "image" if field.encoding == "raw" else "image.bytes"
     options = {
@@ -581,15 +582,15 @@ def write_splits(
         "parquet.block.size": ROW_GROUP_BYTES,
         # Overlapping tiles share pixels, and compression sees only what stands in one page.
         "parquet.page.size": PAGE_BYTES,
-        # Sizes are checked every so many rows; with the defaults for narrow rows a page of tiles
-        # would grow to hundreds of megabytes.
+        # Sizes are checked every so many rows; with the defaults, which suit narrow rows, a page
+        # of tiles would grow to hundreds of megabytes.
         "parquet.page.size.row.check.min": 4,
         "parquet.page.size.row.check.max": 16,
         "parquet.block.size.row.check.min": 16,
         "parquet.block.size.row.check.max": 64,
         f"parquet.enable.dictionary#{column}": "false",
     }
-    # Without a writer for each split Spark would sort all tiles by it.
+    # Without a writer for each split, Spark would sort all tiles by split.
     writers = {"spark.sql.maxConcurrentOutputFileWriters": str(len(SPLITS) + 1)}
     with settings(spark, writers):
         writer = rows.write.mode("errorifexists").partitionBy("split")
@@ -597,7 +598,7 @@ def write_splits(
 
 
 def one_image_a_batch(spark: SparkSession) -> Any:
-    """Hand images to Python one by one; the default is up to 10,000 in one piece of memory."""
+    """Pass images to Python one by one; the default is up to 10,000 in one piece of memory."""
     return settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"})
 
 

@@ -1,4 +1,4 @@
-"""Bringing the stains of histology (hematoxylin and eosin) to the colours of a reference: pure.
+"""Normalising the stains of histology (hematoxylin and eosin) to reference colours: pure.
 
 Macenko et al., "A method for normalizing histology slides for quantitative analysis", ISBI 2009.
 Light that passes a stain is dimmed exponentially, so the optical densities of stains add up. The
@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.picture import CONVERTED_PIXELS, Pixels
 
-#: Rows of the 3x3 matrix, one after the other.
+#: The 3x3 matrix, row by row.
 StainMatrix = tuple[float, ...]
 
 NUMBERS = 9
@@ -23,11 +23,11 @@ REFERENCE_MOST = np.array([1.9705, 1.0308])
 STAINED = 0.15
 # Percent of the pixels that may lie beyond the stains found: the paper's.
 BEYOND = 1.0
-# Fewer stained pixels tell no stain.
+# With fewer stained pixels no stain can be found.
 LEAST_PIXELS = 500
-# Stains less apart are one [radians].
+# Stains at a smaller angle count as one [radians].
 LEAST_ANGLE = 0.02
-# Pixels that are looked at.
+# Number of pixels that are looked at.
 MOST_PIXELS = 1_000_000
 LEVELS = 256
 
@@ -35,7 +35,7 @@ _DENSITIES = -np.log((np.arange(LEVELS) + 1.0) / LEVELS)
 
 
 def find_stains(pixels: Pixels) -> StainMatrix | None:
-    """Return what brings an image to the reference, None if it shows no two stains.
+    """Return the matrix that brings an image to the reference, None if it lacks two stains.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def find_stains(pixels: Pixels) -> StainMatrix | None:
     if len(stained) < LEAST_PIXELS:
         return None
     plane = np.linalg.eigh(np.cov(stained.T))[1][:, :0:-1]
-    # The direction of most variance is that of more stain: no angle passes 180 degrees.
+    # The direction of largest variance is that of more stain, so no angle crosses 180 degrees.
     plane[:, 0] *= np.sign(plane[:, 0].sum())
     across, along = stained @ plane[:, 1], stained @ plane[:, 0]
     edges = np.percentile(np.arctan2(across, along), [BEYOND, 100 - BEYOND])
     if edges[1] - edges[0] < LEAST_ANGLE:
         return None
     stains = plane @ np.array([np.cos(edges), np.sin(edges)])
-    # Hematoxylin takes more of the red light.
+    # Hematoxylin absorbs more of the red light.
     stains = stains[:, np.argsort(-stains[0])]
     inverse = np.linalg.pinv(stains)
     most = np.percentile(stained @ inverse.T, 100 - BEYOND, axis=0)
@@ -86,7 +86,7 @@ def restain(pixels: Pixels, matrix: StainMatrix) -> Pixels:
     for top in range(0, len(pixels), rows):
         density = table[pixels[top : top + rows]]
         for channel, (red, green, blue) in enumerate(weights):
-            # One after the other: a matrix product rounds as the shape of the array has it.
+            # One after another: a matrix product rounds differently for different shapes.
             sums = density[:, :, 0] * red + density[:, :, 1] * green + density[:, :, 2] * blue
             light = np.exp(-sums) * np.float32(LEVELS) - np.float32(1)
             restained[top : top + rows, :, channel] = np.clip(np.rint(light), 0, LEVELS - 1)

@@ -1,4 +1,4 @@
-"""What is found out of all pixels of an image, in one pass over them."""
+"""What one pass over all pixels of an image finds."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from data_prep.picture import Pixels, as_channels
 from data_prep.raster import BAND_BYTES, Raster
 from data_prep.stains import NUMBERS
 
-# Of the small copy in which marks and likenesses are looked for.
+# Size of the small copy in which marks and features are looked for.
 SMALL_PIXELS = 4_000_000
-# Larger images are looked at a few rows after the other, in whatever format they came.
+# Larger images are read a few rows at a time, whatever their format.
 WHOLE_BYTES = REGION_BYTES
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What all pixels of an image say.
+    """The findings about all pixels of an image.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ class Survey:
     pixel_sha256 : str
         See `data_prep.digests.pixel_digest`.
     is_gray : bool
-        Whether there are three channels that are equal.
+        Whether the image has three equal channels.
     small : array [height, width, channels]
         The image, or a copy of it in which a pixel is the mean of `shrink` x `shrink`.
     shrink : int
     value_range : tuple of float, optional
-        What becomes 0 and white when the image is normalised, or what tells its stains. None where
-        it shows none.
+        The values that become 0 and white when the image is normalised, or the numbers that
+        describe its stains. None if it shows none.
     """
 
     highest: int
@@ -51,7 +51,7 @@ class Survey:
     value_range: Found | None = None
 
     def highest_as_cut(self, dtype: np.dtype[Any]) -> int:
-        """Return the largest value, or what it becomes when the image is normalised."""
+        """Return the largest value, or its normalised value if the image is normalised."""
         if self.value_range is None:
             return self.highest
         if len(self.value_range) == NUMBERS:
@@ -71,7 +71,7 @@ def survey(
     pixels : array [height, width, 1 or 3] or Raster
         uint8 or uint16.
     channels : int, optional
-        Channels of the pixels that are identified and normalised; default: those of the image.
+        Number of channels whose pixels are identified and normalised; default: those of the image.
     normalising : Normalising, optional
         How to find the range of the values.
     """
@@ -79,7 +79,7 @@ def survey(
     if not isinstance(pixels, Raster) and pixels.nbytes <= WHOLE_BYTES:
         as_cut = as_channels(pixels, wanted)
         value_range = normalising.found_in(as_cut) if normalising else None
-        # An array of three equal channels has one.
+        # An array with three equal channels counts as one channel.
         return Survey(
             int(pixels.max()), pixel_digest(as_cut), False, pixels, value_range=value_range
         )
@@ -120,7 +120,7 @@ def _survey_bands(
     together = np.concatenate(small)
     value_range: Found | None = None
     if normalising is not None:
-        # A small copy tells the stains as well.
+        # A small copy suffices to find the stains.
         is_of_stains = normalising.is_of_stains
         small_as_cut = as_channels(together, channels)
         value_range = (
@@ -130,7 +130,7 @@ def _survey_bands(
 
 
 def _shrunk(rows: Pixels, factor: int) -> Pixels:
-    """Return means of squares; what does not fill one at the right edge is left out."""
+    """Return means of squares of pixels; incomplete squares at the right edge are left out."""
     height, width = rows.shape[0] // factor, rows.shape[1] // factor
     if not height:
         return np.zeros((0, width, rows.shape[2]), rows.dtype)

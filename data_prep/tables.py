@@ -1,6 +1,6 @@
-"""Other labels, groups, splits and exclusions for images that are tiled already; no I/O.
+"""Changed labels, groups, splits and exclusions of images that are already tiled; no I/O.
 
-What is said here of a picture stands: later nights do not change it back by folders or tables.
+A change made here stays: later updates do not undo it because of folders or tables.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ EXCLUDED = "excluded"
 
 @dataclass(frozen=True)
 class Revised:
-    """What became of the tables.
+    """The revised tables.
 
     Parameters
     ----------
     entries : dict of str to Entry
-        By path.
+        Entries by path.
     relabelled, regrouped, moved, excluded, included : int
-        Images with another label, group and split, and those whose tiles are not read any more, and
-        are read again.
+        Numbers of images that got another label, group or split, and of those whose tiles are no
+        longer read, or are read again.
     """
 
     entries: dict[str, Entry]
@@ -45,7 +45,7 @@ class Revised:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers by name."""
+        """The numbers, by name."""
         return {name: value for name, value in vars(self).items() if name != "entries"}
 
     def __bool__(self) -> bool:
@@ -55,23 +55,23 @@ class Revised:
 def annotate_tiled(
     known: DataSet, table: Mapping[str, Annotation], path: str, *, new_classes: bool = False
 ) -> Revised:
-    """Give images the labels, and if it has them the groups and splits, of a table.
+    """Give images the labels of a table, and its groups and splits if it has them.
 
     Parameters
     ----------
     known : DataSet
     table : mapping of str to Annotation
-        By path or file name; see `data_prep.labels.parse_table`. Images that it does not name stay
-        as they are.
+        Annotations by path or file name; see `data_prep.labels.parse_table`. Images that it does
+        not name stay as they are.
     path : str
-        Of the table, named in errors.
+        Path of the table, named in errors.
     new_classes : bool, default False
-        Whether a label may be of a class that the data set does not have.
+        Whether to accept labels of classes that the data set does not have.
 
     Raises
     ------
     LabelError
-        If a line names no image, or several, or a class that is not there.
+        If a line names no image, or several, or an unknown class.
     SplitLeakError
         If what belongs together would stand in different splits.
     """
@@ -93,7 +93,7 @@ def annotate_tiled(
 
 
 def divide_anew(known: DataSet, shares: str, seed: int, *, allow_empty: bool = False) -> Revised:
-    """Give all images new splits, as a first night does.
+    """Give all images new splits, as for a new data set.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def divide_anew(known: DataSet, shares: str, seed: int, *, allow_empty: bool = F
     """
     fractions = parse_fractions(shares)
     sources = [
-        # What is set aside stays with its group, and takes no share.
+        # Excluded images stay with their groups, and do not count in the shares.
         replace(each, split=None, weight=each.weight if known.entries[each.path].has_rows else 0)
         for each in sources_of(Changes(dict(known.entries)), {}, {})
     ]
@@ -130,15 +130,15 @@ def divide_anew(known: DataSet, shares: str, seed: int, *, allow_empty: bool = F
 
 
 def exclude(known: DataSet, reasons: Mapping[str, str], path: str) -> Revised:
-    """Set images aside: their tiles stay, and are not read.
+    """Exclude images: their tiles stay on disk, but are not read.
 
     Parameters
     ----------
     known : DataSet
     reasons : mapping of str to str
-        By path or file name.
+        Reasons by path or file name.
     path : str
-        Of the list, named in errors.
+        Path of the list, named in errors.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def exclude(known: DataSet, reasons: Mapping[str, str], path: str) -> Revised:
 
 
 def include(known: DataSet, names: Collection[str], path: str) -> Revised:
-    """Take images back that were set aside; see `exclude`."""
+    """Include images again that were excluded; see `exclude`."""
     entries = dict(known.entries)
     for source in files_of(known, names, path):
         entries[source] = replace(entries[source], set_aside=None)
@@ -169,10 +169,10 @@ def revised_content(
     ----------
     known : DataSet
     entries : mapping of str to Entry
-        Those that changed get the number of the next publication: they are new to a training that
-        goes on.
+        All entries. Changed ones get the number of the next publication, because they are new to
+        a training that continues.
     **settings
-        Settings that changed, too.
+        Changed settings.
     """
     number = known.last_update + 1
     numbered = [
@@ -188,7 +188,7 @@ def revised_content(
 
 
 def with_classes(image: Field, labels: Collection[str]) -> Field:
-    """Return the image column with the classes that came; the numbers of the others stay."""
+    """Return the image column with new classes added; the numbers of the others stay."""
     new = class_names(sorted(set(labels) - set(image.classes)))
     return replace(image, classes=(*image.classes, *new))
 
@@ -211,7 +211,7 @@ def parse_list(text: str, path: str) -> dict[str, str]:
     Raises
     ------
     LabelError
-        Names the line that cannot be read.
+        If a line cannot be read; it names the line.
 
     Examples
     --------
@@ -237,12 +237,12 @@ def parse_list(text: str, path: str) -> dict[str, str]:
 
 
 def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str]:
-    """Return which name of a table means which image that is tiled, by the image's path.
+    """Return the names in a table by the paths of the tiled images that they refer to.
 
     Raises
     ------
     LabelError
-        If a name is that of no image, or of several.
+        If a name refers to no image, or to several.
     """
     places: dict[str, list[str]] = {}
     for source, entry in known.entries.items():
@@ -252,7 +252,7 @@ def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str
                 places.setdefault(name, []).append(source)
     found: dict[str, str] = {}
     for name in names:
-        # A whole path is meant before the name of a file elsewhere.
+        # A name is first compared with whole paths, then with file names.
         meant = [
             each for each in places.get(name, ()) if unicodedata.normalize("NFC", each) == name
         ]
@@ -272,7 +272,7 @@ def _links(known: DataSet, kept: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _check(known: DataSet, entries: Mapping[str, Entry]) -> None:
-    """Refuse splits that tear apart what belongs together and did not stand apart before."""
+    """Refuse splits that separate what belongs together and was not separate before."""
     rows = [entry for entry in entries.values() if entry.has_rows]
     check_leaks((str(entry.split), str(entry.content), entry.group) for entry in rows)
     former = {path: str(entry.split) for path, entry in known.entries.items() if entry.has_rows}
@@ -283,7 +283,7 @@ def _check(known: DataSet, entries: Mapping[str, Entry]) -> None:
         for each in sources_of(Changes(dict(entries)), {}, {})
         if each.path in splits
     ]
-    # Where splits are given it only checks.
+    # If splits are given, the function only checks them.
     assign_splits(sources, {"train": 1.0}, 0, links=links)
 
 

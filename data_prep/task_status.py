@@ -1,4 +1,4 @@
-"""What is told of a Spark job while it runs; `distkeras_grid.progress` shows it."""
+"""The status of a running Spark job; `distkeras_grid.progress` shows it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """The state of the stages that run now, asked for when it is told.
+    """The state of the running stages, queried when it is shown.
 
     Parameters
     ----------
     phase : str
-        What the tasks do.
+        Description of what the tasks do.
     tracker : pyspark.StatusTracker
-        Tracker of the session.
+        Status tracker of the session.
     """
 
     phase: str
@@ -29,12 +29,12 @@ class TaskStatus:
 
     @property
     def turn(self) -> Hashable:
-        """Nothing is told before it is due."""
+        """Nothing is shown before it is due."""
         return None
 
     @property
     def amount(self) -> int:
-        """No rate is told: tasks differ."""
+        """No rate is shown, because tasks differ."""
         return 0
 
     def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
@@ -42,7 +42,7 @@ class TaskStatus:
         stages = map(self.tracker.getStageInfo, self.tracker.getActiveStageIds())
         counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
         completed, tasks = sum(done for done, _ in counts), sum(total for _, total in counts)
-        # None between two stages, and before the first.
+        # There is none between two stages, and before the first.
         done = [f"{completed} of {tasks} tasks"] if tasks else []
         return Status([self.phase, *done, f"{seconds:.0f} s"], completed / tasks if tasks else None)
 
@@ -50,17 +50,17 @@ class TaskStatus:
 def task_progress(
     spark: SparkSession, phase: str, say: Callable[[str], object]
 ) -> Reporter[TaskStatus]:
-    """Return a reporter of the tasks that run while its ``with`` block does.
+    """Return a reporter of the tasks that run during its ``with`` block.
 
     Parameters
     ----------
     spark : SparkSession
-        What runs them.
+        The session that runs the tasks.
     phase : str
-        What the tasks do.
+        Description of what the tasks do.
     say : callable
-        As `Reporter` takes it; receives a line every 4 s.
+        Receives a line every 4 s; see `Reporter`.
     """
     tracker = spark.sparkContext.statusTracker()
-    # In the end no stage runs of which anything could be told.
+    # At the end no stage is running whose status could be shown.
     return Reporter(TaskStatus(phase, tracker), to=say, at_once=False, tells_end=False)

@@ -41,24 +41,24 @@ from distkeras_grid.errors import AmbiguousImageError, ImageError
 COLOUR_NAMES = ("red", "green", "blue")
 # Axes as tifffile names them: I, Q and R stand for "some sequence" that the file does not name.
 UNNAMED = "IQR"
-# Of one pixel: hyperspectral cameras have hundreds.
+# Largest number of samples of one pixel: hyperspectral cameras have hundreds.
 MAX_SAMPLES = 1024
-# A plane takes at most as many bytes as the largest image of 4 channels of 16 bits.
+# A plane has at most as many bytes as the largest image with 4 channels of 16 bits.
 MAX_PIXEL_BYTES = 8
-# A damaged or hostile description states any number of planes, and tifffile makes room for them.
+# A damaged or hostile description can state any number of planes; tifffile allocates them all.
 MAX_PLANES = 1_000_000
-# Of a plane that is read by region. Tables of its tiles stay small, and no microscope makes more.
+# Most pixels of a plane that is read by region: tables of its tiles stay small.
 MAX_REGION_PIXELS = 1 << 34
 
 
 @dataclass(frozen=True)
 class TiffPlane:
-    """One plane of a TIFF file: what a `Choice` takes of it.
+    """One plane of a TIFF file, as a `Choice` selects it.
 
     Parameters
     ----------
     planes : Planes
-        Those of the file.
+        Planes of the file.
     described : Ome
     choice : Choice
     pixel_size : pair of float, optional
@@ -81,12 +81,12 @@ class TiffPlane:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the whole plane takes."""
+        """Size of the whole plane, bytes."""
         return int(self._page.size) * (self._page.dtype.itemsize if self._page.dtype else 1)
 
     @property
     def grain(self) -> tuple[int, int] | None:
-        """Height and width of the parts that can be decoded alone; None: only the whole can be."""
+        """Height and width of the parts that can be decoded alone; None if only the whole can."""
         height, width = self.size
         is_known = height * width <= MAX_REGION_PIXELS
         is_known &= self._page.samplesperpixel <= MAX_SAMPLES
@@ -109,7 +109,7 @@ class TiffPlane:
         """Do nothing: the file belongs to whoever opened it."""
 
     def picture(self, pixels: Pixels | Raster) -> Picture:
-        """Return pixels of the plane with what the file says about them."""
+        """Return pixels of the plane together with what the file says about them."""
         page, described = self._page, self.described
         stated = described.bits if described.bits is not None else int(page.bitspersample)
         pixel_size = self.pixel_size
@@ -129,10 +129,10 @@ class TiffPlane:
         Raises
         ------
         ImageError
-            If it has more pixels, or more bytes than so many can have.
+            If it has more pixels, or more bytes than that many pixels can have.
         """
         page, name = self._page, self.planes.name
-        # A damaged header can ask for tiles that no memory holds.
+        # A damaged header can ask for more memory than there is.
         sizes = ((page.imagewidth, page.imagelength), page.chunks[1::-1])
         item = page.dtype.itemsize if page.dtype is not None else 1
         if max(page.size, math.prod(page.chunks)) * item > MAX_PIXEL_BYTES * max_pixels:
@@ -167,7 +167,7 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
     ImageError
         If its values have no clear meaning.
     ValueError, struct.error, RuntimeError, ...
-        From the libraries that decode, if the file is damaged.
+        The exceptions of the libraries that decode, if the file is damaged.
     """
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)
@@ -191,7 +191,7 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
 
 
 def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:
-    """Refuse pages that lead back to an earlier one: tifffile would follow them for ever."""
+    """Refuse pages that lead back to an earlier one: tifffile would follow them forever."""
     form, at = tiff.tiff, tiff.pages.first.offset
     seen: set[int] = set()
 
@@ -214,7 +214,7 @@ def _stacks(tiff: tifffile.TiffFile) -> Iterator[Stack]:
     """Yield every image of the file at its full size."""
     for number, series in enumerate(tiff.series):
         page = series.keyframe
-        # Aperio's files have a thumbnail whose page does not say that it is one.
+        # Aperio's files have a thumbnail whose page does not declare itself as one.
         is_thumbnail = series.kind == "svs" and series.name == "Thumbnail"
         if number > 0 and (page.is_reduced or is_thumbnail):
             continue
@@ -315,7 +315,7 @@ def _chosen_z(planes: Planes, name: str, choice: Choice, **place: int) -> Pixels
 
 
 def _sample_channels(page: tifffile.TiffPage) -> int:
-    """Return how many channels the samples of a pixel are; 1 for gray and for colour."""
+    """Return the number of channels in the samples of a pixel; 1 for gray and for colour."""
     samples = int(page.samplesperpixel)
     is_colour = page.photometric in COLOUR and samples in (3, 4)
     is_cmyk = page.photometric == CMYK and samples == 4
@@ -325,7 +325,7 @@ def _sample_channels(page: tifffile.TiffPage) -> int:
 def _channel_numbers(
     count: int, names: Sequence[str], page: tifffile.TiffPage, name: str, choice: Choice
 ) -> list[int] | None:
-    """Return the chosen channels, None where all samples of the one image are taken."""
+    """Return the chosen channels, None if all samples of the one image are taken."""
     if choice.channel is None:
         if count > 1:
             known = f" ({', '.join(names)})" if names else ""
@@ -343,7 +343,7 @@ def _channel_numbers(
 
 
 def channel_number(text: str, count: int, names: Sequence[str], name: str) -> int:
-    """Return the number of the channel that is called `text`, or has it as its number."""
+    """Return the number of the channel whose name or number is `text`."""
     if text in names:
         return list(names).index(text)
     if text.isdecimal() and int(text) < count:
@@ -372,7 +372,7 @@ def _check_kind(page: tifffile.TiffPage, name: str) -> None:
 
 @contextmanager
 def _warnings_kept_away() -> Iterator[None]:
-    """Keep tifffile from logging what the errors here say with the file's name."""
+    """Silence tifffile's log messages, which repeat the errors raised here."""
     logger = logging.getLogger("tifffile")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -13,7 +13,7 @@ import tifffile
 
 from distkeras_grid.errors import ConfigurationError
 
-# Micrometres in one of each unit, as the formats write it.
+# Micrometres in each unit, by the names that the formats use.
 MICROMETRES = {
     "pm": 1e-6,
     "å": 1e-4,
@@ -32,12 +32,12 @@ MICROMETRES = {
     "inch": 25_400.0,
 }
 RESOLUTION_UNITS = {2: "inch", 3: "cm"}
-# Dots per inch for screens and paper: programs write them where nobody measured anything.
+# Dots per inch of screens and printers: programs write them where nobody measured anything.
 PRINT_RESOLUTIONS = (
     *(0, 1, 72, 75, 90, 96, 100, 120, 144, 150, 180, 200, 240),
     *(300, 350, 360, 400, 600, 720, 1200, 2400, 4800),
 )
-# Of the description of Aperio's slides: micrometres per pixel.
+# In the description of Aperio's slides: micrometres per pixel.
 APERIO_SIZE = re.compile(r"\|\s*MPP\s*=\s*(?P<size>[0-9.]+)")
 LENGTH = re.compile(r"\s*(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\D+?)\s*\Z")
 
@@ -50,7 +50,7 @@ def parse_length(text: str) -> float:
     Raises
     ------
     ConfigurationError
-        If it is no length above 0.
+        If the text is not a length above 0.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Ome:
     Parameters
     ----------
     channels : tuple of str
-        Names of all channels; empty if one has none.
+        Names of all channels; empty if one has no name.
     bits : int, optional
         Significant bits.
     pixel_size : pair of float, optional
@@ -90,7 +90,7 @@ class Ome:
 
     @classmethod
     def of(cls, tiff: tifffile.TiffFile, number: int) -> Ome:
-        """Read the part about image `number`; nothing if there is none, or if it is damaged."""
+        """Read the part about image `number`; the result is empty if it is missing or damaged."""
         if not tiff.is_ome:
             return cls()
         try:
@@ -120,7 +120,7 @@ def planes_stated(tiff: tifffile.TiffFile) -> int:
     Raises
     ------
     ValueError
-        If a number in it is none.
+        If a number in it is not a number.
     """
     if not tiff.is_ome:
         return 0
@@ -140,7 +140,7 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
     """Return width and height of a pixel in micrometres, None if the file does not state them.
 
     OME-XML, the tags of FEI and Zeiss electron microscopes, Aperio's description and ImageJ's unit
-    come before the resolution tags, which often tell a printer's resolution; those are ignored.
+    take precedence over the resolution tags. Resolutions of printers and screens are ignored.
     """
     if ome.pixel_size is not None:
         return ome.pixel_size
@@ -157,14 +157,14 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
     if tiff.is_imagej:
         return _per_unit(page, str((tiff.imagej_metadata or {}).get("unit", "")))
     unit = page.tags.get("ResolutionUnit")
-    # Inches where the tag is absent, says the format.
+    # The format says inches if the tag is missing.
     name = RESOLUTION_UNITS.get(int(unit.value) if unit else 2, "")
     return None if _is_for_print(page, name) else _per_unit(page, name)
 
 
 def _zeiss(metadata: Mapping[str, Any], width: int) -> Size | None:
-    """Return the size of a pixel, as the microscope states it for an image of so many columns."""
-    # Older microscopes state the size that the pixels of an image of 1024 columns have.
+    """Return the size of a pixel that the microscope states, for an image of `width` columns."""
+    # Older microscopes state the pixel size of an image of 1024 columns.
     lengths = (
         ("ap_image_pixel_size", 1.0),
         ("ap_width", 1 / width),
@@ -188,7 +188,7 @@ def _per_unit(page: tifffile.TiffPage, unit: str) -> Size | None:
 
 
 def _density(page: tifffile.TiffPage, name: str) -> float:
-    """Return pixels by unit, 0 if they are not stated."""
+    """Return pixels per unit, 0 if they are not stated."""
     tag = page.tags.get(name)
     if tag is None:
         return 0.0

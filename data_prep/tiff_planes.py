@@ -1,7 +1,7 @@
 """The pages of a TIFF file as planes of pixels: whole, or a rectangle of one.
 
-A page consists of pieces, tiles or strips, that are compressed each for itself. A rectangle decodes
-those that it touches.
+A page consists of pieces, tiles or strips, each compressed separately. To read a rectangle, only
+the pieces that it touches are decoded.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ JPEG_COMPRESSIONS = (6, 7, 33007, 34712)
 ALPHA = (1, 2)
 PLANAR = 2
 Stored = tifffile.TiffPage | tifffile.TiffFrame
-# Pieces of a page in these formats have a header of their own, which can state another size.
+# In these formats pieces of a page have a header of their own, which can state another size.
 CODED = ("JPEG", "JPEG2000", "PNG", "WEBP")
 CODED_COMPRESSIONS = (*JPEG_COMPRESSIONS, 33003, 33004, 33005, 34927, 34933, 50001)
-# JPEG fills the last blocks of a piece up to a multiple of this, pixels.
+# JPEG fills the last blocks of a piece up to a multiple of this many pixels.
 JPEG_BLOCK = 16
-# Each turns pixels [height, width, ...] stored with that orientation upright.
+# By orientation: the function that turns stored pixels [height, width, ...] upright.
 UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -47,7 +47,7 @@ UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
 
 @dataclass(frozen=True)
 class Window:
-    """A rectangle of a plane: from the left and top edge to before the right and bottom one."""
+    """A rectangle of a plane: left and top edge inclusive, right and bottom edge exclusive."""
 
     left: int
     top: int
@@ -63,7 +63,7 @@ class Stack:
     ----------
     series : tifffile.TiffPageSeries
     number : int
-        Which of the file's series it is.
+        Index among the file's series.
     leading : tuple of (str, int)
         Names and lengths of the axes before those of a page.
     """
@@ -79,11 +79,11 @@ class Stack:
 
     @property
     def is_one_block(self) -> bool:
-        """Whether planes lie one after the other behind a single page."""
+        """Whether the planes are stored one after another behind a single page."""
         return len(self.series) != math.prod(length for _, length in self.leading)
 
     def length(self, axis: str | None) -> int:
-        """Return the length of an axis, 1 where there is none of that name."""
+        """Return the length of an axis, 1 if there is none of that name."""
         return dict(self.leading).get(axis or "", 1)
 
 
@@ -95,7 +95,7 @@ class Planes:
     ----------
     stack : Stack
     place : dict of str to int
-        Where on the axes that are neither focal planes nor channels.
+        Place on the axes that are neither focal planes nor channels.
     name : str
         Named in errors.
     stream : file
@@ -103,7 +103,7 @@ class Planes:
     length : int
         Bytes of the file.
     window : Window, optional
-        Only this part of each page; the page must be upright.
+        Part of each page to decode; the page must be upright.
     """
 
     stack: Stack
@@ -115,12 +115,12 @@ class Planes:
     _pages: dict[int, tuple[tifffile.TiffPage, Stored]] = field(default_factory=dict, repr=False)
 
     def within(self, window: Window) -> Planes:
-        """Return what decodes only a part of each page."""
+        """Return planes that decode only a part of each page."""
         return replace(self, window=window)
 
     @property
     def grain(self) -> tuple[int, int] | None:
-        """Height and width of the pieces of a page; None where only whole pages can be decoded."""
+        """Height and width of the pieces of a page; None if only whole pages can be decoded."""
         page = self.stack.first
         is_plain_ycbcr = page.photometric == YCBCR and page.compression not in JPEG_COMPRESSIONS
         if is_plain_ycbcr or orientation(page) != 1 or page.imagedepth != 1 or page.dtype is None:
@@ -158,7 +158,7 @@ class Planes:
     def _page(self, number: int) -> tuple[tifffile.TiffPage, Stored]:
         """Return what describes a page, and what holds its pixels; it must be of the stack's kind.
 
-        tifffile takes all pages of a stack to be as the first one, so its own tags are read again.
+        tifffile assumes that all pages of a stack are like the first, so a page's tags are read.
         """
         if number not in self._pages:
             self._pages[number] = self._checked_page(number)
@@ -184,7 +184,7 @@ class Planes:
         return page, page
 
     def _in_one_block(self, number: int) -> Pixels:
-        """Return a plane of those that lie one after the other behind a single page."""
+        """Return one of the planes that are stored one after another behind a single page."""
         first, start = self.stack.first, self.stack.series.dataoffset
         end = (start or 0) + (number + 1) * first.nbytes
         if start is None or first.dtype is None or end > self.length:
@@ -195,7 +195,7 @@ class Planes:
         return self._in_rows(first, end - first.nbytes)
 
     def _in_rows(self, page: tifffile.TiffPage, start: int) -> Pixels:
-        """Return pixels of a page that is stored as it is, row after row."""
+        """Return pixels of a page that is stored uncompressed, row by row."""
         window = self.window or Window(0, 0, page.imagewidth, page.imagelength)
         stored = np.dtype(page.dtype).newbyteorder(page.parent.byteorder)
         is_planar = page.planarconfig == PLANAR and page.samplesperpixel > 1
@@ -218,7 +218,7 @@ class Planes:
                 return self._in_rows(page, stored.dataoffsets[0])
             return self._in_pieces(page, stored, self.window)
         if page.photometric == YCBCR and page.compression not in JPEG_COMPRESSIONS:
-            # tifffile returns such values as they are stored.
+            # tifffile returns YCbCr values as they are stored; Pillow converts them.
             self.stream.seek(0)
             with Image.open(self.stream, formats=("TIFF",)) as image:
                 image.seek(page.index)
@@ -227,7 +227,7 @@ class Planes:
         return np.asarray(stored.asarray(maxworkers=1))
 
     def _in_pieces(self, page: tifffile.TiffPage, stored: Stored, window: Window) -> Pixels:
-        """Return a rectangle of a page, of which the pieces that it touches are decoded."""
+        """Return a rectangle of a page; only the pieces that it touches are decoded."""
         is_planar = page.planarconfig == PLANAR and page.samplesperpixel > 1
         planes = page.samplesperpixel if is_planar else 1
         samples = 1 if is_planar else page.samplesperpixel
@@ -261,14 +261,14 @@ class Planes:
         return piece
 
     def _check_whole(self, page: tifffile.TiffPage, stored: Stored) -> None:
-        """Refuse a page with missing pieces, which would be filled with zeros, or larger ones."""
+        """Refuse missing pieces, which would be filled with zeros, and pieces of another size."""
         pieces = list(zip(stored.dataoffsets, stored.databytecounts, strict=True))
         if any(at + count > self.length for at, count in pieces):
             raise ImageError(f"{self.name} is cut short. Copy it again.")
         if any(count == 0 for _, count in pieces):
             raise ImageError(f"{self.name} has tiles without content. Save it with all pixels.")
         is_coded = page.compression in CODED_COMPRESSIONS
-        # Of a part of the page, pieces are looked at when they are decoded.
+        # If only a part of the page is read, pieces are checked when they are decoded.
         for at, count in pieces if is_coded and self.window is None else ():
             self.stream.seek(at)
             self._check_piece(page, self.stream.read(count))
@@ -287,7 +287,7 @@ def has_alpha(page: tifffile.TiffPage) -> bool:
     """Tell whether the last sample of a pixel is its opacity."""
     samples = int(page.samplesperpixel)
     if page.photometric in COLOUR:
-        # A fourth sample of no stated meaning is dropped only if it says nothing.
+        # A fourth sample without a stated meaning counts, too: it is dropped only if it is opaque.
         return samples == 4
     return samples == 2 and bool(page.extrasamples) and int(page.extrasamples[0]) in ALPHA
 
@@ -299,7 +299,7 @@ def orientation(page: tifffile.TiffPage) -> int:
 
 
 def _paste(piece: Pixels, at: tuple[int, int], pixels: Pixels, window: Window) -> None:
-    """Copy the part of a piece that lies in a window to where it belongs."""
+    """Copy the part of a piece that lies in a window to its place."""
     x, y = at
     left, top = max(x, window.left), max(y, window.top)
     right, bottom = min(x + piece.shape[1], window.right), min(y + piece.shape[0], window.bottom)
@@ -335,7 +335,7 @@ def _coded_size(piece: bytes) -> tuple[int, int]:
 def _with_meaning(pixels: Pixels, page: tifffile.TiffPage, name: str) -> Pixels:
     """Give the values of a page their common meaning: 0 is black, the largest is white."""
     if page.photometric == PALETTE and page.colormap is not None:
-        # As Pillow does: the upper byte of a palette's 16 bits.
+        # As Pillow does: the upper byte of the 16 bits in a palette.
         colours = (page.colormap[:, pixels.astype(np.intp)] >> 8).astype(np.uint8)
         return np.moveaxis(colours, 0, 2)
     if page.photometric == CMYK and pixels.ndim == 3:

@@ -1,8 +1,8 @@
-"""Cutting tiles out of a turned image, a few rows of it at a time.
+"""Cutting tiles from a turned image, a few rows at a time.
 
-Each pixel of a base angle's frame is computed once, in bands of rows that stay in the processor's
-cache and only where tiles need it; quarter turns are exact transposes of what is there. That is
-four times faster than turning the image for each angle.
+Each pixel of a base angle's frame is computed once, only where tiles need it, and in bands of rows
+that stay in the processor's cache. Quarter turns are exact transposes of these pixels. This is four
+times faster than turning the image for each angle.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from distkeras_grid.errors import ConfigurationError, ImageError
 
 # 128 rows of a turned 2272x1704 color image are about 1 MB: they stay in the second-level cache.
 BAND_ROWS = 128
-# Room for the turned image of 12 million color pixels (at 45 degrees it is twice as large).
+# Bytes of a turned image with 12 million colour pixels (at 45 degrees it is twice as large).
 CACHE_BYTES = 96 << 20
-# Tiles of one row of a strip. The row above must lie within the 2 MB in which zstd looks for pixels
-# that it has seen: color tiles in rows as wide as the image take a third more bytes.
+# Number of tiles in a row of a strip. The row above must lie within the 2 MB in which zstd looks
+# for repeated pixels: colour tiles in rows as wide as the image take a third more bytes.
 STRIP_BYTES = 5 << 18
 # OpenCV refuses images of 32,767 pixels or more a side: large frames are computed in pieces, each
 # from the window of the source that it needs.
 PIECE_SIDE = 8192
-# In mode "inscribed" corners lie outside of the image by less than this, pixels.
+# In mode "inscribed" corners lie outside the image by less than this, pixels.
 CORNER_OUTSIDE = 1.5
 # The widest interpolation, lanczos4, reads 4 pixels on each side.
 WINDOW_MARGIN = 5
@@ -63,19 +63,19 @@ class Tile:
     Parameters
     ----------
     pixels : array [tile, tile] or [tile, tile, channels]
-        Axes and dtype of the image; its own memory.
+        The pixels, with axes and dtype of the image; not a view.
     angle : float
         Degrees by which the image was turned, counter-clockwise.
     x, y : int
         Left and top edge in the frame of the turned image, pixels.
     src_cx, src_cy : float
-        The tile's centre in the image as it came, pixels from its left and top edge.
+        Centre of the tile in the unrotated image, pixels from its left and top edge.
     outside : float, default 0
         Part of the tile that lies outside the image; those pixels are 0.
     original : bool, default False
         Whether it is one of the tiles that `TileSpec.include_original` adds.
     quality : Quality, optional
-        Where it was asked for.
+        Measured quality, if requested.
     """
 
     pixels: Pixels
@@ -89,9 +89,10 @@ class Tile:
     quality: Quality | None = None
 
     def corners(self) -> list[tuple[float, float]]:
-        """Return the tile's corners (x, y) in the image as it came, clockwise as it was turned.
+        """Return the tile's corners (x, y) in the unrotated image.
 
-        Pixels from the left and top edge; the first is the tile's own top left corner.
+        In pixels from the left and top edge. The first is the tile's own top left corner; the
+        others follow clockwise, as seen in the tile.
 
         Examples
         --------
@@ -125,34 +126,34 @@ def iter_tiles(
     Parameters
     ----------
     image : array [height, width] or [height, width, channels], or Raster
-        uint8, uint16 or float32, at most 4 channels. The tiles of a `Raster` are those of the same
-        pixels as an array, bit for bit.
+        uint8, uint16 or float32, at most 4 channels. A `Raster` gives the same tiles, bit for bit,
+        as an array of the same pixels.
     spec : TileSpec
     angles : iterable of float, optional
-        Only these of the specification's angles.
+        Angles to cut; they must be angles of the specification. Default: all of them.
     zones : Zones, optional
-        What tiles keep off, and what they stay in; pixels of `image`.
+        Zones that tiles keep off, and zones in which they stay, in pixels of `image`.
     white : int, optional
-        The largest value that images can have: measure the quality of each tile by it. The image
-        must be uint8 or uint16.
+        The largest value that images can have. If it is given, the quality of each tile is
+        measured; the image must be uint8 or uint16.
     cache_bytes : int, default 64 MiB
         A turned image up to this size is kept while its quarter turns are cut; a larger one is
-        computed once for each of them. Otherwise memory holds, beside the image, ``tile`` rows of
-        the turned image.
+        computed once for each of them. Then memory holds, in addition to the image, ``tile`` rows
+        of the turned image.
 
     Yields
     ------
     Tile
-        By base angle, then by angle (5, 95, 185, 275, 10, 100, ...), then by strips of columns
-        from the left, each by rows from the top: tiles that overlap follow each other closely, and
-        compress well. Those that `TileSpec.include_original` adds come before those of 0 degrees.
+        Ordered by base angle, then by angle (5, 95, 185, 275, 10, 100, ...), then by strips of
+        columns from the left, each by rows from the top. So tiles that overlap are close together,
+        and compress well. Tiles of `TileSpec.include_original` come before those of 0 degrees.
 
     Raises
     ------
     ImageError
-        If the array is no image of those types.
+        If the array is not an image of these types.
     ConfigurationError
-        If `angles` names one that is not in `spec`.
+        If `angles` contains an angle that is not in `spec`.
 
     Examples
     --------
@@ -199,29 +200,29 @@ def cut_at(
     image : array [height, width] or [height, width, channels], or Raster
         uint8, uint16 or float32, at most 4 channels.
     spec : TileSpec
-        Its `tile`, `interpolation` and `edge` count; with edge ``pad`` tiles may reach over the
-        edge of the image.
+        The specification; only its `tile`, `interpolation` and `edge` are used. With edge ``pad``
+        tiles may reach over the edge of the image.
     angle : float
         Degrees in [0, 360), counter-clockwise.
     positions : pair of int arrays
         Left and top edges in the frame of the turned image, pixels.
     cache_bytes : int, default 64 MiB
-        Where tiles overlap so much that it costs less, the rectangle around them is computed once,
-        if the turned image has at most this size. Else each tile is computed alone.
+        If tiles overlap so much that it costs less, the rectangle around them is computed once,
+        provided the turned image has at most this size. Otherwise each tile is computed alone.
 
     Yields
     ------
     array [tile, tile] or [tile, tile, channels]
         The pixels of the tile that `iter_tiles` cuts there; it may be a view. At multiples of 90
-        degrees they are the same. At other angles OpenCV begins to count at another pixel and
-        rounds positions otherwise: of 8-bit values, with linear or cubic interpolation, at most 1
-        in 1,000 differs, by one level.
+        degrees they are equal. At other angles OpenCV starts at another pixel and rounds
+        positions differently: of 8-bit values, with linear or cubic interpolation, at most 1 in
+        1,000 differs, by one level.
 
     Raises
     ------
     ImageError
-        If the array is no image of those types, or a tile does not lie in it; with edge ``pad``,
-        if no part of it does.
+        If the array is not an image of these types, or a tile does not lie in the image; with edge
+        ``pad``, if no part of the tile does.
 
     Examples
     --------
@@ -243,7 +244,7 @@ def cut_at(
 
 
 def _check_inside(frame: Frame, spec: TileSpec, positions: Positions) -> None:
-    """Refuse tiles that have pixels of which there are none in the image; with padding, all."""
+    """Refuse tiles that reach beyond the image; with padding, only tiles wholly outside it."""
     left, top = frame.to_base(positions, spec.tile)
     if spec.edge == "pad":
         is_outside = ~touch(left, top, spec.tile, (frame.source_corners(),))
@@ -307,13 +308,13 @@ def _tiles_of_strip(
 
 
 class _Room:
-    """Memory that is used again: the system takes long to hand out new pages."""
+    """Memory that is reused, because the system takes long to hand out new pages."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pixels:
-        """Return an array of any content, good until the next one."""
+        """Return an uninitialised array, valid until the next call."""
         size = math.prod(shape) * dtype.itemsize
         if size > self._bytes.size:
             self._bytes = np.empty(size, np.uint8)
@@ -321,7 +322,7 @@ class _Room:
 
 
 class _TurnedImage:
-    """The pixels of a base angle's frame, computed where they are read, or kept.
+    """The pixels of a base angle's frame, computed when they are read, or kept.
 
     Parameters
     ----------
@@ -336,8 +337,8 @@ class _TurnedImage:
         self._frame = frame
         self._flag = FLAGS[spec.interpolation]
         self._padded = spec.edge == "pad"
-        # Beside sharp edges these overshoot. OpenCV stops at the type's range, which is not that
-        # of a camera of 12 bits.
+        # These overshoot beside sharp edges. OpenCV limits values to the range of the type, which
+        # is larger than that of a 12-bit camera.
         overshoots = frame.base != 0 and spec.interpolation in ("cubic", "lanczos4")
         self._highest = image.max() if overshoots and image.dtype == np.uint16 else None
         self._kept: Pixels | None = None
@@ -349,7 +350,7 @@ class _TurnedImage:
         self.nbytes = math.prod(self.shape) * image.itemsize
 
     def keep(self, positions: list[Positions], tile: int, room: _Room) -> None:
-        """Compute once what tiles at these positions need; elsewhere the kept pixels are void."""
+        """Compute once what tiles at these positions need; other kept pixels are undefined."""
         if self._kept is not None or self._frame.base == 0:
             return
         x = np.concatenate([at[0] for at in positions])
@@ -364,7 +365,7 @@ class _TurnedImage:
         self._kept = kept
 
     def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
-        """Return a rectangle, black where it lies beyond the frame; it may be a view."""
+        """Return a rectangle, black beyond the frame; it may be a view."""
         height, width = self.shape[:2]
         if left >= 0 and top >= 0 and right <= width and bottom <= height:
             return self._read(left, top, right, bottom)
@@ -394,7 +395,7 @@ class _TurnedImage:
                 self._warp(left + start, top + upper, piece)
 
     def _warp(self, left: int, top: int, out: Pixels) -> None:
-        """Compute a rectangle that OpenCV does not refuse."""
+        """Compute a rectangle small enough for OpenCV."""
         bottom, right = top + out.shape[0], left + out.shape[1]
         corners_x, corners_y = self._frame.base_to_source(
             np.array([left, right, left, right], dtype=np.float64),
@@ -411,8 +412,8 @@ class _TurnedImage:
             out[:] = 0  # wholly outside
             return
         cosine, sine = self._frame.direction
-        # Where the centre of the first pixel lies, as OpenCV counts: there pixel centres have
-        # whole numbers.
+        # Where the centre of the first pixel lies in OpenCV's coordinates, in which pixel centres
+        # are whole numbers.
         origin_x, origin_y = self._frame.base_to_source(
             np.array([left + 0.5]), np.array([top + 0.5])
         )
@@ -441,9 +442,9 @@ class _TurnedImage:
     ) -> Pixels:
         """Return the part of the image from which a rectangle of the frame is computed.
 
-        Of a raster only the blocks around the rectangle are read: it can be 128 rows along the
-        diagonal of its window. OpenCV's rounding depends on where the window begins, so that it is
-        the same for arrays.
+        Only the blocks of a raster around the rectangle are read: the rectangle can be 128 rows
+        along the diagonal of its window. OpenCV's rounding depends on where the window begins, so
+        arrays use the same window.
         """
         if not isinstance(self._image, Raster):
             return self._image[slice(*y), slice(*x)]
@@ -462,7 +463,7 @@ class _TurnedImage:
         return self._image.read(x[0], y[0], min(x[1], width), min(y[1], height), is_near)
 
     def _blacken(self, left: int, top: int, out: Pixels) -> None:
-        """Make the pixels black whose centres lie outside the source."""
+        """Make pixels black if their centres lie outside the source."""
         x, y = np.meshgrid(
             np.arange(left, left + out.shape[1]) + 0.5, np.arange(top, top + out.shape[0]) + 0.5
         )
@@ -473,7 +474,7 @@ class _TurnedImage:
 
 
 class _Rows:
-    """As many rows of a frame as a tile has, moving down.
+    """A band of a frame as high as a tile, which moves down.
 
     Parameters
     ----------
@@ -484,7 +485,7 @@ class _Rows:
         Left and top edges of all tiles of the frame.
     tile : int
     measured : FrameQuality, optional
-        Is given each row once.
+        Gets each row once.
     """
 
     def __init__(
@@ -506,9 +507,9 @@ class _Rows:
         self._top = self._end = int(positions[1].min())
 
     def at(self, top: int) -> Pixels:
-        """Return the rows from `top` on, from column `left` on, void in columns without tiles.
+        """Return the rows from `top` on, from column `left` on, undefined in columns without tiles.
 
-        `top` never decreases from call to call; the array is good until it grows.
+        `top` never decreases from call to call; the array is valid until it grows.
         """
         if self._end > self._top and top == self._top:
             return self._rows
@@ -538,7 +539,7 @@ class _Rows:
 
 
 def _needed_columns(positions: Positions, tile: int, top: int, bottom: int) -> tuple[int, int]:
-    """Return the first column and the one past the last that tiles need in a band of rows."""
+    """Return the first column, and the column after the last, that tiles need in a band of rows."""
     x, y = positions
     needed = x[(y < bottom) & (y + tile > top)]
     return (int(needed.min()), int(needed.max()) + tile) if needed.size else (0, 0)
@@ -554,7 +555,7 @@ def _turned(pixels: Pixels, turns: int) -> Pixels:
 
 
 def _turn_into(out: Pixels, pixels: Pixels, turns: int) -> None:
-    """Write pixels turned counter-clockwise by quarters, without a copy between."""
+    """Write pixels turned counter-clockwise by quarters, without an intermediate copy."""
     if turns == 0:
         out[:] = pixels
     else:

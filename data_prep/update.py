@@ -1,8 +1,8 @@
-"""The tiling job: a night that brings a data set up to date with a folder of images.
+"""The tiling job: an update brings a data set up to date with a folder of images.
 
-`tile_images` is the first night. New images are tiled into a shard of their own, a folder
-``shard=N`` that appears whole. Changed ones replace their tiles and keep their split. What cannot
-be tiled is listed, and tried again next time.
+`tile_images` is the first update. New images are tiled into a shard of their own, a folder
+``shard=N`` that appears whole. Changed images replace their tiles and keep their split. An image
+that cannot be tiled is listed, and tried again next time.
 """
 
 from __future__ import annotations
@@ -81,30 +81,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Update:
-    """What a night did.
+    """The result of an update.
 
     Parameters
     ----------
     manifest : dict
-        The content of ``_dataset.json`` now.
+        The new content of ``_dataset.json``.
     new, changed, unchanged : int
-        Images tiled for the first time, tiled again, and left as they were.
+        Numbers of images tiled for the first time, tiled again, and left as they were.
     removed : int
-        Images that are no longer there.
+        Number of images that are no longer there.
     tiles : int
-        Tiles cut.
+        Number of tiles cut.
     left_out : dict of str to str
         Why images could not be tiled, by path.
     quarantined : dict of str to str
-        Why images were left out by an earlier night; this one did not read them.
+        Why images were left out by an earlier update, by path; this one did not read them.
     report : str, optional
-        Path of the page; the same as JSON lies beside it.
+        Path of the report page; the same figures as JSON are beside it.
     relabelled : int, default 0
-        Images that have another label now; their tiles are as they were.
+        Number of images that got another label; their tiles did not change.
     filtered : int, default 0
-        Tiles that were cut and do not meet the conditions of `keep`.
+        Number of tiles that were cut but do not meet the conditions of `keep`.
     kept_none : tuple of str, default ()
-        Images that keep no tile for that.
+        Images of which no tile was kept.
     """
 
     manifest: dict[str, Any] = field(repr=False)
@@ -126,9 +126,9 @@ def tile_images(
 ) -> dict[str, Any]:
     """Cut all images below a folder into a data set of tiles.
 
-    The data set holds Parquet files in folders ``shard=N/split=...`` and ``_dataset.json``, which
-    names the shards. With ``overwrite=True`` it takes the place of the one that is there, in one
-    step at the end.
+    The data set consists of Parquet files in folders ``shard=N/split=...`` and ``_dataset.json``,
+    which lists the shards. With ``overwrite=True`` it replaces an existing data set in one step at
+    the end.
 
     Parameters
     ----------
@@ -151,16 +151,16 @@ def tile_images(
 def update_tiles(
     settings: TilingSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
 ) -> Update:
-    """Bring a data set of tiles up to date with the folder of images, or begin it.
+    """Bring a data set of tiles up to date with the folder of images, or create it.
 
     Parameters
     ----------
     settings : TilingSettings
-        What concerns the tiles themselves must be what the data set was made with.
+        Settings that affect the tiles must be those with which the data set was made.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
     say : callable, optional
-        Receives the lines that tell what goes on.
+        Receives progress lines.
 
     Returns
     -------
@@ -169,11 +169,11 @@ def update_tiles(
     Raises
     ------
     ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
-        Before anything is written.
+        If a setting, a path or the free space does not allow the update; nothing is written then.
     BusyError
         If another run works on the data set.
     EmptyDataError, ImageError
-        If there is no image at all, or a new data set would have none.
+        If there is no image, or a new data set would have none.
     LabelError, SplitLeakError
         If labels or groups contradict what was tiled before.
 
@@ -194,9 +194,9 @@ def update_tiles(
 def plan_tiles(
     settings: TilingSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
 ) -> Update:
-    """Tell what `update_tiles` would do: tiles, bytes of each encoding, files, time and space.
+    """Predict the result of `update_tiles`: tiles, bytes of each encoding, files, time and space.
 
-    Nothing is written, and what a dead run left is not swept.
+    Nothing is written, and the files of dead runs are not deleted.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def plan_tiles(
     Returns
     -------
     Update
-        What it would be; its manifest is the one that is there.
+        The predicted result; its manifest is the present one.
     """
     session = spark or build_session("distkeras_grid tiling")
     check_executors(session, TILING_PACKAGES)
@@ -214,13 +214,13 @@ def plan_tiles(
 
 
 def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[Plan, Field]:
-    """Inspect, label and split all images of a folder, as a first night does; write nothing.
+    """Inspect, label and split all images of a folder, as for a new data set; write nothing.
 
     Parameters
     ----------
     spark : SparkSession
     settings : TilingSettings
-        Its output is not looked at.
+        Settings; the output is not looked at.
     say : callable
 
     Returns
@@ -239,7 +239,7 @@ def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[
 
 
 def _ownership(spark: SparkSession, settings: TilingSettings, say: Say) -> Ownership:
-    """Check the paths; return the right to change the data set, not taken yet."""
+    """Check the paths; return the right to change the data set, which is not taken yet."""
     storage = Storage(spark)
     if not storage.exists(settings.input):
         raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
@@ -285,7 +285,7 @@ class _Night:
         return self._report(night, _update(night, manifest, comparison))
 
     def _report(self, night: Night, done: Update) -> Update:
-        """Write the report; without one the night is as good."""
+        """Write the report; if that fails, the update is still valid."""
         uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
         tiled = [each for each in night.planned if each.source in set(night.changes.work)]
         entries = {entry["source"]: entry for entry in done.manifest["sources"]}
@@ -339,7 +339,7 @@ class _Night:
         )
 
     def outlook(self) -> Update:
-        """Decide, and tell what would be written."""
+        """Decide, and describe what would be written."""
         night, comparison = self.decide(self._read())
         plan = self._tell(night)
         if plan is not None:
@@ -357,11 +357,11 @@ class _Night:
         listed = list_images(self._spark, self._storage, self._settings)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
-        # A removed image's zones may stay in the table.
+        # The table of zones may still name removed images.
         zones.check_files({*listed, *known})
         self._say(self._reader.opening.describe())
         looks = self._settings.near_duplicates != "off"
-        # Those of a data set that is replaced serve the new one.
+        # Fingerprints of a replaced data set serve the new one.
         prints = load_fingerprints(self._storage, self._root) if looks else {}
         said, broken, comparison = self._compare(before, known, listed, prints)
         found = self._look(comparison.candidates, listed, said)
@@ -391,7 +391,7 @@ class _Night:
         return night, comparison
 
     def _read(self) -> DataSet | None:
-        """Return the data set to add to, None where a new one begins."""
+        """Return the data set to add to, None if a new one begins."""
         uri = f"{self._root}/{MANIFEST}"
         if not self._storage.exists(uri):
             return None
@@ -409,7 +409,7 @@ class _Night:
         listed: Mapping[str, Listed],
         prints: Mapping[str, bytes],
     ) -> tuple[dict[str, Annotation], set[str], Comparison]:
-        """Return labels, the files that are known to be broken, and what the listing tells."""
+        """Return labels, files that are known to be broken, and the result of the comparison."""
         settings = self._settings
         said, problems = annotate_each(
             list(listed), settings.labels, self._storage.read_text, settings.group
@@ -440,7 +440,7 @@ class _Night:
         listed: Mapping[str, Listed],
         said: Mapping[str, Annotation],
     ) -> dict[str, Inspected]:
-        """Return what the candidates are, by path."""
+        """Return what was found in the candidates, by path."""
         if not candidates:
             return {}
         lengths = {listed[path].uri: listed[path].length for path in candidates}
@@ -486,7 +486,7 @@ class _Night:
         found: dict[str, Inspected],
         splits: dict[str, str],
     ) -> list[PlannedSource]:
-        """Return the images to tile; those that replace tiles come first, so into one shard."""
+        """Return the images to tile; those that replace tiles come first, so they share a shard."""
         replaced = set(changes.replaced())
         return [
             planned_source(
@@ -507,7 +507,7 @@ class _Night:
         prints: dict[str, bytes],
         fresh: dict[str, bytes],
     ) -> list[Likeness]:
-        """Return which images show the same place: those known before, and those with a new one."""
+        """Return pairs of images that show the same place: known ones, and those of new images."""
         contents = contents_of(changes, found)
         moved = changes.moved
         former = [
@@ -528,7 +528,7 @@ class _Night:
     def _check_cells(
         self, before: DataSet | None, changes: Changes, planned: Sequence[PlannedSource]
     ) -> None:
-        """Refuse to begin a data set without some class in some split; later only tell."""
+        """Refuse a new data set that lacks a class in a split; in an update, only report it."""
         standing = [entry for entry in changes.entries.values() if entry.status == TILED]
         both: list[Entry | PlannedSource] = [*standing, *planned]
         sources = [
@@ -542,12 +542,12 @@ class _Night:
             self._say(f"  class {label} has no tile in {split}")
 
     def _copied(self, night: Night) -> int:
-        """Return the bytes of the shards that are copied without the tiles that go."""
+        """Return the bytes of the shards that are copied without the dropped tiles."""
         numbers = {entry.shard for entry in night.changes.dropped if entry.shard is not None}
         return sum(self._storage.size(f"{self._root}/{shard_name(each)}") for each in numbers)
 
     def _tell(self, night: Night) -> Plan | None:
-        """Tell what will be written; refuse what does not fit."""
+        """Report what will be written; refuse it if it does not fit."""
         changes, image, plan = night.changes, night.image, None
         if night.planned:
             angles = len(list(self._settings.spec.angles))
@@ -564,7 +564,7 @@ class _Night:
 
 
 def _copies(changes: Changes) -> dict[str, str]:
-    """Return why images are not tiled whose picture is tiled already, by path."""
+    """Return why copies of tiled pictures are not tiled, by path."""
     return {
         path: str(entry.reason)
         for path, entry in changes.entries.items()
@@ -601,7 +601,7 @@ def _labels(changes: Changes, said: Mapping[str, Annotation]) -> set[str]:
 
 
 def _renamed(folds: Mapping[str, Folds], moved: Mapping[str, str]) -> dict[str, Folds]:
-    """Return folds in which images that lie elsewhere now have their new paths."""
+    """Return the folds with the new paths of moved images."""
     return {
         name: replace(
             each, held_out={moved.get(path, path): fold for path, fold in each.held_out.items()}
@@ -611,7 +611,7 @@ def _renamed(folds: Mapping[str, Folds], moved: Mapping[str, str]) -> dict[str, 
 
 
 def _unread(uri: str) -> Inspected:
-    """Return what is known of a file that Spark did not read: not why."""
+    """Return the result for a file that Spark could not read; the reason is unknown."""
     return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} is gone, or cannot be read.")
 
 

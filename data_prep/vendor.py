@@ -1,7 +1,7 @@
-"""Formats of microscopes, each read by its own library: what they have in common.
+"""What the formats of microscopes have in common; each is read by its own library.
 
-A `Container` is a file with pages, channels and focal planes, of which a library decodes any
-rectangle. `take` makes one plane of it as a `Choice` says, by the rules of TIFF files.
+A `Container` is a file with pages, channels and focal planes; a library decodes any rectangle.
+`take` makes one plane of it as a `Choice` says, by the same rules as for TIFF files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Size = tuple[float, float]
 
 @dataclass(frozen=True)
 class Form:
-    """What the planes of one page have in common.
+    """Properties that all planes of one page share.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ class Form:
     itemsize : int
         Bytes of a value.
     grain : (int, int)
-        Height and width of the parts that are decoded at once.
+        Height and width of the parts that are decoded at once, pixels.
     channels, planes : int
-        How many channels, and how many focal planes.
+        Numbers of channels and of focal planes.
     channel_names : sequence of str
-        Names of all channels; empty if one has none.
+        Names of all channels; empty if one has no name.
     is_colour : bool
-        Whether each plane has red, green and blue; it has one channel then.
+        Whether each plane has red, green and blue; then there is one channel.
     bits : int, optional
-        Significant bits, where they are stated.
+        Significant bits, if they are stated.
     pixel_size : pair of float, optional
         Width and height of a pixel, micrometres.
     """
@@ -68,11 +68,11 @@ class Container(Protocol):
 
     @property
     def pages(self) -> int:
-        """How many images: scenes, positions and times."""
+        """Number of images: scenes, positions and times."""
         ...
 
     def form(self, page: int) -> Form:
-        """Return what the planes of a page are like."""
+        """Return the properties of the planes of a page."""
         ...
 
     def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
@@ -86,24 +86,24 @@ class Container(Protocol):
 
 @dataclass(frozen=True)
 class VendorPlane:
-    """One plane of a container: what a `Choice` takes of it.
+    """One plane of a container, as a `Choice` selects it.
 
     Parameters
     ----------
     container : Container
     form : Form
-        Of the page.
+        Properties of the page.
     name : str
         Named in errors.
     page : int
     channels : tuple of int
-        One, or three for red, green and blue.
+        Numbers of one channel, or of three for red, green and blue.
     planes : tuple of int
-        Focal planes.
+        Numbers of the focal planes.
     projection : {"max", "mean"}, optional
         How several focal planes become one.
     samples : tuple of int, optional
-        Of a colour image, which of red, green and blue; None: all.
+        In a colour image, which of red, green and blue to take; None: all.
     """
 
     container: Container
@@ -122,13 +122,13 @@ class VendorPlane:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the whole plane takes."""
+        """Size of the whole plane, bytes."""
         samples = 3 if self.form.is_colour else len(self.channels)
         return math.prod(self.size) * samples * self.form.itemsize
 
     @property
     def grain(self) -> tuple[int, int] | None:
-        """Height and width of the parts that can be decoded alone; None: only the whole can be."""
+        """Height and width of the parts that can be decoded alone; None if only the whole can."""
         part_bytes = math.prod(self.form.grain) * 3 * self.form.itemsize
         is_known = math.prod(self.size) <= MAX_REGION_PIXELS and part_bytes <= MOST_PART_BYTES
         return self.form.grain if is_known else None
@@ -149,7 +149,7 @@ class VendorPlane:
         return next(each) if self.projection is None else project(each, self.projection)
 
     def picture(self, pixels: Pixels | Raster) -> Picture:
-        """Return pixels of the plane with what the file says about them."""
+        """Return pixels of the plane together with what the file says about them."""
         bits = self.form.bits
         return Picture(pixels, bits if bits and 8 < bits < 16 else None, self.form.pixel_size)
 
@@ -225,12 +225,12 @@ def _number(count: int, chosen: int | None, name: str, things: str, option: str)
 
 
 def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -> ModuleType:
-    """Return the library of a format.
+    """Import the library of a format.
 
     Raises
     ------
     ImageError
-        If it is not installed; it names the extra.
+        If it is not installed; the error names the extra.
     """
     try:
         return load()
@@ -242,7 +242,7 @@ def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -
 
 
 def local_path(stream: BinaryIO, resources: ExitStack) -> str:
-    """Return the path of a file that a library can open; a copy, if it is on no local disk.
+    """Return a path that a library can open; a copy, if the file is on no local disk.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``distkeras-grid versions``: which versions of a data set of tiles can be read."""
+"""``distkeras-grid versions``: lists the readable versions of a data set of tiles."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[
     data : str
         The data set; any Hadoop path.
     spark : SparkSession, optional
-        Default: the running one, or a new local one.
+        Default: the running session, or a new local one.
 
     Returns
     -------
     list of dict
-        `number`, `hash`, `created`, `replaced` (None of the present one, which is the last) and
-        `tiles`.
+        `number`, `hash`, `created`, `replaced` (None for the present version, which is the last)
+        and `tiles`.
 
     Raises
     ------

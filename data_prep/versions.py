@@ -58,7 +58,7 @@ import msgspec
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.spark.versions import Number, ShardName, Time, Version
 
-# Of an image, and of the settings: what decides which rows there are.
+# Keys of an image, and of the settings, that decide which rows there are.
 HASHED = ("source", "sha256", "label", "split", "group", "zones", "tiles")
 HASHED_SETTINGS = (
     *("encoding", "quality", "channels", "page", "channel", "z", "bits"),
@@ -68,14 +68,14 @@ HASHED_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """For how long former versions keep shards that the present one does not have.
+    """How long former versions keep shards that the present version does not use.
 
     Parameters
     ----------
     newest : int, default 1
-        So many versions, the present one included.
+        Number of newest versions to keep, including the present one.
     days : int, default 0
-        Versions that were replaced at most so many days ago.
+        Keep versions that were replaced at most this many days ago.
     """
 
     newest: int = 1
@@ -88,12 +88,12 @@ def parse_keep(text: str | None) -> Keep:
     Parameters
     ----------
     text : str or None
-        ``N`` versions, or those of ``Nd`` days.
+        ``N`` for a number of versions, or ``Nd`` for the versions of N days.
 
     Raises
     ------
     ConfigurationError
-        If it is neither.
+        If the text is neither.
 
     Examples
     --------
@@ -120,9 +120,9 @@ def retained(
     Parameters
     ----------
     history : sequence of Version
-        Oldest first.
+        Former versions, oldest first.
     shards : collection of str
-        Of the present version.
+        Names of the shards of the present version.
     keep : Keep
     now : datetime
     """
@@ -138,7 +138,7 @@ def retained(
 
 
 class _Former(msgspec.Struct):
-    """What is needed of a manifest that becomes a former one."""
+    """The parts of a manifest that are needed when it becomes a former one."""
 
     last_update: Number
     created: Time
@@ -149,17 +149,17 @@ class _Former(msgspec.Struct):
 
 
 def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> tuple[Version, ...]:
-    """Return the history of the manifest that takes the place of another.
+    """Return the history for the manifest that replaces another.
 
     Parameters
     ----------
     basis : str
-        The manifest that is there.
+        Text of the present manifest.
     shards : collection of str
-        Of the new one.
+        Names of the shards of the new manifest.
     keep : Keep
     now : datetime
-        UTC.
+        Present time, UTC.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> 
         ) from error
     last = Version(
         number=former.last_update,
-        # Manifests of earlier releases have none.
+        # Manifests of earlier releases have no history.
         hash=former.hash or version_hash(msgspec.json.decode(basis)),
         created=former.created,
         replaced=utc(now),
@@ -187,16 +187,16 @@ def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> 
 
 
 def successor(content: Mapping[str, Any], basis: str, now: datetime) -> dict[str, Any]:
-    """Return a manifest with other tables as the next version.
+    """Return a manifest with changed tables as the next version.
 
     Parameters
     ----------
     content : mapping
-        The manifest of `basis` with tables that have changed.
+        The manifest of `basis` with changed tables.
     basis : str
-        The manifest that is there.
+        Text of the present manifest.
     now : datetime
-        UTC.
+        Present time, UTC.
     """
     keep = parse_keep(content["settings"].get("keep_versions"))
     history = remember(basis, content["shards"], keep, now)
@@ -209,7 +209,7 @@ def successor(content: Mapping[str, Any], basis: str, now: datetime) -> dict[str
 
 
 def utc(now: datetime) -> str:
-    """Return a time as manifests hold it."""
+    """Return a time in the format of manifests."""
     return now.astimezone(UTC).isoformat(timespec="seconds")
 
 
@@ -219,7 +219,7 @@ def version_hash(content: Mapping[str, Any]) -> str:
     Parameters
     ----------
     content : mapping
-        That of the manifest.
+        The content of the manifest.
     """
     settings = content["settings"]
     rows = sorted(

@@ -1,7 +1,7 @@
 """Parts of images that tiles keep off: data bars, scale bars, black rims; and regions to stay in.
 
 Pure: `read_zones` takes the text of a table or of a GeoJSON file. Coordinates are pixels of the
-image as it came, from its left and top edge.
+original image, from its left and top edge.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from data_prep.polygons import Numbers, Polygon
 from distkeras_grid.errors import ConfigurationError, SchemaError
 
 EXCLUDE, INCLUDE = "exclude", "include"
-# Of many unknown files so many are named.
+# At most this many unknown files are named.
 SHOWN = 5
 COLUMNS = ("file", "left", "top", "right", "bottom")
-# Pixels from the corner of an image. Far beyond any image, and far below where arithmetic breaks.
+# Largest coordinate, pixels: far beyond any image, and small enough for exact arithmetic.
 FARTHEST = 1e9
 Transform = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 Points = tuple[tuple[float, float], ...]
@@ -38,11 +38,11 @@ class Zones:
     Parameters
     ----------
     excluded : tuple of polygons
-        No tile touches one.
+        Polygons that no tile touches.
     included : tuple of polygons
         If there are any, each tile lies in one of them.
     reach : int
-        Pixels by which the values of a zone have spread beyond it, because the image was enlarged.
+        Distance by which the values of a zone spread beyond it when the image was enlarged, pixels.
     """
 
     excluded: tuple[Polygon, ...] = ()
@@ -64,10 +64,10 @@ class Zones:
         return Zones(moved(self.excluded), moved(self.included), self.reach)
 
     def scaled(self, factor_x: float, factor_y: float) -> Zones:
-        """Return the zones of the image after it was resampled."""
+        """Return the zones in pixels of the resampled image."""
         scaled = self.turned(lambda x, y: (x * factor_x, y * factor_y))
         largest = max(factor_x, factor_y)
-        # Cubic interpolation reads two pixels on each side; means of areas end where these do.
+        # Cubic interpolation reads two pixels on each side; averages of areas do not spread.
         return replace(scaled, reach=math.ceil(2 * largest) if largest > 1 else 0)
 
 
@@ -76,7 +76,7 @@ NO_ZONES = Zones()
 
 @dataclass(frozen=True)
 class Zone:
-    """One polygon of a table or file, as plain numbers.
+    """One polygon of a table or GeoJSON file, as plain numbers.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ class ZoneRules:
     Parameters
     ----------
     by_file : mapping of str to tuple of Zone
-        By the image's path below the input folder, as Unicode NFC, however a file system writes it.
+        Zones by the image's path below the input folder, as Unicode NFC.
     bottom_strip : int, default 0
-        Rows at the bottom of every image that no tile touches, pixels.
+        Number of rows at the bottom of every image that no tile touches.
     """
 
     by_file: Mapping[str, tuple[Zone, ...]] = field(default_factory=dict)
@@ -116,12 +116,12 @@ class ZoneRules:
         return Zones(tuple(polygons[EXCLUDE]), tuple(polygons[INCLUDE]))
 
     def check_files(self, paths: Iterable[str]) -> None:
-        """Refuse zones of images that are not there: a misspelt name would exclude nothing.
+        """Refuse zones of missing images: a misspelt name would exclude nothing.
 
         Raises
         ------
         SchemaError
-            Names some of them.
+            If an image is missing; it names some of them.
         """
         if unknown := sorted(set(self.by_file) - {_same_name(path) for path in paths}):
             raise SchemaError(
@@ -130,7 +130,7 @@ class ZoneRules:
             )
 
     def digest(self, path: str) -> str | None:
-        """Return a short hash of one image's zones, None where it has none."""
+        """Return a short hash of one image's zones, None if it has none."""
         listed = self._listed(path)
         if not listed and not self.bottom_strip:
             return None
@@ -159,14 +159,14 @@ def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
     Returns
     -------
     dict of str to tuple of Zone
-        By the image's path below the input folder, as Unicode NFC.
+        Zones by the image's path below the input folder, as Unicode NFC.
 
     Raises
     ------
     SchemaError
-        If a row or a feature cannot be meant so; it names the line or the number.
+        If a row or a feature is not valid; it names the line or the number.
     ConfigurationError
-        If the name ends in something else.
+        If the name has another ending.
     """
     if name.lower().endswith(".csv"):
         pairs: Iterable[tuple[str, Zone]] = _table(text, name)
@@ -246,7 +246,7 @@ def _ring(points: Any) -> Points:
 
 
 def _same_name(path: str) -> str:
-    """Return a path as it is compared: file systems write the same accents in two ways."""
+    """Return a path normalised for comparison: file systems write the same accents in two ways."""
     return unicodedata.normalize("NFC", path)
 
 
