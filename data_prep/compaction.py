@@ -47,10 +47,10 @@ class Held:
     Parameters
     ----------
     number : int
-    Number of Parquet files, by the split in whose folder they are.
-        Parquet files by the split in whose folder they lie.
-    Size of all files, bytes.
-        Bytes of all files.
+    files : dict of str to int
+        Number of Parquet files, by the split in whose folder they are.
+    size : int
+        Size of all files, bytes.
     stale : bool, default False
         Whether its files have former labels, splits or paths.
     """

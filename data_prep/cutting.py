@@ -77,10 +77,10 @@ class Cutting:
         Parameters
         ----------
         sha256 : str
-            Digest of the image file.
-        Digest of the bytes of the image file.
-            Channels of the tile.
-        Number of channels of the tile.
+            Digest of the bytes of the image file.
+        channels : int
+            Number of channels of the tile.
+        tile : Tile
         """
         spec, choice = self.spec, self.choice
         parts = (

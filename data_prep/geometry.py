@@ -45,8 +45,9 @@ class TileSpec:
     ----------
     tile : int, default 256
         Side of the square tiles, pixels.
-    Overlap of neighbouring tiles: a fraction of their side, or pixels if it is an int. The
-    stride is ``round(tile * (1 - overlap))`` or ``tile - overlap``. Negative values leave gaps.
+    overlap : float or int, default 0.5
+        Overlap of neighbouring tiles: a fraction of their side, or pixels if it is an int. The
+        stride is ``round(tile * (1 - overlap))`` or ``tile - overlap``. Negative values leave gaps.
     angles : iterable of float, default range(0, 360, 5)
         Rotations, degrees; kept sorted in [0, 360).
     mode : {"inside", "inscribed"}, default "inside"

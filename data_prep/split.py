@@ -121,8 +121,8 @@ def assign_splits(
     Raises
     ------
     LabelError
-        If sources with the same pixels have different labels, or only some a chosen split.
-    If sources with the same pixels have different labels, or only some have a chosen split.
+        If sources with the same pixels have different labels, or only some have a chosen split.
+    SplitLeakError
         If chosen or kept splits tear apart what belongs together.
     """
     _check_labels(sources)
