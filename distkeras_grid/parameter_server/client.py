@@ -81,9 +81,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
-#: Replaces `RECONNECT_SECONDS` if a new server takes the place of a dead one: it must read a
-#: checkpoint, and the driver may be busy with a callback.
-REPLACED_SECONDS = 120.0
 #: Seconds in which the server must answer the driver, including reconnections. Usually it answers
 #: at once. A busy or suspended host takes longer, and must not end a run.
 ANSWER_SECONDS = 120.0

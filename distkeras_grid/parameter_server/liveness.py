@@ -31,6 +31,9 @@ MEASURING_EPOCHS = 5
 CONNECT_SECONDS = 30.0
 #: Total seconds that a worker's request may spend without a connection.
 RECONNECT_SECONDS = 10.0
+#: The same where another server takes the place of a dead one: it has to read a checkpoint, and the
+#: driver may be busy with a callback.
+REPLACED_SECONDS = 120.0
 #: Seconds in which a message must be complete, in addition to its section's time on a slow line.
 STALL_SECONDS = 60.0
 
@@ -59,8 +62,9 @@ class Then(Enum):
     WAIT = "nothing: these are restarted, or the run goes on without them"
     TRY_AGAIN = "the attempt ends, and Spark starts another"
     RECONNECT = (
-        f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all, and repeats the "
-        "request, which counts once; after that the attempt ends, and Spark starts another"
+        f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all (with checkpoints "
+        f"{REPLACED_SECONDS:.0f} s, for a server that takes the place of a dead one), and repeats "
+        "the request, which counts once; after that the attempt ends, and Spark starts another"
     )
     CANCEL = "the tasks are cancelled; the model is complete"
     KEEP_AVERAGES = "the job is cancelled; the model keeps the workers' averages"

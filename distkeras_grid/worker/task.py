@@ -21,8 +21,8 @@ from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
 from distkeras_grid.parameter_server.auth import seat_key
-from distkeras_grid.parameter_server.client import REPLACED_SECONDS, WorkerClient
-from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.rules import LocalSteps, Rule, rule_of
 from distkeras_grid.spec import RunSpec

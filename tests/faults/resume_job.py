@@ -2,7 +2,8 @@
 
 ``python -m tests.faults.resume_job KIND FOLDER`` trains the ``counting`` model with two workers of
 `DOWNPOUR`, or a ``net`` with Adam, dropout and batch normalization with one. With ``--anew`` it
-writes no checkpoints. The weights of a run that has ended are in ``FOLDER/weights.npy``.
+writes no checkpoints, with ``--rarely`` only those of its end. It writes each epoch to
+``FOLDER/epoch``, and the weights of a run that has ended to ``FOLDER/weights.npy``.
 """
 
 from __future__ import annotations
@@ -56,18 +57,30 @@ def data_of(kind: str, spark):
     return spark.range(ROWS, numPartitions=3).selectExpr(*columns)
 
 
-def main(kind: str, text: str, anew: str = "") -> None:
+def telling(folder: Path):
+    import keras
+
+    class Telling(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            (folder / "epoch").write_text(str(epoch))
+
+    return Telling()
+
+
+def main(kind: str, text: str, mode: str = "") -> None:
+    from distkeras_grid.cli.signals import terminable
     from distkeras_grid.spark.session import build_session
 
     folder = Path(text)
     spark = build_session("resume", master="local[2,4]")
     saving = {
         "checkpoint_dir": str(folder / "checkpoints"),
-        "checkpoint_every": 0.2,
+        "checkpoint_every": 3600 if mode == "--rarely" else 0.2,
         "resume": "auto",
     }
-    trainer = trainer_of(kind, folder, **({} if anew else saving))
-    model = trainer.train(data_of(kind, spark), seed=1)
+    trainer = trainer_of(kind, folder, **({} if mode == "--anew" else saving))
+    with terminable():
+        model = trainer.train(data_of(kind, spark), seed=1, callbacks=[telling(folder)])
     assert trainer.history.samples == ROWS * EPOCHS
     weights = np.concatenate([each.ravel() for each in model.get_weights()])
     np.save(folder / "weights.npy", weights)

@@ -66,6 +66,19 @@ class Driver:
         return self.process.poll() is not None
 
 
+def wait_until(condition, driver):
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert not driver.ended(), (driver.folder / "log").read_text()
+        assert time.monotonic() < deadline, (driver.folder / "log").read_text()
+        threading.Event().wait(0.02)
+
+
+def weights_of(driver):
+    assert driver.process.wait(180) == 0, (driver.folder / "log").read_text()
+    return np.load(driver.folder / "weights.npy")
+
+
 def kill_after_a_checkpoint(driver, seconds):
     """Kill the driver so long after it has written a checkpoint; return whether it was killed."""
     before, deadline = driver.newest(), time.monotonic() + 180
@@ -89,15 +102,30 @@ def test_a_driver_that_is_killed_again_and_again_ends_as_if_nothing_had_happened
     for _ in range(KILLS):
         driver = Driver(project, kind, folder)
         kills += kill_after_a_checkpoint(driver, moments.uniform(0, 0.5))
-    last = Driver(project, kind, folder)
-    assert last.process.wait(180) == 0, (folder / "log").read_text()
+    weights = weights_of(Driver(project, kind, folder))
     assert kills == KILLS
-    weights = np.load(folder / "weights.npy")
     if kind == "counting":
         np.testing.assert_array_equal(weights, np.full(ROWS, EPOCHS))
         return
+    np.testing.assert_array_equal(weights, undisturbed(project, tmp_path))
+
+
+def undisturbed(project, tmp_path):
     whole = tmp_path / "whole"
     whole.mkdir()
-    undisturbed = Driver(project, kind, whole, "--anew")
-    assert undisturbed.process.wait(180) == 0, (whole / "log").read_text()
-    np.testing.assert_array_equal(weights, np.load(whole / "weights.npy"))
+    return weights_of(Driver(project, "net", whole, "--anew"))
+
+
+@pytest.mark.full
+def test_a_driver_that_is_terminated_writes_a_last_checkpoint(project, tmp_path):
+    folder = tmp_path / "terminated"
+    folder.mkdir()
+    driver = Driver(project, "net", folder, "--rarely")
+    wait_until((folder / "epoch").exists, driver)
+    assert driver.newest() == ""
+    driver.process.terminate()
+    assert driver.process.wait(60) != 0
+    assert not (folder / "weights.npy").exists()
+    assert driver.newest() != ""
+    weights = weights_of(Driver(project, "net", folder, "--rarely"))
+    np.testing.assert_array_equal(weights, undisturbed(project, tmp_path))
