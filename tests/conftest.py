@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.class_archive import java_options
 from tests.cluster import JAVA_OPTIONS, Cluster, standalone_cluster
@@ -25,6 +26,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Every driver's JVM, in subprocesses and notebooks too: on two cores the second compiler costs a
 # test's short queries more than it gains.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+
+# A machine that is busy with other tests is no defect: examples have no time limit.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 #: What shares a sandbox or a cluster stays in one process. The longest come first, so that no
 #: process ends long before the other.
