@@ -32,13 +32,11 @@ class CziFile:
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         czi = library(lambda: import_module("pylibCZIrw.czi"), name)
-        self._resources = ExitStack()
         with ExitStack() as opening:
-            opening.push(self._resources.__exit__)
-            path = local_path(stream, self._resources)
-            self._file: Any = self._resources.enter_context(czi.open_czi(path))
+            path = local_path(stream, opening)
+            self._file: Any = opening.enter_context(czi.open_czi(path))
             self._describe(name)
-            opening.pop_all()
+            self._resources = opening.pop_all()
 
     def _describe(self, name: str) -> None:
         kinds = set(self._file.pixel_types.values())

@@ -45,14 +45,12 @@ class DmFile:
         reader = library(lambda: import_module("rsciio.digitalmicrograph"), name, EXTRA)
         # Arguments by which the library reads.
         self._dask = library(lambda: import_module("dask"), name, EXTRA)
-        self._resources = ExitStack()
         with ExitStack() as opening:
-            opening.push(self._resources.__exit__)
-            path = local_path(stream, self._resources)
+            path = local_path(stream, opening)
             with self._dask.config.set({"array.chunk-size": PART_BYTES}):
                 found = _signals(reader, path)
             images = [_described(each, name) for each in found]
-            opening.pop_all()
+            self._resources = opening.pop_all()
         self._pages = [
             (image, number)
             for image in images

@@ -37,16 +37,14 @@ class LifFile:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         liffile = library(lambda: import_module("liffile"), name)
         self._name = name
-        self._resources = ExitStack()
         with ExitStack() as opening:
-            opening.push(self._resources.__exit__)
-            path = local_path(stream, self._resources)
-            file = self._resources.enter_context(liffile.LifFile(path))
+            path = local_path(stream, opening)
+            file = opening.enter_context(liffile.LifFile(path))
             self._bytes = os.path.getsize(path)
             # Series without rows and columns, such as lifetimes, are not images.
             images = [each for each in file.images if {"Y", "X"} <= set(each.sizes)]
             self._pages = [(each, place) for each in images for place in _places(each.sizes)]
-            opening.pop_all()
+            self._resources = opening.pop_all()
         if not self._pages:
             raise ImageError(f"{name} holds no image. Remove it.")
         self.pages = len(self._pages)

@@ -33,13 +33,11 @@ class Nd2File:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         nd2 = library(lambda: import_module("nd2"), name)
         self._name = name
-        self._resources = ExitStack()
         with ExitStack() as opening:
-            opening.push(self._resources.__exit__)
-            path = local_path(stream, self._resources)
-            self._file: Any = self._resources.enter_context(nd2.ND2File(path))
+            path = local_path(stream, opening)
+            self._file: Any = opening.enter_context(nd2.ND2File(path))
             self._describe(os.path.getsize(path))
-            opening.pop_all()
+            self._resources = opening.pop_all()
 
     def _describe(self, length: int) -> None:
         file, name = self._file, self._name

@@ -76,14 +76,12 @@ class ZarrFile:
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         zarr = library(lambda: import_module("zarr"), name)
-        self._resources = ExitStack()
         with ExitStack() as opening:
-            opening.push(self._resources.__exit__)
             if isinstance(stream, Folder):
                 store = zarr.storage.LocalStore(stream.path, read_only=True)
             else:
-                path = local_path(stream, self._resources)
-                store = self._resources.enter_context(zarr.storage.ZipStore(path, mode="r"))
+                path = local_path(stream, opening)
+                store = opening.enter_context(zarr.storage.ZipStore(path, mode="r"))
             group = zarr.open_group(store, mode="r")
             content = dict(group.attrs)
             try:
@@ -96,7 +94,7 @@ class ZarrFile:
             self._images = [
                 _Image(group[each.datasets[0].path], each, name) for each in described.multiscales
             ]
-            opening.pop_all()
+            self._resources = opening.pop_all()
         self._pages = [(image, t) for image in self._images for t in range(image.length("t"))]
         self.pages = len(self._pages)
         omero = described.omero

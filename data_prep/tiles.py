@@ -28,8 +28,8 @@ from distkeras_grid.errors import ConfigurationError, ImageError
 BAND_ROWS = 128
 # Bytes of a turned image with 12 million colour pixels (at 45 degrees it is twice as large).
 CACHE_BYTES = 96 << 20
-# Number of tiles in a row of a strip. The row above must lie within the 2 MB in which zstd looks
-# for repeated pixels: colour tiles in rows as wide as the image take a third more bytes.
+# Bytes of the tiles in one row of a strip. The row above must lie within the 2 MB in which zstd
+# looks for repeated pixels: colour tiles in rows as wide as the image take a third more bytes.
 STRIP_BYTES = 5 << 18
 # OpenCV refuses images of 32,767 pixels or more a side: large frames are computed in pieces, each
 # from the window of the source that it needs.

@@ -382,7 +382,7 @@ class LimitsSpec(Value, frozen=True):
         Seconds that a run waits for workers that do not come, and that one may stay in a step of
         its start.
     round_timeout : float or None, default 600
-        Seconds that a worker which trains may be silent, or not get on; None for no limit.
+        Seconds that a worker which trains may be silent, or make no progress; None for no limit.
     threads : int, default 1
         Cores of a worker.
     gpu_sharing : bool, default False

@@ -13,7 +13,12 @@ from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.status import looked_up
-from distkeras_grid.errors import ConfigurationError, OutputExistsError, PathNotFoundError
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    OutputExistsError,
+    PathNotFoundError,
+)
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
@@ -141,13 +146,19 @@ def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
 def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
     """Store whole files as ``FOLDER/CONTAINER/NAME``."""
     for file in files:
-        # Names come from YARN; none may lead out of the folder.
-        path = folder / Path(file.container).name / Path(file.name).name
+        path = folder / _plain(file.container) / _plain(file.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as written:
             for piece in source.read(file):
                 written.write(piece)
     note(f"stored {len(files)} files in {folder}")
+
+
+def _plain(name: str) -> str:
+    """Return a name that YARN has told, unless it leads out of a folder."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ClusterError(f"YARN tells no plain name of a log. Received: {name!r}.")
+    return name
 
 
 def _asked(flags: argparse.Namespace) -> str:

@@ -274,14 +274,14 @@ class WorkerClient:
                     Ready(rows, window_seconds, digest), Start, deadline
                 )
             )
-            self._running = isinstance(answer, Start)
+            if isinstance(answer, Start):
+                self._running, self._generation = True, self._welcome.generation
         if isinstance(answer, Waiting):
             raise StartTimeoutError(
                 f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"
                 f" {answer.expected} workers are ready: give the run more slots, use fewer"
                 " workers (num_workers), or allow more (start_timeout)."
             )
-        self._generation = self._welcome.generation
         return answer
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:

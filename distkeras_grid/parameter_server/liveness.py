@@ -3,7 +3,7 @@
 `RunWatch` uses this table. The table in `distkeras_grid/trainers/README.md` is the result of
 `as_markdown`; a test compares them.
 
-The table distinguishes two things. A worker *gets on* (makes progress) if its state, its rows, its
+The table distinguishes two things. A worker *makes progress* if its state, its rows, its
 batches or its commits change. It *lives* if its signs of life still arrive; a separate thread sends
 them. A worker that lives may be in a long operation, so it has more time than a silent one.
 """
@@ -41,11 +41,11 @@ STALL_SECONDS = 60.0
 class Limit(Enum):
     """How long a worker may stay in a state; the value says it in words."""
 
-    START = "`start_timeout` without getting on"
+    START = "`start_timeout` without progress"
     MISSING = "`start_timeout`"
     WINDOW = (
         f"`round_timeout` without a sign of life; `round_timeout` or {SILENT_WINDOWS} windows, "
-        "whichever is longer, without getting on"
+        "whichever is longer, without progress"
     )
     OTHERS = "that of the workers that it waits for"
     CONNECT = f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`"

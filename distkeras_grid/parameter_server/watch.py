@@ -99,7 +99,7 @@ class Restart(msgspec.Struct, frozen=True):
     worker, attempt : int
         The worker, and the attempt to kill.
     seconds : float
-        How long it has not got on [s].
+        How long it has made no progress [s].
     told : str, default ""
         What is known about it, in words.
     """
@@ -155,7 +155,7 @@ WatchAction: TypeAlias = Finish | Restart | Begin | AllMeasured | Fail
 
 @dataclass(slots=True)
 class _Clock:
-    """The last status of a seat, and when its worker last got on and last gave a sign of life."""
+    """A seat's last status, and when its worker last made progress and gave a sign of life."""
 
     seat: SeatStatus
     since: float
@@ -188,7 +188,7 @@ class _Clock:
 
 
 def _place(seat: SeatStatus) -> tuple[object, ...]:
-    """Return what changes when a worker gets on."""
+    """Return what changes when a worker makes progress."""
     return (
         *(seat.attempt, seat.status, seat.rows, seat.samples_folded),
         *(seat.doing, seat.done, seat.commits),
@@ -348,7 +348,7 @@ class RunWatch:
         return [*restarts, *begin]
 
     def _see(self, event: Looked, now: float) -> None:
-        """Record which workers have got on, and which live, since the last look."""
+        """Record which workers have made progress, and which live, since the last look."""
         self._looked_at = now
         running = any(w.status == "running" and w.rows for w in event.workers)
         self._begun = self._begun or running or event.version > self._since
@@ -395,7 +395,7 @@ class RunWatch:
         return max(clock.since, self._idle_since) + limits.start_timeout
 
     def _restarts(self, overdue: list[_Clock], now: float) -> list[Restart]:
-        """Restart workers that do not get on, even if no restart has helped so far."""
+        """Restart workers that make no progress, even if no restart has helped so far."""
         actions = []
         for clock in overdue:
             seat, state = clock.seat, clock.state

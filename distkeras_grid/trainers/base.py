@@ -134,7 +134,8 @@ class Trainer(ABC):
         its start [s].
     round_timeout : float, default 600
         How long a worker that trains may give no sign of life before its task is started again
-        [s]. One that lives must get on within this time, or within 20 windows if that is longer.
+        [s]. One that lives must make progress within this time, or within 20 windows if that is
+        longer.
     allow_plaintext : bool, default False
         Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     gpu_sharing : bool, default False

@@ -156,7 +156,7 @@ class Run:
         try:
             self._launch.start()
             center = self._train()
-            self._release()
+            self._release_at_end()
             summaries = self._finish_job()
             localities = self._launch.localities()
             self._history.add_localities(localities.workers, localities.reading)
@@ -197,8 +197,15 @@ class Run:
     def _release(self) -> None:
         """Release the workers that have finished."""
         if not self._released:
-            self._released = True
             self._server.command(release=True)
+            self._released = True
+
+    def _release_at_end(self) -> None:
+        """Release the workers of a run whose result is there, if they can still be told."""
+        try:
+            self._release()
+        except ServerUnreachableError as error:
+            self._progress.note(f"Training is complete, and its tasks are cancelled: {error}")
 
     def _rescue(self, error: BaseException) -> None:
         """Write a last checkpoint of a run that ends early, while its workers are still there."""
@@ -319,8 +326,8 @@ class Run:
                 self._progress.note(self._network(window_seconds=action.seconds).sentence())
             elif isinstance(action, Restart):
                 self._progress.note(
-                    f"Worker {action.worker} has not got on for {action.seconds:.0f} s, and its "
-                    f"task is started again: {action.told}"
+                    f"Worker {action.worker} has made no progress for {action.seconds:.0f} s, and "
+                    f"its task is started again: {action.told}"
                 )
                 self._launch.restart(action.attempt)
             elif isinstance(action, Begin):

@@ -42,7 +42,9 @@ class Tries:
             Number of the seat's rows that the server has folded so far.
         """
         before, failures = self._failed.get(seat, (0, 0))
-        if rows > before:
+        # There are fewer if the run has gone back to a checkpoint. Then nothing is known of the
+        # worker's progress since.
+        if rows != before:
             self._failed[seat] = (rows, 0)
             return True
         failures += self._each

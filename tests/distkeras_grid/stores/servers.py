@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.distkeras_grid.webhdfs.loopback import loopback
+from tests.http_servers import serving
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -55,18 +56,8 @@ class Damaged(Ranges):
 
 @contextlib.contextmanager
 def http_server(folder: Path, handler: type[Quiet] = Ranges) -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
-    )
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with serving(functools.partial(handler, directory=str(folder))) as address:
+        yield address
 
 
 @contextlib.contextmanager

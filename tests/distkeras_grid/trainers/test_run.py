@@ -8,7 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ClusterError, NonFiniteLossError, TrainingError
+from distkeras_grid.errors import (
+    ClusterError,
+    NonFiniteLossError,
+    ServerUnreachableError,
+    TrainingError,
+)
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import SeatStatus, Update
 from distkeras_grid.progress import SILENT
@@ -93,7 +98,7 @@ class Launch:
         self.cancelled = True
 
 
-def executed(server, launch=None, epochs=3, stop_at=None, workers=1):
+def executed(server, launch=None, epochs=3, stop_at=None, workers=1, replacement=None):
     """Return the history of a run whose callback stops it at the end of an epoch."""
     history = History()
     launch = launch or Launch(server)
@@ -106,7 +111,9 @@ def executed(server, launch=None, epochs=3, stop_at=None, workers=1):
     with run_progress(SILENT) as progress:
         progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
-            Run(server, launch, spec, history, progress, observer, dict).execute()
+            Run(
+                server, launch, spec, history, progress, observer, dict, replacement=replacement
+            ).execute()
         finally:
             assert launch.cancelled
     return history
@@ -134,6 +141,43 @@ def test_after_an_early_stop_all_that_is_told_ends_with_its_epoch(news):
     assert [record.version for record in history.records] == [1, 2, 3, 4]
     # How the workers ended is told.
     assert [record.status for record in history.workers] == ["finished"]
+
+
+class Unreachable(Server):
+    """Dies of the request to release workers, so often."""
+
+    deaths = 1
+
+    def command(self, stop=None, learning_rate=None, *, release=False):
+        if release and self.deaths:
+            self.deaths -= 1
+            raise ServerUnreachableError("It is gone.")
+        self.commands.append((stop, learning_rate, release))
+
+
+class Replacement:
+    """Takes the place of a server, and counts how often."""
+
+    count = 0
+
+    def replace(self, error):  # noqa: ARG002
+        self.count += 1
+        return 0
+
+
+def test_a_result_is_kept_though_its_workers_cannot_be_told():
+    server, replacement = Unreachable(*EPOCHS), Replacement()
+    assert executed(server, replacement=replacement).samples == 3 * ROWS
+    assert replacement.count == 0
+    assert server.commands == []
+
+
+def test_a_server_that_dies_when_it_is_to_release_workers_is_replaced(monkeypatch):
+    monkeypatch.setattr(run.Lingering, "is_over", lambda *_: True)
+    server, replacement = Unreachable(*EPOCHS), Replacement()
+    executed(server, replacement=replacement)
+    assert replacement.count == 1
+    assert server.commands == [(None, None, True)]
 
 
 def test_how_workers_ended_is_told_though_their_job_was_faster():

@@ -8,18 +8,18 @@ from distkeras_grid.trainers.tries import Tries
 
 
 @pytest.mark.parametrize(("each", "submitted"), [(1, 3), (2, 1), (3, 1), (4, 0), (8, 0)])
-def test_one_that_does_not_get_on_fails_four_times_whatever_the_master(each, submitted):
+def test_one_without_progress_fails_four_times_whatever_the_master(each, submitted):
     tries = Tries(each)
     told = [tries.once_more(0, rows=0) for _ in range(5)]
     assert told == [True] * submitted + [False] * (5 - submitted)
 
 
-def test_one_that_gets_on_is_always_started_again():
+def test_one_with_progress_is_always_started_again():
     tries = Tries(4)
     assert all(tries.once_more(0, rows) for rows in range(1, 50))
 
 
-def test_failures_count_from_the_last_time_that_it_got_on():
+def test_failures_count_since_the_last_progress():
     tries = Tries(2)
     assert [tries.once_more(0, rows) for rows in (0, 8, 8, 8)] == [True, True, True, False]
 
@@ -27,3 +27,8 @@ def test_failures_count_from_the_last_time_that_it_got_on():
 def test_seats_are_counted_apart():
     tries = Tries(2)
     assert [tries.once_more(seat, 0) for seat in (0, 1, 0)] == [True, True, False]
+
+
+def test_a_run_that_has_gone_back_to_a_checkpoint_begins_to_count_anew():
+    tries = Tries(4)
+    assert [tries.once_more(0, rows) for rows in (80, 20, 20)] == [True, True, False]
