@@ -141,6 +141,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         Finding,
         Level,
         caught,
+        check_encryption,
         check_gpus,
         check_java,
         check_scheduling,
@@ -172,6 +173,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         return f"executors reach the parameter server's place: {place.advertised_host}, {port}"
 
     yield caught("server", reach)
+    yield check_encryption(setting, place.advertised_host)
     storage = Storage(spark)
     if flags.storage:
         yield caught("storage", lambda: check_storage(storage, flags.storage))

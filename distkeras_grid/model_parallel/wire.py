@@ -3,12 +3,12 @@
 A frame is a fixed binary header, the fields of the message as MessagePack, and its arrays::
 
     magic    4 bytes   b"DKGM"
-    version  uint8     1
+    version  uint8     2
     type     uint8     position in messages.MESSAGES
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
 
-If other hosts can reach the bytes, one seal follows the header and fields, and one each array.
+If other hosts can reach the bytes, the fields and each array are sealed, one by one.
 Streams, addresses, proofs and seals are those of the parameter server. Its own protocol moves
 vectors of one length and answers each request before the next; here arrays have all shapes, and
 requests and answers cross each other.
@@ -20,7 +20,7 @@ import contextlib
 import math
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
@@ -37,7 +37,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.messages import MESSAGES, UNPROVEN, Envelope, Welcome
 from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
-from distkeras_grid.parameter_server.channel import SLOWEST_LINE
+from distkeras_grid.parameter_server.channel import SLOWEST_LINE, send_whole
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import (
     HEADER_LIMIT,
@@ -48,15 +48,15 @@ from distkeras_grid.parameter_server.messages import (
     Side,
     WorkerHello,
 )
-from distkeras_grid.parameter_server.seals import SEAL_BYTES, Part, Seals
+from distkeras_grid.parameter_server.seals import LONGEST_PART, SEAL_BYTES, Part, Seals
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.rows import aligned_empty
 
 MAGIC = b"DKGM"
-VERSION = 1
+VERSION = 2
 HANDSHAKE_SECONDS = 10.0
 #: Most bytes of a message's arrays. A larger batch would not fit a device either.
-LARGEST_PAYLOAD = 1 << 36
+LARGEST_PAYLOAD = LONGEST_PART
 #: A welcome describes each convolution, and a model may have a thousand.
 _LONGEST_BODY = 16 * HEADER_LIMIT
 _HEADER = struct.Struct("<4sBBIQ")
@@ -123,16 +123,18 @@ class ArrayChannel:
         payload = sum(array.nbytes for array in held)
         number = _NUMBERS[type(message)]
         header = _HEADER.pack(MAGIC, VERSION, number, len(body), payload)
-        plain = [memoryview(header + body), *(a.data.cast("B") for a in held if a.size)]
-        parts = [piece for part in plain for piece in (part, self._seal(part)) if piece]
         deadline = time.monotonic() + STALL_SECONDS + payload / SLOWEST_LINE
-        while parts:
-            count = _until(deadline, partial(self._stream.send, parts))
-            self.sent += count
-            while parts and count >= len(parts[0]):
-                count -= len(parts.pop(0))
-            if parts:
-                parts[0] = parts[0][count:]
+        waiting = [memoryview(header)]
+        whole = [self._sealed(memoryview(body), header)]
+        whole += [self._sealed(array.data.cast("B")) for array in held if array.size]
+        for pieces in whole:
+            for place, piece in enumerate(pieces):
+                if place:
+                    # The next piece of a part is written where this one lies.
+                    self._send(waiting, deadline)
+                    waiting = []
+                waiting.append(piece)
+        self._send(waiting, deadline)
 
     def receive(self, seconds: float | None) -> tuple[msgspec.Struct, list[Array]] | None:
         """Receive a message and its arrays.
@@ -166,7 +168,7 @@ class ArrayChannel:
         deadline += payload / SLOWEST_LINE
         body = bytearray(length)
         self._fill(memoryview(body), deadline)
-        self._check_seal(header + body, deadline)
+        self._open(memoryview(body), deadline, header)
         try:
             message = _DECODERS[kind].decode(body)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -249,18 +251,22 @@ class ArrayChannel:
         for array in arrays:
             if array.size:
                 self._fill(array.data.cast("B"), deadline)
-                self._check_seal(array.data.cast("B"), deadline)
+                self._open(array.data.cast("B"), deadline)
         return arrays
 
-    def _seal(self, part: memoryview) -> memoryview:
-        return memoryview(b"" if self._seals is None else self._seals.seal(part))
+    def _sealed(self, part: memoryview, clear: Part = b"") -> Iterator[memoryview]:
+        return iter((part,)) if self._seals is None else self._seals.seal(part, clear)
 
-    def _check_seal(self, part: Part, deadline: float) -> None:
-        """Receive the seal of a part, and refuse the part if it does not fit."""
+    def _open(self, part: memoryview, deadline: float, clear: Part = b"") -> None:
+        """Receive the seal of a part, decrypt the part, and refuse it if the seal does not fit."""
         if self._seals is not None:
             seal = bytearray(SEAL_BYTES)
             self._fill(memoryview(seal), deadline)
-            self._seals.check(part, seal)
+            self._seals.open(part, seal, clear)
+
+    def _send(self, parts: Sequence[memoryview], deadline: float) -> None:
+        self.sent += sum(map(len, parts))
+        send_whole(parts, lambda left: _until(deadline, partial(self._stream.send, left)))
 
     def _fill(self, target: memoryview, deadline: float) -> None:
         while target:

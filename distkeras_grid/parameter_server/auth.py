@@ -9,7 +9,7 @@ nonces, its own role and all claims of the hello. So neither a proof nor a claim
 another conversation. The key itself is never sent.
 
 Where others can reach the bytes between the two ends, all that follows is sealed (`seals`) with
-keys of this conversation alone. Nothing is encrypted.
+keys of this conversation alone: encrypted, and protected from changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from distkeras_grid.parameter_server.messages import DriverHello, Side, WorkerHe
 
 KEY_BYTES = 32
 _NONCE_DIGITS = 64
-_CONTEXT = "distkeras_grid parameter server 2"
+_CONTEXT = "distkeras_grid parameter server 3"
 
 
 def new_key() -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.parameter_server.connection import Connection
@@ -76,14 +77,11 @@ class Channel:
         elif vector is not None:
             payload, content = self.connection.packed(type(message), vector), Content.VECTOR
         head = self.connection.send(message, len(payload), content)
-        parts = [memoryview(head), payload, memoryview(self.connection.seal(payload))]
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
-        while parts:
-            sent = self._stream.send(parts, _left(deadline))
-            while parts and sent >= len(parts[0]):
-                sent -= len(parts.pop(0))
-            if parts:
-                parts[0] = parts[0][sent:]
+        parts = [memoryview(head)]
+        for piece in self.connection.sealed(payload):
+            send_whole([*parts, piece], lambda left: self._stream.send(left, _left(deadline)))
+            parts = []
 
     def receive(self, seconds: float | None) -> Message | None:
         """Receive a message, and its section into ``connection.vector`` or ``received_state``.
@@ -149,6 +147,25 @@ class Channel:
             self._stream.finish_sending()
             while self._stream.receive_into(memoryview(scratch), _left(deadline)):
                 pass
+
+
+def send_whole(parts: Iterable[memoryview], send: Callable[[Sequence[memoryview]], int]) -> None:
+    """Send all bytes of the parts.
+
+    Parameters
+    ----------
+    parts : iterable of memoryview
+        What is sent, in this order.
+    send : callable
+        Sends from the start of the parts that it gets, and returns how many bytes went.
+    """
+    left = [part for part in parts if part]
+    while left:
+        sent = send(left)
+        while left and sent >= len(left[0]):
+            sent -= len(left.pop(0))
+        if left:
+            left[0] = left[0][sent:]
 
 
 def _left(deadline: float) -> float:

@@ -2,13 +2,13 @@
 
 The transport asks `wanted` where to put the next bytes, puts them there, and calls `received`. So
 vectors are received into the caller's own buffer without a copy, and no byte of the next frame is
-read. If the conversation is protected, a seal follows the head of each frame and each section, and
+read. If the conversation is protected, the fields of each frame and each section are sealed, and
 nothing is decoded or passed on before its seal has been checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,7 +57,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
     WorkerWelcome,
 )
-from distkeras_grid.parameter_server.seals import SEAL_BYTES, Seals
+from distkeras_grid.parameter_server.seals import LONGEST_PART, SEAL_BYTES, Seals
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
 
@@ -116,7 +116,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "closed": {},
 }
 #: Most bytes of a part of a checkpoint. Only the driver receives them, and from its own server.
-LARGEST_PART = 1 << 48
+LARGEST_PART = LONGEST_PART
 #: Messages whose vectors are compressed, if the run uses compression.
 _COMPRESSED = (WindowCommit, Exchanged, Step)
 _BEFORE_AUTHENTICATION = frozenset(
@@ -195,7 +195,7 @@ class Connection:
         self._expect_frame()
 
     def protect(self, keys: Mapping[Side, bytes]) -> None:
-        """Seal all that follows the authentication, and expect the same of the other end.
+        """Seal all that follows the authentication, and expect the same from the other end.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Connection:
         Returns
         -------
         bytes
-            The frame without its section and the `seal` of that.
+            The frame without its section, which follows as `sealed` returns it.
 
         Raises
         ------
@@ -245,11 +245,16 @@ class Connection:
         data = frames.encode(message, payload, content)
         self._sealing = self._sealed
         self.state = after
-        return data + self.seal(data)
+        if self._sealing is None:
+            return data
+        clear, fields = data[: frames.HEADER_SIZE], data[frames.HEADER_SIZE :]
+        return clear + self._sealing.sealed(fields, clear)
 
-    def seal(self, part: bytes | memoryview) -> bytes:
-        """Return what follows a section that is sent after `send`: its seal, if there is one."""
-        return self._sealing.seal(part) if self._sealing and len(part) else b""
+    def sealed(self, section: memoryview) -> Iterator[memoryview]:
+        """Return a section as it is sent after `send`, in pieces; see `Seals.seal`."""
+        if self._sealing is None or not section:
+            return iter((section,))
+        return self._sealing.seal(section)
 
     def wanted(self) -> memoryview:
         """Return the memory for the next received bytes; it is never empty."""
@@ -356,9 +361,7 @@ class Connection:
 
     def _take_fields(self, header: frames.FrameHeader) -> Message | None:
         fields = self._target
-        return self._checked(
-            bytes(self._fixed) + fields, lambda: self._take_message(header, fields)
-        )
+        return self._opened(fields, lambda: self._take_message(header, fields), bytes(self._fixed))
 
     def _take_message(self, header: frames.FrameHeader, fields: memoryview) -> Message | None:
         message = frames.decode_message(header, fields)
@@ -368,7 +371,7 @@ class Connection:
             return self._complete(header, message)
 
         def whole() -> Message | None:
-            return self._checked(section, lambda: self._complete(header, message))
+            return self._opened(section, lambda: self._complete(header, message))
 
         self._expect(section, whole)
         return None
@@ -383,20 +386,20 @@ class Connection:
             return wire.place(header.payload, self.vector) if wire else self.vector.data.cast("B")
         return None
 
-    def _checked(
-        self, part: bytes | memoryview, then: Callable[[], Message | None]
+    def _opened(
+        self, part: memoryview, then: Callable[[], Message | None], clear: bytes = b""
     ) -> Message | None:
-        """Go on at once, or after the seal of a part has arrived and fits."""
+        """Go on at once, or after the seal of a part has arrived and the part is decrypted."""
         seals = self._sealed
         if seals is None:
             return then()
         seal = memoryview(bytearray(SEAL_BYTES))
 
-        def opened() -> Message | None:
-            seals.check(part, seal)
+        def complete() -> Message | None:
+            seals.open(part, seal, clear)
             return then()
 
-        self._expect(seal, opened)
+        self._expect(seal, complete)
         return None
 
     def _check(self, header: frames.FrameHeader) -> frames.FrameHeader:

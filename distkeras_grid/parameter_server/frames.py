@@ -3,7 +3,7 @@
 A frame is a fixed binary header, the message's fields as MessagePack, and the raw payload::
 
     magic    4 bytes   b"DKGP"
-    version  uint8     4
+    version  uint8     5
     type     uint8     position in messages.MESSAGES
     content  uint16    which section the payload is: messages.Content
     length   uint32    bytes of MessagePack
@@ -26,7 +26,7 @@ from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server.messages import MESSAGES, Content, Message
 
 MAGIC = b"DKGP"
-VERSION = 4
+VERSION = 5
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
 _CONTENTS = {content.value for content in Content}

@@ -6,6 +6,7 @@ bad finding would end the run or make it useless. A warning means that it may be
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -170,6 +171,49 @@ def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
         )
         return [Finding("gpu", Level.BAD, text)]
     return [Finding("gpu", Level.OK, f"each worker gets {amount:g} GPU of its executor")]
+
+
+#: Settings by which Spark encrypts what driver and executors send each other.
+ENCRYPTION = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+)
+
+
+def check_encryption(setting: Setting, driver: str) -> Finding:
+    """Check how the key of a run, which Spark sends with the tasks, reaches the executors.
+
+    Parameters
+    ----------
+    setting : callable
+        Returns a Spark setting.
+    driver : str
+        Address of the driver as executors see it.
+
+    Examples
+    --------
+    >>> check_encryption({}.get, "127.0.0.1").level, check_encryption({}.get, "10.0.0.5").level
+    (<Level.OK: 'ok'>, <Level.WARN: 'warn'>)
+    """
+    found = [name for name in ENCRYPTION if setting(name) == "true"]
+    if found:
+        return Finding("encryption", Level.OK, f"Spark encrypts its own traffic: {found[0]}=true")
+    if _is_loopback(driver):
+        return Finding("encryption", Level.OK, "Spark's traffic does not leave this host")
+    return Finding(
+        "encryption",
+        Level.WARN,
+        "Spark sends keys of runs, models and rows unencrypted. If others can read packets in this "
+        "network, set spark.authenticate=true and spark.network.crypto.enabled=true.",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_java(version: str) -> Finding:

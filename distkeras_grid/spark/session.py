@@ -191,34 +191,3 @@ def local_cores(master: str) -> int | None:
         return None
     count = found.group(1) or "1"
     return (os.cpu_count() or 1) if count == "*" else int(count)
-
-
-# Settings by which a user asks Spark to encrypt the traffic between driver and executors.
-ENCRYPTION = (
-    "spark.network.crypto.enabled",
-    "spark.authenticate.enableSaslEncryption",
-    "spark.ssl.enabled",
-    "spark.ssl.rpc.enabled",
-)
-
-
-def check_plaintext(spark: SparkSession, *, allowed: bool) -> None:
-    """Refuse to send weights unencrypted if Spark's own traffic is to be encrypted.
-
-    Spark's TorchDistributor refuses it, too. In local mode nothing leaves the host.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is refused. The message names the setting and the argument that allows it.
-    """
-    context = spark.sparkContext
-    if allowed or local_cores(str(context.master)) is not None:
-        return
-    told = [name for name in ENCRYPTION if context.getConf().get(name, "false") == "true"]
-    if told:
-        raise ConfigurationError(
-            f"{told[0]} is on, but executors and the parameter server exchange weights unencrypted "
-            "(their connections are authenticated). If you trust the network, set "
-            "allow_plaintext=True."
-        )

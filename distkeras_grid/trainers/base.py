@@ -79,7 +79,6 @@ class CommonArguments(TypedDict, total=False):
     master_port: int
     start_timeout: float
     round_timeout: float
-    allow_plaintext: bool
     gpu_sharing: bool
     compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
     optimizer_state: OptimizerState
@@ -136,8 +135,6 @@ class Trainer(ABC):
         How long a worker that trains may give no sign of life before its task is started again
         [s]. One that lives must make progress within this time, or within 20 windows if that is
         longer.
-    allow_plaintext : bool, default False
-        Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     gpu_sharing : bool, default False
         Whether several workers may use one GPU. Each takes as much of its memory as it needs.
     compression : "bfloat16", "dgc" or DeepGradientCompression, optional
@@ -219,7 +216,6 @@ class Trainer(ABC):
         master_port: int = 0,
         start_timeout: float = 300.0,
         round_timeout: float = 600.0,
-        allow_plaintext: bool = False,
         gpu_sharing: bool = False,
         compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
         optimizer_state: OptimizerState = "keep",
@@ -249,7 +245,6 @@ class Trainer(ABC):
         self.master_port = master_port
         self.start_timeout = start_timeout
         self.round_timeout = round_timeout
-        self.allow_plaintext = allow_plaintext
         self.gpu_sharing = gpu_sharing
         self.compression = compression
         self.optimizer_state = optimizer_state
@@ -658,7 +653,7 @@ class Trainer(ABC):
 
     def _server_request(self) -> ServerRequest:
         port = checked_whole("master_port", self.master_port, least=0, most=65535)
-        return ServerRequest(self.master_host, port, self.allow_plaintext)
+        return ServerRequest(self.master_host, port)
 
     def _saving_request(self) -> SavingRequest:
         every = checked_every(self.checkpoint_every)

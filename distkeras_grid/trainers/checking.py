@@ -37,7 +37,6 @@ from distkeras_grid.spark.memory import ModelSize, check_containers
 from distkeras_grid.spark.seats import KEPT, DataSummary, largest_seat, pinned
 from distkeras_grid.spark.session import (
     active_session,
-    check_plaintext,
     executor_slots,
     local_cores,
     settled_slots,
@@ -327,7 +326,6 @@ def _count_classes(data: CheckedData) -> dict[int, int]:
 
 def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
     """Return where the server will listen, after executors have tested the connection."""
-    check_plaintext(spark, allowed=server.plaintext)
     place = place_server(spark, server.host, server.port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
     check_executors(spark, place=None if on_this_host else place)

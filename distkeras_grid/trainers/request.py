@@ -68,13 +68,10 @@ class ServerRequest:
         Address of the driver as executors see it; None for Spark's own.
     port : int
         0 for any that is free.
-    plaintext : bool
-        Whether weights may be sent unencrypted although Spark's own traffic is encrypted.
     """
 
     host: str | None
     port: int
-    plaintext: bool
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class Relay:
         Faults that have happened, in order.
     connections : int
         That clients have opened.
+    passed : dict of type to bytes
+        The last frame of each kind, as it came.
     """
 
     def __init__(self, server, *faults: Fault) -> None:
@@ -85,6 +87,7 @@ class Relay:
         self.address = replace(server, host="127.0.0.1", port=self._port, unix_path=None)
         self.struck: list[Fault] = []
         self.connections = 0
+        self.passed: dict[type[Message], bytes] = {}
         self._counts: Counter[tuple[int, type[Message]]] = Counter()
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
@@ -152,6 +155,7 @@ class Relay:
             while frame := _read_frame(source, link):
                 header = decode_header(frame[:HEADER_SIZE])
                 kind = header.message
+                self.passed[kind] = frame
                 if kind in (WorkerHello, DriverHello):
                     told = decode_message(header, frame[HEADER_SIZE:])
                     link.seat = getattr(told, "seat", DRIVER)

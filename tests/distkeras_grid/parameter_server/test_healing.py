@@ -63,6 +63,20 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
     np.testing.assert_array_equal(bench.driver().center(), 4)
 
 
+def test_no_vector_and_no_field_can_be_read_on_its_way(serve, tools, relayed):
+    bench = serve()
+    relay = relayed(bench)
+    client = bench.started(address=relay.address)
+    _, value = tools.exchange(client, tools.commit(0))
+    numbers = value.tobytes()
+    sent, answered = relay.passed[WindowCommit], relay.passed[Exchanged]
+    assert numbers * 2 not in sent
+    assert numbers * 2 not in answered
+    assert b"samples" not in sent
+    # The proof needs no secret from the network: before it, names can be read.
+    assert b"nonce" in relay.passed[WorkerHello]
+
+
 #: Of a frame: a bit of its header's length, of its fields, of the vector, and of the last seal.
 @pytest.mark.parametrize("after", [12, 24, 0.5, 0.999])
 @pytest.mark.parametrize("kind", [WindowCommit, Exchanged])

@@ -1,4 +1,4 @@
-"""A part fits its seal once, in its place, from its sender, and only as it was."""
+"""A sealed part can be opened once, in its place, by its receiver, and only as it was sent."""
 
 import os
 
@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import RemoteProtocolError
-from distkeras_grid.parameter_server import seals
 from distkeras_grid.parameter_server.messages import Side
-from distkeras_grid.parameter_server.seals import SEAL_BYTES, Seals
+from distkeras_grid.parameter_server.seals import PIECE, SEAL_BYTES, Seals
 
 KEYS = {side: os.urandom(32) for side in Side}
 
@@ -18,61 +17,80 @@ def ends(keys=KEYS):
     return Seals(Side.CLIENT, keys), Seals(Side.SERVER, keys)
 
 
-@pytest.fixture(params=[seals.PIECE, 5 * SEAL_BYTES], ids=["whole", "in pieces"])
-def piece(request, monkeypatch):
-    """As with parts of more than a gigabyte."""
-    monkeypatch.setattr(seals, "PIECE", request.param)
+def opened(receiver, sealed, clear=b""):
+    """Return what the receiver finds in a sealed part."""
+    content = memoryview(bytearray(sealed))
+    part = content[:-SEAL_BYTES]
+    receiver.open(part, content[-SEAL_BYTES:], clear)
+    return bytes(part)
 
 
-@pytest.mark.parametrize("length", [0, 1, 80, 81, 1000])
-def test_parts_fit_in_order_in_both_directions(piece, length):
+@pytest.mark.parametrize(
+    "length", [0, 1, 1000, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE + 5]
+)
+def test_parts_are_opened_in_order_in_both_directions(length):
     client, server = ends()
     for sender, receiver in ((client, server), (server, client)) * 3:
         part = os.urandom(length)
-        seal = sender.seal(part)
-        assert len(seal) == SEAL_BYTES
-        receiver.check(memoryview(part), memoryview(seal))
+        sealed = sender.sealed(part, b"clear")
+        assert len(sealed) == length + SEAL_BYTES
+        assert opened(receiver, sealed, b"clear") == part
 
 
-@pytest.mark.parametrize("place", [0, 79, 80, 999])
-def test_an_altered_part_does_not_fit(piece, place):
+def test_what_is_sent_cannot_be_read():
+    """No 8 bytes of a part, nor the same bytes twice, are in what is sent for it."""
+    client, _ = ends()
+    part = bytes(range(256)) * (PIECE // 128)
+    first, second = client.sealed(part), client.sealed(part)
+    assert not any(part[start : start + 8] in first for start in range(256))
+    assert first[:8] not in second
+    assert first[:256] != first[256:512]
+
+
+@pytest.mark.parametrize("place", [0, 500, PIECE, PIECE + 999])
+def test_an_altered_part_cannot_be_opened(place):
     client, server = ends()
-    part = bytearray(1000)
-    seal = client.seal(part)
-    part[place] ^= 1
+    sealed = bytearray(client.sealed(bytes(PIECE + 1000)))
+    sealed[place] ^= 1
     with pytest.raises(RemoteProtocolError):
-        server.check(part, seal)
+        opened(server, sealed)
+
+
+def test_other_clear_bytes_do_not_fit():
+    client, server = ends()
+    with pytest.raises(RemoteProtocolError):
+        opened(server, client.sealed(b"part", b"clear"), b"Clear")
 
 
 @given(st.integers(0, SEAL_BYTES * 8 - 1))
 def test_an_altered_seal_does_not_fit(bit):
     client, server = ends()
-    seal = bytearray(client.seal(b"part"))
-    seal[bit // 8] ^= 1 << bit % 8
+    sealed = bytearray(client.sealed(b"part"))
+    sealed[len(b"part") + bit // 8] ^= 1 << bit % 8
     with pytest.raises(RemoteProtocolError):
-        server.check(b"part", seal)
+        opened(server, sealed)
 
 
-def test_a_part_that_comes_again_or_too_early_does_not_fit():
+def test_a_part_that_comes_again_or_too_early_cannot_be_opened():
     client, server = ends()
-    first, second = client.seal(b"same"), client.seal(b"same")
+    first, second = client.sealed(b"same"), client.sealed(b"same")
     assert first != second
-    server.check(b"same", first)
+    assert opened(server, first) == b"same"
     with pytest.raises(RemoteProtocolError):
-        server.check(b"same", first)
+        opened(server, first)
     _, other = ends()
     with pytest.raises(RemoteProtocolError):
-        other.check(b"same", second)
+        opened(other, second)
 
 
-def test_a_part_that_is_sent_back_does_not_fit():
+def test_a_part_that_is_sent_back_cannot_be_opened():
     client, _ = ends()
     with pytest.raises(RemoteProtocolError):
-        client.check(b"part", client.seal(b"part"))
+        opened(client, client.sealed(b"part"))
 
 
-def test_a_part_of_another_conversation_does_not_fit():
+def test_a_part_of_another_conversation_cannot_be_opened():
     client, _ = ends()
     _, server = ends({side: os.urandom(32) for side in Side})
     with pytest.raises(RemoteProtocolError):
-        server.check(b"part", client.seal(b"part"))
+        opened(server, client.sealed(b"part"))
