@@ -14,6 +14,7 @@ from distkeras_grid.spark.doctor import (
     Finding,
     Level,
     caught,
+    check_encryption,
     check_gpus,
     check_hadoop,
     check_java,
@@ -170,3 +171,20 @@ def test_everything_bad_says_what_to_change():
     assert levels(bad) == [Level.BAD] * len(bad)
     assert all(issubclass(found.error, ClusterError | ConfigurationError) for found in bad)
     assert all(word in " ".join(found.text for found in bad) for word in ("Lower", "kinit", "Set"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "driver", "level"),
+    [
+        ({}, "10.0.0.5", Level.WARN),
+        ({}, "node7.example.org", Level.WARN),
+        ({}, "127.0.0.1", Level.OK),
+        ({}, "::1", Level.OK),
+        ({}, "localhost", Level.OK),
+        ({"spark.network.crypto.enabled": "false"}, "10.0.0.5", Level.WARN),
+        ({"spark.network.crypto.enabled": "true"}, "10.0.0.5", Level.OK),
+        ({"spark.ssl.rpc.enabled": "true"}, "10.0.0.5", Level.OK),
+    ],
+)
+def test_keys_that_cross_a_network_unencrypted_are_a_warning(settings, driver, level):
+    assert check_encryption(settings.get, driver).level is level
