@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from data_prep.schema import COLUMNS, IMAGE_COLUMN
-from distkeras_grid.errors import SchemaError
+from distkeras_grid.errors import UNREADABLE, SchemaError
 from distkeras_grid.feeding.schema import Field
 
 # Readers of Parquet take other files for data, unless their names begin with this.
@@ -106,7 +106,7 @@ def _kept(former: str | None) -> dict[str, Any]:
         return {}
     try:
         content = msgspec.json.decode(former, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SchemaError(
             f"{FILE} cannot be read: {error}. Mend it, or delete it: the next publication writes "
             "it anew."

@@ -32,6 +32,7 @@ from data_prep.reading import Content, open_local, open_web
 from data_prep.sampling import Prepared, prepare
 from data_prep.tiles import cut_at
 from distkeras_grid.errors import (
+    UNREADABLE,
     ConfigurationError,
     ImageError,
     PathNotFoundError,
@@ -80,7 +81,7 @@ class Recipe:
         try:
             values = json.loads(text)
             return cls(choice=Choice(**values.pop("choice")), **values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
             raise SchemaError(
                 f"The recipe of a column of tiles cannot be read. Received: {text!r}. Make the "
                 "column with data_prep.cut."
@@ -333,7 +334,7 @@ def _changed(uri: str) -> str:
 def _place(content: memoryview, field: Field, row: int) -> TilePlace:
     try:
         return msgspec.json.decode(content, type=TilePlace)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SchemaError(
             f"Column {field.name!r}: row {row} of the batch does not tell where a tile lies: "
             f"{error}. Received: {bytes(content[:200])!r}. Make the column with data_prep.cut."

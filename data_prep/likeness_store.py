@@ -12,7 +12,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from distkeras_grid.errors import DataError
+from distkeras_grid.errors import UNREADABLE, DataError
 
 FOLDER = "_likeness"
 # Fingerprints in one file: about 30 MB.
@@ -80,7 +80,7 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
     """
     try:
         return msgspec.msgpack.decode(content, type=dict[Digest, bytes])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise DataError(
             f"{name} holds no fingerprints: {error}. Delete it; the next update makes them anew."
         ) from error

@@ -16,7 +16,7 @@ from data_prep.schema import white_of
 from data_prep.settings import TilingSettings
 from data_prep.stages import Inspected
 from data_prep.versions import utc
-from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.tables import Split
@@ -234,7 +234,7 @@ class DataSet:
         """Read ``_dataset.json``; see `from_json`."""
         try:
             content = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise _no_manifest(error) from error
         return cls.from_json(content)
 

@@ -29,6 +29,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from distkeras_grid.errors import (
+    UNREADABLE,
     DataError,
     GridError,
     OutputExistsError,
@@ -268,7 +269,7 @@ def read_decision(text: str) -> Decision:
     """
     try:
         return msgspec.json.decode(text, type=Decision)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise DataError(
             f"{JOURNAL} is not what a run writes there ({error}). Nothing was changed. Look who "
             "wrote it, and move it away."
@@ -455,7 +456,7 @@ def read_last(manifest: str) -> Last:
     """
     try:
         return msgspec.json.decode(manifest, type=Last)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SchemaError(
             f"{MANIFEST} is not the manifest of a data set of tiles: {error}. Nothing was changed. "
             "Tile into another output, or look who wrote it."

@@ -77,7 +77,7 @@ def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[
             "replaced": None,
             "tiles": content["tiles"],
         }
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"{root}/{MANIFEST} does not describe tiles: {error!r}.") from error
     return [*({name: getattr(each, name) for name in names} for each in told.history), present]
 

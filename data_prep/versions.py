@@ -55,7 +55,7 @@ from typing import Any
 
 import msgspec
 
-from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.spark.versions import Number, ShardName, Time, Version
 
 # Keys of an image, and of the settings, that decide which rows there are.
@@ -168,15 +168,16 @@ def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> 
     """
     try:
         former = msgspec.json.decode(basis, type=_Former)
-    except msgspec.DecodeError as error:
+        # Manifests of earlier releases have no history.
+        identity = former.hash or version_hash(msgspec.json.decode(basis))
+    except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
         raise SchemaError(
-            f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was "
+            f"_dataset.json is not the manifest of a data set of tiles: {error!r}. Nothing was "
             "changed. Look who wrote it."
         ) from error
     last = Version(
         number=former.last_update,
-        # Manifests of earlier releases have no history.
-        hash=former.hash or version_hash(msgspec.json.decode(basis)),
+        hash=identity,
         created=former.created,
         replaced=utc(now),
         manifest=hashlib.sha256(basis.encode()).hexdigest(),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.polygons import Numbers, Polygon
-from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 
 EXCLUDE, INCLUDE = "exclude", "include"
 # At most this many unknown files are named.
@@ -210,7 +210,7 @@ def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:
 def _geojson(text: str, name: str) -> Iterable[tuple[str, Zone]]:
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
+    except UNREADABLE as error:
         raise SchemaError(f"{name} is not JSON: {error}. Export it again.") from error
     features = content.get("features") if isinstance(content, dict) else content
     if not isinstance(features, list):

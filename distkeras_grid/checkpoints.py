@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -142,15 +142,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         try:
             told = msgspec.json.decode(content, type=_Head)
-            if told.format != FORMAT:
-                raise ConfigurationError(
-                    f"This release reads checkpoints of format {FORMAT}. Received: format "
-                    f"{told.format}. Go on with the release that wrote it, or train anew in "
-                    "another checkpoint_dir."
-                )
-            manifest = msgspec.json.decode(content, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            manifest = msgspec.json.decode(content, type=cls) if told.format == FORMAT else None
+        except UNREADABLE as error:
             raise TornError(f"The manifest of a checkpoint cannot be read: {error}.") from error
+        if manifest is None:
+            raise ConfigurationError(
+                f"This release reads checkpoints of format {FORMAT}. Received: format "
+                f"{told.format}. Go on with the release that wrote it, or train anew in another "
+                "checkpoint_dir."
+            )
         if len({piece.name for piece in manifest.pieces}) != len(manifest.pieces):
             raise TornError("The manifest of a checkpoint names a piece twice.")
         return manifest

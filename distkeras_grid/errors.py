@@ -49,6 +49,10 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+#: What decoders of JSON and MessagePack raise for what is neither. The errors of msgspec, `json`
+#: and UTF-8 are ValueErrors; values that are nested too deeply give a RecursionError.
+UNREADABLE = (ValueError, RecursionError)
+
 
 class GridError(Exception):
     """Base of every exception of the project."""

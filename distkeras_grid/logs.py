@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 
+from distkeras_grid.errors import UNREADABLE
+
 # A class of Python or Java whose name says that something went wrong, at the beginning of a line.
 _RAISED = re.compile(
     r"""(?:Caused\ by:\ |Exception\ in\ thread\ "[^"]*"\ )?
@@ -73,7 +75,7 @@ def _message(line: str) -> str | None:
         return line.rstrip()
     try:
         told = json.loads(line)
-    except ValueError:
+    except UNREADABLE:
         return line.rstrip()
     if isinstance(told, dict) and told.get("event") == "error":
         # A defect's record has its whole traceback.

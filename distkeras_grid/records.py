@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from distkeras_grid.errors import DataError
+from distkeras_grid.errors import UNREADABLE, DataError
 
 
 class Record(msgspec.Struct, frozen=True, tag_field="kind"):
@@ -338,7 +338,7 @@ def parse_line(line: str, number: int) -> dict[str, Any]:
     """
     try:
         parsed = json.loads(line)
-    except json.JSONDecodeError as error:
+    except UNREADABLE as error:
         raise DataError(
             f"Line {number} of the history is no JSON: {error}. Received: {line[:80]!r}."
         ) from error

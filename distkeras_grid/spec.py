@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin
 import msgspec
 import numpy as np
 
-from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, UnknownArgumentError
 from distkeras_grid.weights import (
     Section,
     StateSection,
@@ -590,11 +590,12 @@ class RunSpec(Value, frozen=True):
             If the text is no JSON, or a field is missing, has another type, or is out of its range.
         """
         try:
-            return cls.from_json(msgspec.json.decode(text))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            content = msgspec.json.decode(text)
+        except UNREADABLE as error:
             raise ConfigurationError(
                 f"The description of a run is JSON. Received: {text[:80]!r} ({error})."
             ) from error
+        return cls.from_json(content)
 
     def change(self, **changes: Any) -> Self:
         """Return a copy with other values of some fields, whatever section they are in.

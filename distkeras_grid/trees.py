@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.errors import DataError
+from distkeras_grid.errors import UNREADABLE, DataError
 
 #: A tree packed into one buffer, shape ``(bytes,)``.
 Packed: TypeAlias = NDArray[np.uint8]
@@ -113,7 +113,7 @@ def unpack(data: Packed) -> dict[str, Any]:
         described = msgspec.msgpack.decode(body, type=_Header, ext_hook=_unread).arrays
         arrays = _arrays(data, described, length)
         return msgspec.msgpack.decode(body, type=_Header, ext_hook=_Reader(arrays)).tree
-    except (struct.error, msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (struct.error, *UNREADABLE) as error:
         raise DataError(f"This is no packed tree: {error}.") from error
 
 

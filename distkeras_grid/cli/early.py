@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from distkeras_grid.cli.model_functions import check_function
-from distkeras_grid.errors import (
-    GridError,
-    OutputExistsError,
-    PathNotFoundError,
-)
+from distkeras_grid.errors import UNREADABLE, GridError, OutputExistsError, PathNotFoundError
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage
 
@@ -155,7 +151,7 @@ def json_at(uri: str) -> dict[str, Any] | None:
         if not isinstance(files_of(uri), LocalFiles):
             return None
         content = json.loads(local_path(uri).read_text("utf-8"))
-    except (OSError, ValueError, GridError):
+    except (OSError, GridError, *UNREADABLE):
         return None
     return content if isinstance(content, dict) else None
 

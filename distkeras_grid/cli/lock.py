@@ -19,6 +19,7 @@ from io import FileIO
 from typing import Any
 
 from distkeras_grid.errors import (
+    UNREADABLE,
     BusyError,
     ClusterError,
     ConfigurationError,
@@ -213,7 +214,7 @@ def _holder(content: str) -> dict[str, Any]:
     try:
         # Behind it may stand the end of a longer one: see `Lock._write`.
         holder, _ = json.JSONDecoder().raw_decode(content)
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         return {}
     return holder if isinstance(holder, dict) else {}
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
@@ -96,6 +98,6 @@ def _object_at(storage: Storage, path: str) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(storage.read_text(path))
-    except ValueError:
+    except UNREADABLE:
         return {}
     return content if isinstance(content, dict) else {}

@@ -15,7 +15,7 @@ from distkeras_grid.cli import early, train
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.presence import Presence
 
@@ -211,7 +211,7 @@ def parse(text: str, kind: type[T], uri: str) -> T:
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SchemaError(
             f"{uri} is not what a run writes there: {error}. Nothing was done. Look who wrote it."
         ) from error

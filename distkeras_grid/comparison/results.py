@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distkeras_grid.comparison.cells import Cell, Outcome
-from distkeras_grid.errors import ConfigurationError, DataError, StorageError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError, StorageError
 
 CONDITIONS = "conditions.json"
 
@@ -80,7 +80,7 @@ def write_whole(path: Path, content: object) -> None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} is not JSON ({error}). Delete it.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a JSON object. Delete it.")

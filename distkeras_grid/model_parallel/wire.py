@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import (
+    UNREADABLE,
     AuthenticationError,
     LocalProtocolError,
     ParameterServerError,
@@ -171,7 +172,7 @@ class ArrayChannel:
         self._open(memoryview(body), deadline, header)
         try:
             message = _DECODERS[kind].decode(body)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             raise RemoteProtocolError(f"A {kind.__name__} cannot be read: {error}.") from error
         arrays = self._arrays(message, payload, deadline)
         self.received += _HEADER.size + length + payload

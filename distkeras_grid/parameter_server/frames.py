@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
+from distkeras_grid.errors import UNREADABLE, LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server.messages import MESSAGES, Content, Message
 
 MAGIC = b"DKGP"
@@ -169,7 +169,7 @@ def decode_message(header: FrameHeader, body: bytes | bytearray | memoryview) ->
     """
     try:
         return _DECODERS[header.message].decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RemoteProtocolError(
             f"The fields of a {header.message.__name__} cannot be read: {error}."
         ) from error

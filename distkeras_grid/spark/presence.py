@@ -20,7 +20,7 @@ from typing import Annotated, Self
 
 import msgspec
 
-from distkeras_grid.errors import BusyError, GridError, PathNotFoundError
+from distkeras_grid.errors import UNREADABLE, BusyError, GridError, PathNotFoundError
 from distkeras_grid.spark.storage import Storage
 
 # Seconds between two signs of life.
@@ -69,7 +69,7 @@ def read_sign(text: str | None) -> Sign | None:
     """Return a sign of life; None for a text that is none, such as a half-written one."""
     try:
         return None if text is None else msgspec.json.decode(text, type=Sign)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

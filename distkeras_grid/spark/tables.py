@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from distkeras_grid.errors import SchemaError
+from distkeras_grid.errors import UNREADABLE, SchemaError
 from distkeras_grid.spark.folds import Folds, check_together, splits_in
 from distkeras_grid.spark.versions import Digest, ShardName
 
@@ -217,7 +217,7 @@ def read_tables(manifest: str, path: str) -> Tables:
         for folds in found.folds.values():
             unknown |= set(folds.held_out.values()) - set(folds.columns)
         reason = f"it does not list {min(unknown)!r}" if unknown else None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         reason = str(error)
     if reason is not None:
         raise SchemaError(

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 
 # Below the data set: the manifest of each former version, as it was.
 FOLDER = "_versions"
@@ -91,7 +91,7 @@ def read_history(manifest: str, path: str) -> History:
     """
     try:
         return msgspec.json.decode(manifest, type=History)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SchemaError(
             f"{path} is not the manifest of a data set of tiles: {error}. Nothing was read. Look "
             "who wrote it."

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from distkeras_grid.errors import ClusterError
+from distkeras_grid.errors import UNREADABLE, ClusterError
 from distkeras_grid.logs import cause
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.jvm import HadoopClient
@@ -103,7 +103,7 @@ class RunningLogs:
         url = f"{self._page(container)}/ws/v1/node/containers/{container}/logs"
         try:
             answer = msgspec.json.decode(b"".join(self._manager.fetch(url)), type=_Listing)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ClusterError(f"{url} does not answer as YARN's nodes do ({error}).") from error
         told = answer.containerLogsInfo
         return [

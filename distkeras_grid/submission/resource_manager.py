@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
+from distkeras_grid.errors import UNREADABLE, ApplicationNotFoundError, ClusterError
 from distkeras_grid.submission.applications import Application, check_id
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.network import open_session
@@ -210,7 +210,7 @@ def _decoded(answer: requests.Response, kind: type[T]) -> T:
         )
     try:
         return msgspec.json.decode(answer.content, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         # A standby ResourceManager answers with a page if none is active.
         raise ClusterError(
             f"{answer.url} answers with status {answer.status_code}, not as YARN does ({error})."

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from distkeras_grid.errors import UNREADABLE
 from distkeras_grid.webhdfs.checksums import FileChecksum, parse_checksum
 
 T = TypeVar("T")
@@ -216,7 +217,7 @@ def decode_error(answer: bytes) -> RemoteError | None:
     """
     try:
         told = _decode(answer, _ErrorAnswer).RemoteException
-    except ValueError:
+    except UNREADABLE:
         return None
     return RemoteError(told.exception, told.message or "no message")
 

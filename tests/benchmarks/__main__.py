@@ -18,6 +18,7 @@ NAMES = (
     "training",
     "simulated_patterns",
     "model_parallel",
+    "fuzz",
 )
 
 

@@ -1,0 +1,282 @@
+"""What reads bytes from outside: frames of peers, checkpoints, manifests, metadata, runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from data_prep import likeness_store, publication, versions
+from data_prep.geometry import TileSpec
+from data_prep.lazy import Recipe, TilePlace, _place
+from data_prep.manifest import TILED, DataSet, Entry, build_manifest
+from data_prep.settings import TilingSettings
+from data_prep.zones import read_zones
+from distkeras_grid import trees
+from distkeras_grid.checkpoints import Manifest, TornError, piece_of
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    RemoteProtocolError,
+    SchemaError,
+)
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.history import History
+from distkeras_grid.model_parallel import messages as of_devices
+from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server import frames
+from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
+from distkeras_grid.parameter_server.messages import Content, Message, Side
+from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.spark.presence import Sign, read_sign
+from distkeras_grid.spark.tables import read_tables
+from distkeras_grid.spec import RunSpec
+from tests.distkeras_grid.parameter_server import test_connection
+from tests.fuzzing import Target
+from tests.specs import make_spec
+
+SIZE = 3
+SECTIONS = {
+    Content.VECTOR: np.ones(SIZE, np.float32).tobytes(),
+    Content.STATE: bytes(20),
+    Content.KEPT: bytes(11),
+}
+FIELD = Field("image", (32, 32, 1), classes=("a",))
+
+
+def _connection(state: str, side: Side) -> Connection:
+    connection = Connection(side, SIZE, state_size=20, kept_limit=16)
+    connection.state = state
+    connection.vector = np.zeros(SIZE, np.float32)
+    return connection
+
+
+def frame_targets(examples: list[Message]) -> list[Target]:
+    """Return a target for each state of the protocol: frames that are legal in it, changed."""
+    found = []
+    for state, legal in TRANSITIONS.items():
+        seeds = []
+        for message in examples:
+            if type(message) in legal:
+                content = message.carries[0]
+                section = SECTIONS.get(content, b"")
+                sender = _connection(state, type(message).sender)
+                seeds.append(sender.send(message, len(section), content) + section)
+        if seeds:
+            (sender_side,) = {kind.sender for kind in legal}
+            (receiver,) = set(Side) - {sender_side}
+            read = partial(_receive, state, receiver)
+            found.append(Target(f"frames: {state}", seeds, read, (RemoteProtocolError,)))
+    return found
+
+
+def _receive(state: str, side: Side, data: bytes) -> object:
+    return _connection(state, side).receive(data)
+
+
+def field_targets(examples: list[Message]) -> list[Target]:
+    """Return a target for each message: its fields, changed."""
+    return [
+        Target(
+            f"fields: {type(message).__name__}",
+            [frames.fields_of(message)],
+            partial(_decode, type(message)),
+            (RemoteProtocolError,),
+            "msgpack",
+        )
+        for message in examples
+    ]
+
+
+def _decode(kind: type[Message], data: bytes) -> object:
+    header = frames.FrameHeader(kind, len(data), 0, Content.NOTHING)
+    return frames.decode_message(header, data)
+
+
+def _devices(data: bytes) -> object:
+    ours, theirs = memory_pair()
+    with ArrayChannel(theirs) as channel:
+        channel.proven = True
+        if data:
+            ours.send([memoryview(data)], 1.0)
+        ours.finish_sending()
+        return channel.receive(1.0)
+
+
+def _device_frames() -> list[bytes]:
+    found = []
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for message, arrays in (
+        (of_devices.Welcome(), []),
+        (of_devices.Goodbye("FencedError", "no"), []),
+        (of_devices.Forward(layer="a", call=3), [array, array]),
+    ):
+        ours, theirs = memory_pair()
+        with ArrayChannel(ours) as channel:
+            channel.proven = True
+            channel.send(message, arrays)
+            target = bytearray(4096)
+            found.append(bytes(target[: theirs.receive_into(memoryview(target), 1.0)]))
+    return found
+
+
+def _manifest() -> bytes:
+    settings = TilingSettings("in", "out", TileSpec(32, angles=[0]))
+    entries = [
+        Entry("a/0.png", TILED, 4, sha256="a" * 64, label="a", split="train", shard=0, update=0),
+        Entry(
+            "a/1.png",
+            TILED,
+            4,
+            sha256="b" * 64,
+            label="a",
+            split="test",
+            shard=0,
+            by_hand=("label",),
+        ),
+    ]
+    built = build_manifest(settings, FIELD, entries, {"numpy": "2.0"})
+    return json.dumps({**built, "last_shard": 0, "last_update": 0, "shards": ["shard=0"]}).encode()
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    """Read what a file contains: bytes that are no UTF-8 are refused before."""
+
+    def decoded(data: bytes) -> object:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return None
+        return read(text)
+
+    return decoded
+
+
+def stored_targets() -> list[Target]:
+    """Return what is read from storage."""
+    tree = {"seats": [{"rows": 7, "big": 2**100}], "center": np.ones(2, np.float32), "x": None}
+    checkpoint = Manifest(
+        1, 3, "run", 1.5, 4, 5, 6, {"a": {"b": [1, 2]}}, True, (piece_of("server.tree", b"abc"),)
+    )
+    decision = publication.Decision("0123456789abcdef" * 2, (1, 2), (3,), "a" * 64, "b" * 64)
+    manifest = _manifest()
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    keep = versions.Keep(3)
+    history = History({"trainer": "DOWNPOUR"}).to_jsonl_text().encode()
+    geojson = json.dumps(
+        {
+            "features": [
+                {
+                    "properties": {"file": "a.png", "kind": "exclude"},
+                    "geometry": {
+                        "type": "Polygon",
+                        "coordinates": [[[0, 0], [5, 0], [5, 5], [0, 0]]],
+                    },
+                }
+            ]
+        }
+    ).encode()
+    sign = msgspec.json.encode(Sign("node", "m", 3, "now", 5))
+    place = msgspec.json.encode(TilePlace("/a.png", 0.0, 0, 0))
+    return [
+        Target(
+            "packed trees",
+            [trees.pack(tree).tobytes(), trees.pack({}).tobytes()],
+            lambda data: trees.unpack(np.frombuffer(data, np.uint8)),
+            (DataError,),
+        ),
+        Target(
+            "manifests of checkpoints",
+            [checkpoint.to_bytes()],
+            Manifest.from_bytes,
+            (TornError, ConfigurationError),
+            "json",
+        ),
+        Target(
+            "runs",
+            [make_spec().to_text().encode(), make_spec("aeasgd").to_text().encode()],
+            RunSpec.from_text,
+            (ConfigurationError,),
+            "json",
+        ),
+        Target("histories", [history], _text(History.from_jsonl_text), (DataError,)),
+        Target("manifests", [manifest], _text(DataSet.from_text), (SchemaError,), "json"),
+        Target(
+            "tables",
+            [manifest],
+            _text(lambda text: read_tables(text, "/tiles")),
+            (SchemaError,),
+            "json",
+        ),
+        Target("last numbers", [manifest], _text(publication.read_last), (SchemaError,), "json"),
+        Target(
+            "versions",
+            [manifest],
+            _text(lambda text: versions.remember(text, [], keep, now)),
+            (SchemaError,),
+            "json",
+        ),
+        Target(
+            "journals",
+            [msgspec.json.encode(decision)],
+            _text(publication.read_decision),
+            (DataError,),
+            "json",
+        ),
+        Target(
+            "metadata of columns",
+            [json.dumps(FIELD.to_metadata()).encode()],
+            _metadata,
+            (SchemaError,),
+            "json",
+        ),
+        Target(
+            "fingerprints",
+            [likeness_store.pack({"a" * 64: b"abc", "b" * 64: b""})],
+            lambda data: likeness_store.unpack(data, "file"),
+            (DataError,),
+            "msgpack",
+        ),
+        Target("signs of life", [sign], _text(read_sign), (), "json"),
+        Target(
+            "recipes",
+            [Recipe().to_text().encode()],
+            _text(Recipe.from_text),
+            (SchemaError,),
+            "json",
+        ),
+        Target(
+            "places of tiles",
+            [place],
+            lambda data: _place(memoryview(data), FIELD, 0),
+            (SchemaError,),
+            "json",
+        ),
+        Target(
+            "zones",
+            [geojson],
+            _text(lambda text: read_zones(text, "zones.geojson")),
+            (SchemaError,),
+            "json",
+        ),
+        Target("frames of devices", _device_frames(), _devices, (RemoteProtocolError, OSError)),
+    ]
+
+
+def _metadata(data: bytes) -> object:
+    """Spark itself parses the JSON; what is read is a dict."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return Field.from_metadata("image", content) if isinstance(content, dict) else None
+
+
+def all_targets() -> list[Target]:
+    """Return every target."""
+    examples = [parameter.values[0] for parameter in test_connection.examples()]
+    return [*frame_targets(examples), *field_targets(examples), *stored_targets()]
