@@ -223,7 +223,7 @@ def _geojson(text: str, name: str) -> Iterable[tuple[str, Zone]]:
             file, shape = properties["file"], geometry["type"]
             many = {"Polygon": [geometry["coordinates"]], "MultiPolygon": geometry["coordinates"]}
             polygons = [tuple(_ring(ring) for ring in polygon) for polygon in many[shape]]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise SchemaError(
                 f"{place}: expected a Polygon or MultiPolygon with a property 'file'. Received: "
                 f"{type(error).__name__} {error}."

@@ -207,6 +207,7 @@ class Storage:
             stream = self._create(temporary)
             try:
                 self._write(stream, content)
+                _persist(stream)
             finally:
                 stream.close()
 
@@ -455,6 +456,16 @@ class Storage:
         except BaseException as error:
             self.discard(temporary, error)
             raise
+
+
+def _persist(stream: Any) -> None:
+    """Let the bytes of a stream reach the disks before its file gets its name.
+
+    Otherwise a file of this name could be empty after a power failure. Object stores cannot do
+    this, and need not.
+    """
+    if stream.hasCapability("hsync"):
+        stream.hsync()
 
 
 def _is_local(file_system: Any) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from distkeras_grid import durable
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.submission.distributions import Installed, needed_distributions
@@ -117,9 +118,9 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             target.parent.chmod(target.parent.stat().st_mode & ~0o022)
             digest = Path(scratch) / "digest"
             digest.write_text(sha256_line(partial, target.name), encoding="ascii")
-            digest.replace(digest_beside(target))
+            durable.replace(digest, digest_beside(target))
             # Rename in one step, because another submission may be packing the same archive.
-            partial.replace(target)
+            durable.replace(partial, target)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
         raise kind(

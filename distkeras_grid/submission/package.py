@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from distkeras_grid import durable
 from distkeras_grid.errors import EnvironmentMismatchError, StorageError
 from distkeras_grid.submission.archive import cache_folder
 
@@ -78,7 +79,7 @@ def write_package(version: str, folder: Path | None = None) -> Path:
             handle, partial = tempfile.mkstemp(dir=folder)
             with os.fdopen(handle, "wb") as opened:
                 opened.write(content)
-            Path(partial).replace(target)
+            durable.replace(partial, target)
     except OSError as error:
         raise StorageError(
             f"The project cannot be packed into {target}: {error}. Set XDG_CACHE_HOME to a folder "

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from distkeras_grid import durable
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.checksums import FileChecksum
 from distkeras_grid.webhdfs.hidden_names import is_hidden
@@ -82,7 +83,7 @@ class LocalFiles:
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:  # noqa: ARG002
         """Rename a file in one step; one that has come to `target` meanwhile is replaced."""
         with translated("rename to", target):
-            os.replace(source, target)
+            durable.replace(source, target)
 
     def checksum(self, path: str) -> FileChecksum | None:  # noqa: ARG002
         """Return None: this file system keeps no checksum."""

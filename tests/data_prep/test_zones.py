@@ -58,6 +58,8 @@ def test_geojson():
         ("file,left,top,right,bottom\na,5,0,5,1", "z.csv"),
         ("file,left,top,right,bottom,kind\na,0,0,5,1,hide", "z.csv"),
         ("{", "z.geojson"),
+        (json.dumps({"features": [feature("a", [[[0, 0], [5], [5, 5], [0, 0]]])]}), "z.geojson"),
+        ("[" * 5000, "z.geojson"),
         ("7", "z.json"),
         (json.dumps([{"geometry": None, "properties": {"file": "a"}}]), "z.json"),
         (json.dumps([feature("a", [[[0, 0], [1, 1]]])]), "z.json"),

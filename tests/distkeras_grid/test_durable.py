@@ -1,0 +1,54 @@
+"""A file gets its name after its bytes have reached the disk."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from distkeras_grid import durable
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the kernel is asked, in order, with what was there then."""
+    found = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(descriptor):
+        found.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def replaced(source, target):
+        found.append(("replace", os.fspath(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    return found
+
+
+def test_bytes_first_then_the_name(calls, tmp_path):
+    source, target = tmp_path / "partial", tmp_path / "whole"
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    durable.replace(source, target)
+    folder = str(tmp_path)
+    assert calls == [("fsync", str(source)), ("replace", str(target)), ("fsync", folder)]
+    assert (target.read_bytes(), source.exists()) == (b"new", False)
+
+
+def test_a_name_without_a_folder(calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "partial").write_bytes(b"new")
+    durable.replace("partial", "whole")
+    assert (tmp_path / "whole").read_bytes() == b"new"
+
+
+def test_no_descriptor_stays_open(tmp_path):
+    (tmp_path / "partial").write_bytes(b"new")
+    before = len(os.listdir("/proc/self/fd"))
+    durable.replace(tmp_path / "partial", tmp_path / "whole")
+    with pytest.raises(FileNotFoundError):
+        durable.replace(tmp_path / "partial", tmp_path / "whole")
+    assert len(os.listdir("/proc/self/fd")) == before
