@@ -223,7 +223,8 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         "--encoding",
         choices=CHOICES["encoding"],
         default="raw",
-        help="raw: lossless, zstd; jpeg: smaller, lossy (raw)",
+        help="raw: lossless, zstd; difference: lossless and smaller, but other programs must add "
+        "up the rows; jpeg: smallest, lossy (raw)",
     )
     add("--quality", type=int, default=90, metavar="1-100", help="quality of jpeg (90)")
 

@@ -183,9 +183,11 @@ def _rows(image: Field) -> dict[str, Any]:
 
 def _image(image: Field, size: str) -> dict[str, Any]:
     source: dict[str, Any] = {"extract": {"column": IMAGE_COLUMN}, "fileSet": {"@id": FILES}}
-    if image.encoding == "raw":
+    if not image.is_file:
         # The format has no type for bytes.
         text = f"{size}: bytes of an array of {image.dtype}, little-endian, row by row"
+        if image.encoding == "difference":
+            text += "; each row is its difference from the row above: add up the rows in this type"
         return _field(ROWS, IMAGE_COLUMN, "sc:Text", text, source=source)
     source["transform"] = {"jsonPath": "bytes"}
     return _field(ROWS, IMAGE_COLUMN, "sc:ImageObject", size, source=source)

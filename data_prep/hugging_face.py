@@ -40,8 +40,7 @@ def describe_tiles(manifest: str) -> str:
     kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
     if image.classes:
         kinds[LABEL] = class_label(image.classes)
-    # Raw pixels are not an image file.
-    first = {IMAGE_COLUMN: "binary" if image.encoding == "raw" else "image"}
+    first = {IMAGE_COLUMN: "image" if image.is_file else "binary"}
     return describe(_paths(content), first | kinds)
 
 

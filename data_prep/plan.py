@@ -17,6 +17,7 @@ LEAST_FILE_BYTES = 32 << 20
 MARGIN = 1.1
 # Part of a task's time that is cutting and encoding; Arrow, the JVM and Parquet take the rest.
 TASK_SHARE = 0.6
+LOSS = {"raw": "without loss", "difference": "without loss", "jpeg": "with loss"}
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class PlannedSource:
         See `data_prep.manifest.Entry`.
     kept : float
         Expected part of the tiles that will be kept, as far as known before they are cut.
-    raw_bytes, jpeg_bytes, tile_seconds : float
-        Size of a tile in either encoding, bytes, and time to cut it, seconds; see
+    raw_bytes, difference_bytes, jpeg_bytes, tile_seconds : float
+        Size of a tile in each encoding, bytes, and time to cut it, seconds; see
         `data_prep.stages.Inspected`.
     """
 
@@ -74,6 +75,7 @@ class PlannedSource:
     marks: str | None = None
     pixel_sha256: str | None = None
     raw_bytes: float = 0.0
+    difference_bytes: float = 0.0
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
     low: float | None = None
@@ -201,11 +203,11 @@ class Plan:
         free : int
             Free space, bytes.
         """
-        raw = sum(source.tiles * source.raw_bytes for source in self.sources)
-        jpeg = sum(source.tiles * source.jpeg_bytes for source in self.sources)
-        lines = [f"  --encoding raw: {format_bytes(raw)}, without loss"]
-        if jpeg:
-            lines.append(f"  --encoding jpeg: {format_bytes(jpeg)}, with loss")
+        lines = []
+        for encoding, loss in LOSS.items():
+            name = f"{encoding}_bytes"
+            if size := sum(each.tiles * getattr(each, name) for each in self.sources):
+                lines.append(f"  --encoding {encoding}: {format_bytes(size)}, {loss}")
         files = _count_files(self, slots)
         mean = format_bytes(self.stored_bytes / files)
         seconds = sum(source.tiles * source.tile_seconds for source in self.sources)
@@ -243,7 +245,7 @@ class Plan:
             raise NoSpaceError(
                 f"{self.tiles:,} tiles need about {format_bytes(needed)}{copies}, and {output} has "
                 f"{format_bytes(free)} free. Take fewer angles, less overlap, --mode inscribed, "
-                "--encoding jpeg, or another output."
+                "--encoding difference or jpeg, or another output."
             )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from data_prep.plan import PlannedSource
 from data_prep.report import Corners, Shown
 from data_prep.tiles import Tile
+from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 
 if TYPE_CHECKING:
@@ -156,15 +157,13 @@ def _pictures(rows: DataFrame, ids: Sequence[str], image: Field) -> dict[str, by
     """Return tiles as JPEG files, by their ids."""
     from pyspark.sql import functions as F
 
-    column = "image" if image.encoding == "raw" else "image.bytes"
+    column = "image.bytes" if image.is_file else "image"
     wanted = rows.where(F.col("tile_id").isin(list(ids))).select("tile_id", column)
-    stored = {row[0]: bytes(row[1]) for row in wanted.collect()}
-    if image.encoding != "raw":
-        return stored
-    arrays = {
-        tile: np.frombuffer(content, image.dtype).reshape(image.shape)
-        for tile, content in stored.items()
-    }
+    stored = wanted.toArrow()
+    names, contents = stored.column(0).to_pylist(), stored.column(1)
+    if image.is_file:
+        return dict(zip(names, contents.to_pylist(), strict=True))
+    arrays = dict(zip(names, features_from_arrow(contents.combine_chunks(), image), strict=True))
     # All tiles have one scale, so that classes can be compared.
     low, high = (0.0, 255.0) if image.dtype == "uint8" else _range(list(arrays.values()))
     return {tile: _jpeg(pixels, low, high) for tile, pixels in arrays.items()}

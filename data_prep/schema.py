@@ -14,6 +14,7 @@ from data_prep.filters import MEASURED
 from data_prep.geometry import TileSpec
 from data_prep.quality import Quality, quality_of
 from data_prep.tiles import Tile
+from distkeras_grid.feeding.differences import as_differences
 from distkeras_grid.feeding.schema import Field
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 IMAGE_COLUMN = "image"
 # Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
-    ("encoding", "string", "raw or jpeg"),
+    ("encoding", "string", "raw, difference or jpeg"),
     ("height", "int", "pixels"),
     ("width", "int", "pixels"),
     ("channels", "int", "1, or 3: red, green, blue"),
@@ -87,7 +88,7 @@ def image_field(
     spec : TileSpec
     channels : int
     dtype : {"uint8", "uint16"}
-    encoding : {"raw", "jpeg"}
+    encoding : {"raw", "difference", "jpeg"}
     classes : tuple of str
     bits : int
         Significant bits: the largest value is ``2**bits - 1``.
@@ -122,7 +123,7 @@ def spark_schema(field: Field) -> StructType:
     }
 
     image: types.DataType = types.BinaryType()
-    if field.encoding != "raw":
+    if field.is_file:
         # The same struct as in Hugging Face data sets, whose readers show the pictures.
         image = types.StructType(
             [
@@ -182,7 +183,7 @@ def record_batch(
     arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
     stored = [encode(tile.pixels, field.encoding, cutting.quality) for tile in tiles]
     images = pa.array(stored, pa.binary())
-    if field.encoding != "raw":
+    if field.is_file:
         paths = pa.array([f"{identity}.{field.encoding}" for identity in identities], pa.string())
         images = pa.StructArray.from_arrays([images, paths], names=["bytes", "path"])
     names = [IMAGE_COLUMN, *(name for name, _, _ in COLUMNS)]
@@ -205,6 +206,8 @@ def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
     """Return the bytes of a tile as they are stored."""
     if encoding == "raw":
         return pixels.tobytes()  # C order; all our machines are little-endian
+    if encoding == "difference":
+        return as_differences(pixels).tobytes()
     from PIL import Image
 
     stream = BytesIO()

@@ -18,7 +18,7 @@ from data_prep.versions import parse_keep
 from distkeras_grid.errors import ConfigurationError
 
 CHOICES = {
-    "encoding": ("raw", "jpeg"),
+    "encoding": ("raw", "difference", "jpeg"),
     "on_error": ("fail", "skip", "quarantine"),
     "channels": ("auto", "1", "3"),
     "near_duplicates": ("join", "report", "off"),
@@ -57,8 +57,9 @@ class TilingSettings:
     near_duplicates : {"join", "report", "off"}, default "join"
         For images that show the same place: ``join`` keeps them in one split, ``report`` only
         lists them, ``off`` does not look for them.
-    encoding : {"raw", "jpeg"}, default "raw"
-        Raw pixels, which Parquet compresses by zstd without loss, or JPEG.
+    encoding : {"raw", "difference", "jpeg"}, default "raw"
+        Raw pixels, which Parquet compresses by zstd without loss; each row of pixels as its
+        difference from the row above, compressed in the same way to fewer bytes; or JPEG.
     quality : int, default 90
         Quality of JPEG, 1 to 100.
     channels : {"auto", "1", "3"}, default "auto"

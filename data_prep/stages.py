@@ -30,6 +30,7 @@ from data_prep.reading import FILE, SPARK, Content, Opening
 from data_prep.samples_shown import thumbnail
 from data_prep.sampling import Prepared, converted, prepare
 from data_prep.schema import SourceRow, encode, measures_of, record_batch, spark_schema, white_of
+from data_prep.settings import CHOICES
 from data_prep.split import SPLITS
 from data_prep.survey import Survey, survey
 from data_prep.tiles import Tile, group_by_base, iter_tiles
@@ -60,8 +61,8 @@ INSPECTED = (
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
-    "jpeg_bytes double, tile_seconds double, thumbnail binary, low double, high double, "
-    "kept double, stain string"
+    "difference_bytes double, jpeg_bytes double, tile_seconds double, thumbnail binary, "
+    "low double, high double, kept double, stain string"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -71,11 +72,11 @@ Batches = Iterator["pa.RecordBatch"]
 class Inspected:
     """What the first pass found in one file; numbers are 0 if there is an error.
 
-    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes` and `jpeg_bytes` its size
-    in either encoding (0 where JPEG cannot hold it), and `tile_seconds` the time to cut and encode
-    it. Few images have a `thumbnail`. `kept` is the part of the tiles at the first angle that meets
-    the conditions of the cutting. `low` and `high` become 0 and white when the image is normalised,
-    or `stain` describes its stains.
+    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes`, `difference_bytes` and
+    `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it), and `tile_seconds` the
+    time to cut and encode it. Few images have a `thumbnail`. `kept` is the part of the tiles at the
+    first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
+    the image is normalised, or `stain` describes its stains.
     """
 
     uri: str
@@ -99,6 +100,7 @@ class Inspected:
     marks: str | None = None
     fingerprint: bytes = b""
     raw_bytes: float = 0.0
+    difference_bytes: float = 0.0
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
     thumbnail: bytes | None = field(default=None, repr=False)
@@ -269,13 +271,13 @@ def _look_at(
         if isinstance(ready.pixels, Raster):
             # Avoids decoding all its blocks to find the largest value, which is known.
             ready.pixels.set_max(seen.highest_as_cut(picture.pixels.dtype))
-        raw, jpeg, seconds = _measured(ready, cutting)
+        sizes, seconds = _measured(ready, cutting)
         kept = _kept_part(ready, bits, cutting)
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
     low, high, stain = stored_of(seen.value_range)
     return Inspected(
         *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
-        tile_bytes=jpeg if cutting.encoding == "jpeg" else raw,
+        tile_bytes=sizes[cutting.encoding],
         error=None,
         notes="; ".join(picture.notes) or None,
         pixel_sha256=seen.pixel_sha256,
@@ -284,8 +286,9 @@ def _look_at(
         zones=cutting.zones.digest(path),
         marks=_marks(seen, own_bits, cutting.zones.of(path, width, height)),
         fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
-        raw_bytes=raw,
-        jpeg_bytes=jpeg,
+        raw_bytes=sizes["raw"],
+        difference_bytes=sizes["difference"],
+        jpeg_bytes=sizes["jpeg"],
         tile_seconds=seconds,
         thumbnail=thumbnail(seen.small) if is_shown else None,
         kept=kept,
@@ -366,18 +369,20 @@ def _bits(picture: Picture, highest: int, cutting: Cutting, uri: str) -> int:
     return cutting.bits or bits
 
 
-def _measured(ready: Prepared, cutting: Cutting) -> tuple[float, float, float]:
-    """Return bytes of a tile, raw and as JPEG, and seconds, measured on neighbouring tiles."""
+def _measured(ready: Prepared, cutting: Cutting) -> tuple[dict[str, float], float]:
+    """Return bytes of a tile by encoding, and seconds, measured on neighbouring tiles."""
     began = time.process_time()
     sample = _sample(ready, cutting.spec)
-    cut = time.process_time()
-    raw = stored_bytes(sample, "raw", cutting.quality)
-    encoded = time.process_time()
-    has_jpeg = ready.pixels.dtype == np.uint8
-    jpeg = stored_bytes(sample, "jpeg", cutting.quality) if has_jpeg else 0.0
-    encoding = encoded - cut if cutting.encoding == "raw" else time.process_time() - encoded
-    seconds = (cut - began + encoding) / len(sample)
-    return raw, jpeg, seconds
+    seconds = time.process_time() - began
+    sizes = dict.fromkeys(CHOICES["encoding"], 0.0)
+    for encoding in sizes:
+        if encoding == "jpeg" and ready.pixels.dtype != np.uint8:
+            continue
+        began = time.process_time()
+        sizes[encoding] = stored_bytes(sample, encoding, cutting.quality)
+        if encoding == cutting.encoding:
+            seconds += time.process_time() - began
+    return sizes, seconds / len(sample)
 
 
 def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:
@@ -574,7 +579,7 @@ def write_splits(
     rows_of_a_file : int, default 0
         Largest number of rows of a file; 0 sets no limit.
     """
-    column = "image" if field.encoding == "raw" else "image.bytes"
+    column = "image.bytes" if field.is_file else "image"
     options = {
         "compression": "zstd",
         "maxRecordsPerFile": rows_of_a_file,

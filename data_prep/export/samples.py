@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY, LABEL, LABEL_NAME = "tile_id", "label", "label_name"
-# Encodings whose bytes are already a file.
-FILES = ("png", "jpeg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def check_exportable(field: Field) -> None:
     SchemaError
         If the images are of another type or shape.
     """
-    if field.encoding in FILES:
+    if field.is_file:
         return
     images = len(field.shape) == 3 and field.shape[2] in (1, 3)
     if not images or field.dtype not in ("uint8", "uint16"):
@@ -95,7 +93,7 @@ def samples_of(batch: pa.RecordBatch, field: Field, numbers: Iterator[str]) -> I
 
 def extension_of(field: Field) -> str:
     """Return the file name extension of a column's images."""
-    return field.encoding if field.encoding in FILES else "png"
+    return field.encoding if field.is_file else "png"
 
 
 def files_of(column: pa.Array, field: Field) -> Sequence[bytes]:
@@ -104,7 +102,7 @@ def files_of(column: pa.Array, field: Field) -> Sequence[bytes]:
 
     if pa.types.is_struct(column.type):
         column = column.flatten()[column.type.get_field_index("bytes")]
-    if field.encoding in FILES:
+    if field.is_file:
         files: list[bytes] = column.to_pylist()
         return files
     return [as_png(pixels) for pixels in features_from_arrow(column, field)]

@@ -30,17 +30,30 @@ class Encoding:
         ``module:function``, a `Decode`.
     grouped : bool, default False
         Whether values whose bytes begin alike are decoded faster one after the other.
+    same_size : bool, default False
+        Whether encoded values have as many bytes as decoded ones, so that keeping them encoded
+        saves nothing.
+    is_file : bool, default False
+        Whether the bytes are an image file, which other programs can open.
     """
 
     dtypes: tuple[str, ...]
     decode: str
     grouped: bool = False
+    same_size: bool = False
+    is_file: bool = False
 
 
 #: By the names that `Field.encoding` has; beside them there is ``raw``, which needs no decoding.
 ENCODED: Mapping[str, Encoding] = {
-    "jpeg": Encoding(("uint8",), "distkeras_grid.feeding.arrays:decode_images"),
-    "png": Encoding(("uint8", "uint16"), "distkeras_grid.feeding.arrays:decode_images"),
+    "jpeg": Encoding(("uint8",), "distkeras_grid.feeding.arrays:decode_images", is_file=True),
+    "png": Encoding(
+        ("uint8", "uint16"), "distkeras_grid.feeding.arrays:decode_images", is_file=True
+    ),
+    # Each row of an image as its difference from the row above, which zstd stores in fewer bytes.
+    "difference": Encoding(
+        ("uint8", "uint16"), "distkeras_grid.feeding.differences:from_differences", same_size=True
+    ),
     # A tile that is not cut yet: the bytes say where it lies in which image.
     "tile": Encoding(("uint8", "uint16"), "data_prep.lazy:cut_tiles_of", grouped=True),
 }

@@ -66,7 +66,7 @@ class FeatureFile:
         NoSpaceError
             If the disk has no room for it.
         """
-        if is_binary(column.type) and self._field.encoding != "raw":
+        if is_binary(column.type) and self._is_kept_encoded:
             self.encoded = True
             contents = binary_values(column, self._field.name)
             self._sizes.append(np.array([len(content) for content in contents]))
@@ -76,6 +76,11 @@ class FeatureFile:
         self._dtype = features.dtype
         self._file.write(np.ascontiguousarray(features).data)
         return hashes_of(features)
+
+    @property
+    def _is_kept_encoded(self) -> bool:
+        encoding = self._field.encoding
+        return encoding != "raw" and not ENCODED[encoding].same_size
 
     def seal(self, rows: int) -> None:
         """End the writing, after this number of rows.

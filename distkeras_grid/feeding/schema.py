@@ -48,10 +48,11 @@ class Field:
         NumPy name of the type in which a value is stored, little-endian.
     scale, offset : float, default 1.0 and 0.0
         The model sees ``value * scale + offset`` as float32.
-    encoding : {"raw", "jpeg", "png", "tile"}, default "raw"
+    encoding : {"raw", "jpeg", "png", "difference", "tile"}, default "raw"
         ``raw`` is the array's bytes in C order; ``jpeg`` and ``png`` are the bytes of an image
-        file; ``tile`` says where a tile lies in an image, and it is cut when it is read
-        (`data_prep.cut`).
+        file; ``difference`` is the bytes of an array in which each row of the image is its
+        difference from the row above (`distkeras_grid.feeding.differences`); ``tile`` says where a
+        tile lies in an image, and it is cut when it is read (`data_prep.cut`).
     classes : tuple of str, default ()
         Name of class ``i`` at position ``i``, if the labels beside the column have names.
     recipe : str, default ""
@@ -98,6 +99,11 @@ class Field:
     def nbytes(self) -> int:
         """Bytes of one decoded value."""
         return self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the bytes of a value are an image file, which other programs can open."""
+        return self.encoding in ENCODED and ENCODED[self.encoding].is_file
 
     @property
     def scaling(self) -> tuple[float, float]:

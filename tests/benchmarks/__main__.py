@@ -12,6 +12,7 @@ import sys
 NAMES = (
     "exchange",
     "feeding",
+    "encodings",
     "tiling",
     "large_images",
     "desktop_grid",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_prep.schema import encode
 from distkeras_grid.cli import running
 from distkeras_grid.cli.verbs import VERBS
 
@@ -151,6 +152,18 @@ def test_the_numbers_of_tiles_are_right(capsys):
     assert f"{one:,} tiles at one angle, {eight:,} at 8 and {all_angles:,} at 72" in text
     sizes = [round(tiles * 256**2 / 1e6) for tiles in (one, eight, all_angles)]
     assert "{}, {} and {} MB of pixels".format(*sizes) in text
+
+
+@pytest.mark.parametrize("encoding", ["raw", "difference"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_other_programs_get_the_pixels(encoding, dtype):
+    names = {}
+    exec(example("data_prep/README.md", "def pixels("), names)
+    shape = (5, 4, 3)
+    image = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    row = dict(zip(("height", "width", "channels"), shape, strict=True))
+    row |= {"image": encode(image, encoding, 90), "encoding": encoding, "dtype": image.dtype.name}
+    np.testing.assert_array_equal(names["pixels"](row), image)
 
 
 @pytest.mark.spark

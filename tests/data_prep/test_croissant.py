@@ -43,11 +43,13 @@ def test_each_column_is_a_field_and_each_shard_of_the_version_a_pattern():
 
 
 def test_stored_pictures_are_images_and_raw_pixels_are_not():
-    raw, jpeg = (
+    raw, difference, jpeg = (
         json.loads(describe(manifest(IMAGE, encoding=encoding), "x"))["recordSet"][1]["field"][0]
-        for encoding in ("raw", "jpeg")
+        for encoding in ("raw", "difference", "jpeg")
     )
     assert (raw["dataType"], jpeg["dataType"]) == ("sc:Text", "sc:ImageObject")
+    assert difference["dataType"] == "sc:Text"
+    assert raw["description"] in difference["description"] != raw["description"]
     assert jpeg["source"]["transform"] == {"jsonPath": "bytes"}
 
 

@@ -63,7 +63,8 @@ def test_an_image_without_a_tile_is_in_no_file():
 
 
 @pytest.mark.parametrize(
-    ("encoding", "kind"), [("jpeg", "image"), ("png", "image"), ("raw", "binary")]
+    ("encoding", "kind"),
+    [("jpeg", "image"), ("png", "image"), ("raw", "binary"), ("difference", "binary")],
 )
 def test_images_that_are_files_are_images(encoding, kind):
     lines = card(manifest(encoding=encoding)).splitlines()

@@ -20,6 +20,7 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
+from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.storage import Storage
 
@@ -132,6 +133,29 @@ def test_jpeg_is_stored_as_pictures_with_paths(spark, settings):
     row = frame.select("image.*", "tile_id").first()
     assert row.path == f"{row.tile_id}.jpeg"
     assert decode_image(bytes(row.bytes), "tile").shape == (32, 32, 1)
+
+
+def test_differences_give_the_same_pixels_to_every_reader(spark, settings, tmp_path):
+    """The project's, and others by the line of the guide."""
+    smaller = replace(settings, encoding="difference", output=str(tmp_path / "smaller"))
+    manifest = tile_images(smaller, spark=spark)
+    field = Field.from_metadata("image", manifest["image"])
+    assert field.encoding == "difference"
+    tile_images(settings, spark=spark)
+    keys = ["source", "angle", "x", "y"]
+    raw, found = (
+        spark.read.parquet(output).orderBy(*keys).select(*keys, "image", "encoding").toArrow()
+        for output in (settings.output, smaller.output)
+    )
+    assert raw.select(keys).equals(found.select(keys))
+    expected = [
+        np.frombuffer(each, np.uint8).reshape(field.shape) for each in raw["image"].to_pylist()
+    ]
+    decoded = features_from_arrow(found["image"].combine_chunks(), field)
+    np.testing.assert_array_equal(decoded, expected)
+    assert found["encoding"].unique().to_pylist() == ["difference"]
+    stored = np.frombuffer(found["image"][0].as_py(), np.uint8).reshape(field.shape)
+    np.testing.assert_array_equal(stored.cumsum(axis=0, dtype=np.uint8), expected[0])
 
 
 def test_planes_are_chosen_or_refused(spark, settings, folder):

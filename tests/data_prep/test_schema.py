@@ -18,6 +18,7 @@ from data_prep.schema import (
 )
 from data_prep.tiles import Tile, iter_tiles
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.arrays import features_from_arrow
 
 SPEC = TileSpec(32, angles=[0, 30])
 RAW = Cutting(SPEC, "raw", 90, None, Choice())
@@ -49,6 +50,21 @@ def test_raw_rows_hold_the_pixels(dtype):
         assert (row["height"], row["width"], row["channels"]) == (32, 32, 3)
         assert len(row["image"]) == field.nbytes
     assert len(set(batch.column("tile_id").to_pylist())) == len(tiles)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_differences_hold_the_same_pixels_in_as_many_bytes(dtype):
+    tiles = some_tiles(3, np.dtype(dtype))
+    field = image_field(SPEC, 3, dtype, "difference", ("a", "b"), np.dtype(dtype).itemsize * 8)
+    batch = record_batch(tiles, SOURCE, replace(RAW, encoding="difference"), field)
+    np.testing.assert_array_equal(
+        features_from_arrow(batch.column("image"), field), [tile.pixels for tile in tiles]
+    )
+    raw = record_batch(tiles, SOURCE, RAW, replace(field, encoding="raw"))
+    others = [name for name in batch.schema.names if name not in ("image", "encoding", "tile_id")]
+    assert batch.select(others).equals(raw.select(others))
+    assert batch.column("encoding").unique().to_pylist() == ["difference"]
+    assert batch.nbytes - raw.nbytes == len(tiles) * (len("difference") - len("raw"))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -436,6 +436,7 @@ def test_a_plan_tells_and_writes_nothing(spark, settings, folder):
     told = "\n".join(said)
     for word in (
         "--encoding raw:",
+        "--encoding difference:",
         "--encoding jpeg:",
         " file",
         "minutes on 2 task slots",

@@ -10,6 +10,7 @@ from PIL import Image
 from data_prep.export.samples import as_png, check_exportable, samples_of
 from data_prep.images import decode_image
 from distkeras_grid.errors import SchemaError
+from distkeras_grid.feeding.differences import as_differences
 from distkeras_grid.feeding.schema import Field
 
 
@@ -35,6 +36,15 @@ def test_rows_of_raw_pixels_become_samples():
     assert (second.key, second.label_name) == ("0-0", "0")
     assert first.columns == {"label": 1, "label_name": "light", "tile_id": "k"}
     assert np.asarray(Image.open(BytesIO(first.image))).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_differences_become_pictures():
+    field = Field("image", (3, 2, 1), encoding="difference")
+    image = np.array([[7, 9], [3, 250], [200, 1]], np.uint8)[:, :, np.newaxis]
+    check_exportable(field)
+    (sample,) = samples_of(batch([as_differences(image).tobytes()], label=[0]), field, iter("7"))
+    assert sample.extension == "png"
+    np.testing.assert_array_equal(decode_image(sample.image, "tile.png"), image)
 
 
 def test_files_stay_what_they_are():

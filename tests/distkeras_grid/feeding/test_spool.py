@@ -13,11 +13,18 @@ import pytest
 
 from distkeras_grid.errors import NoSpaceError, SchemaError, StorageError
 from distkeras_grid.feeding import local_file
+from distkeras_grid.feeding.differences import as_differences
+from distkeras_grid.feeding.feature_file import FeatureFile
 from distkeras_grid.feeding.local_file import local_folder
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
 
 SHAPE = (5, 4, 1)
+ENCODERS = {
+    "raw": np.ascontiguousarray,
+    "difference": as_differences,
+    "png": lambda image: cv2.imencode(".png", image)[1],
+}
 
 
 def pixels_of(numbers):
@@ -27,10 +34,7 @@ def pixels_of(numbers):
 
 def batch(numbers, weights=False, encoding="raw", label=int):
     pixels = pixels_of(numbers)
-    contents = [
-        image.tobytes() if encoding == "raw" else cv2.imencode(".png", image)[1].tobytes()
-        for image in pixels
-    ]
+    contents = [ENCODERS[encoding](image).tobytes() for image in pixels]
     columns = {
         "row": pa.array(numbers, pa.int64()),
         "features_0": pa.array(contents, pa.binary()),
@@ -56,7 +60,7 @@ def sealed(batches, field=None, **options):
     return spool
 
 
-@pytest.mark.parametrize("encoding", ["raw", "png"])
+@pytest.mark.parametrize("encoding", ENCODERS)
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("mapped", [1 << 20, 0], ids=["mapped", "read"])
 def test_rows_come_back_by_number_however_they_came(encoding, weights, mapped, tmp_path):
@@ -72,6 +76,16 @@ def test_rows_come_back_by_number_however_they_came(encoding, weights, mapped, t
         assert (found.tolist() if weights else found) == (
             [number / 2 for number in expected] if weights else None
         )
+
+
+@pytest.mark.parametrize(("encoding", "encoded"), [("difference", False), ("png", True)])
+def test_values_that_do_not_shrink_are_decoded_as_they_come(encoding, encoded, tmp_path):
+    """Kept encoded, they would be written twice."""
+    column = batch([3, 0, 8], encoding=encoding).column("features_0")
+    file = FeatureFile(Field("image", SHAPE, encoding=encoding), tmp_path, 0)
+    file.append(column)
+    assert file.encoded is encoded
+    file.close()
 
 
 def test_lists_and_one_hot_labels_and_empty_batches():
