@@ -160,6 +160,71 @@ class _Head(msgspec.Struct):
     format: int
 
 
+class Driver(msgspec.Struct, frozen=True):
+    """A driver, as Spark names it.
+
+    Parameters
+    ----------
+    application : str
+        Id of its application.
+    attempt : int, default 1
+        Which attempt of the application it is. In cluster mode, YARN starts another one after a
+        driver that died.
+    """
+
+    application: str
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """Which driver writes the checkpoints of a directory.
+
+    Parameters
+    ----------
+    number : int
+        Counts the drivers that have taken the directory over.
+    driver : Driver
+        The last one of them.
+    token : str
+        Random text, so that no two drivers have the same generation.
+
+    Examples
+    --------
+    >>> first = Generation(1, Driver("application_17_0001"), "a")
+    >>> second = Generation(2, Driver("application_17_0001", attempt=2), "b")
+    >>> first.precedes(second.driver), second.follows(first.driver)
+    (True, True)
+    >>> first.precedes(Driver("application_17_0002", attempt=2))
+    False
+    """
+
+    number: Count
+    driver: Driver
+    token: str
+
+    def precedes(self, driver: Driver) -> bool:
+        """Whether `driver` is a later attempt of this one's application."""
+        mine = self.driver
+        return mine.application == driver.application and mine.attempt < driver.attempt
+
+    def follows(self, driver: Driver) -> bool:
+        """Whether `driver` is an earlier attempt of this one's application."""
+        mine = self.driver
+        return mine.application == driver.application and mine.attempt > driver.attempt
+
+    def to_bytes(self) -> bytes:
+        """Return the generation as JSON."""
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Generation | None:
+        """Read what `to_bytes` returned; None if it is something else."""
+        try:
+            return msgspec.json.decode(content, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+
 def piece_of(name: str, content: Content) -> Piece:
     """Return the description of a checkpoint's own piece.
 

@@ -34,7 +34,7 @@
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
-    │   └── FencedError                     a newer attempt has taken this worker's seat
+    │   └── FencedError                     a newer attempt has taken this seat, or run
     └── TrainingError
         ├── NonFiniteLossError              the loss became NaN or infinite
         └── WorkerFailedError               a worker failed; carries its own message
@@ -288,7 +288,7 @@ class RuleFailedError(ParameterServerError):
 
 
 class FencedError(ParameterServerError):
-    """A newer attempt has taken this worker's seat."""
+    """A newer attempt has taken this worker's seat, or this driver's run."""
 
 
 class TrainingError(GridError):

@@ -56,6 +56,8 @@ class LocalFiles:
     def delete(self, uri):
         self._do("delete", uri)
         path = Path(uri)
+        if not path.exists():
+            return False
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         return True
 

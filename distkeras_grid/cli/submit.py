@@ -82,6 +82,14 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="cluster mode: an interrupt ends only the waiting, not the application",
     )
+    add(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="cluster mode: how often YARN starts the driver if it dies; each attempt goes on from "
+        "the checkpoint of the one before, so the job needs --checkpoint-dir (%(default)s)",
+    )
     add("--name", help="name of the application (that of the job)")
     add("--queue", help="queue of YARN (YARN's default)")
     add("--executors", type=int, default=2, metavar="N", help="number of executors (%(default)s)")
@@ -197,7 +205,7 @@ def planned(flags: argparse.Namespace) -> Submission:
             name: getattr(flags, name)
             for name in (
                 *("master", "deploy_mode", "executors", "executor_cores", "executor_memory"),
-                *("driver_memory", "queue", "principal", "keytab"),
+                *("driver_memory", "queue", "principal", "keytab", "attempts"),
             )
         },
     )

@@ -4,13 +4,13 @@ A new checkpoint is written under a hidden name, its manifest last, and then ren
 is killed meanwhile, the former checkpoints stay as they were. The newest two are kept. Other files
 in the directory are never touched.
 
-The directory contains a token of the driver that writes to it. A driver that finds another token
-there has been replaced by an attempt that Spark or YARN has started, and writes nothing more.
+The directory names the driver that writes to it (`Generation`). A driver that finds another one
+named there has been replaced, for example by an attempt that YARN has started, and is fenced: it
+writes nothing more.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from distkeras_grid.checkpoints import (
     MANIFEST,
     Content,
+    Driver,
+    Generation,
     Manifest,
     Piece,
     TornError,
@@ -27,8 +29,8 @@ from distkeras_grid.checkpoints import (
     unused,
 )
 from distkeras_grid.errors import (
-    BusyError,
     DataError,
+    FencedError,
     OutputExistsError,
     PathNotFoundError,
     StorageError,
@@ -37,7 +39,7 @@ from distkeras_grid.errors import (
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
-SHARED, TOKEN = "shared", "writer.json"
+SHARED, GENERATION = "shared", "generation.json"
 KEPT = 2
 # Messages of file systems about a file whose bytes are corrupt. Any other error may be temporary,
 # so it is no reason to go back to an earlier checkpoint.
@@ -69,17 +71,20 @@ class CheckpointStore:
         Storage of the session.
     uri : str
         The directory; it may be missing.
+    driver : Driver
+        This driver.
 
     Examples
     --------
-    >>> store = CheckpointStore(Storage(spark), "hdfs:///checkpoints/first")    # doctest: +SKIP
-    >>> store.newest(print)                                                     # doctest: +SKIP
+    >>> driver = Driver("application_17_0001")
+    >>> store = CheckpointStore(Storage(spark), "hdfs:///first", driver)    # doctest: +SKIP
+    >>> store.newest(print)                                                 # doctest: +SKIP
     """
 
-    def __init__(self, files: Storage, uri: str) -> None:
+    def __init__(self, files: Storage, uri: str, driver: Driver) -> None:
         self.uri = uri.rstrip("/")
-        self._files = files
-        self._token: str | None = None
+        self._files, self._driver = files, driver
+        self._generation: Generation | None = None
 
     def newest(self, tell: Callable[[str], object]) -> Checkpoint | None:
         """Return the newest complete checkpoint; None if there are no checkpoints.
@@ -115,11 +120,20 @@ class CheckpointStore:
 
         Raises
         ------
-        BusyError
+        FencedError
             If another driver has taken the directory over.
         """
-        self._check_token()
+        self._check_generation()
         return self.newest(tell)
+
+    def newest_number(self) -> int:
+        """Return the number of the newest checkpoint, whole or torn; 0 if there is none."""
+        return max(self._numbers(), default=0)
+
+    def is_of_former_attempt(self) -> bool:
+        """Whether an earlier attempt of this driver's application has written here last."""
+        found = self._found_generation()
+        return found is not None and found.precedes(self._driver)
 
     def check_new(self) -> None:
         """Refuse a directory that has checkpoints.
@@ -147,20 +161,25 @@ class CheckpointStore:
         ------
         OutputExistsError
             If the run begins anew and there is a checkpoint.
+        FencedError
+            If a later attempt of this driver's application has taken the directory over.
         """
         if anew:
             self.check_new()
+        former = self._found_generation()
+        if former is not None and former.follows(self._driver):
+            raise self._fenced(former)
         self._files.make_dirs(f"{self.uri}/{SHARED}")
-        self._token = secrets.token_hex(16)
-        token = json.dumps({"writer": self._token}) + "\n"
-        self._files.write_bytes(f"{self.uri}/{TOKEN}", token.encode(), overwrite=True)
+        number = 1 if former is None else former.number + 1
+        self._generation = Generation(number, self._driver, secrets.token_hex(16))
+        self._files.write_bytes(self._generation_file, self._generation.to_bytes(), overwrite=True)
         for name in self._files.list_names(self.uri):
             if name.startswith("_checkpoint-") and name.endswith(".tmp"):
                 self._files.delete(f"{self.uri}/{name}")
 
     def next_number(self) -> int:
         """Return the number of the next checkpoint."""
-        return max(self._numbers(), default=0) + 1
+        return self.newest_number() + 1
 
     def write(
         self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
@@ -178,12 +197,12 @@ class CheckpointStore:
 
         Raises
         ------
-        BusyError
+        FencedError
             If another driver has taken the directory over. Nothing is written then.
         StorageError
             If the file system refuses. The former checkpoints stay as they were.
         """
-        self._check_token()
+        self._check_generation()
         for name, content in shared.items():
             target = f"{self.uri}/{SHARED}/{name}"
             if not self._files.exists(target):
@@ -193,7 +212,7 @@ class CheckpointStore:
             for name, content in contents.items():
                 self._files.write_bytes(f"{temporary}/{name}", bytes(content))
             self._files.write_bytes(f"{temporary}/{MANIFEST}", manifest.to_bytes())
-            self._check_token()
+            self._check_generation()
             self._files.rename(temporary, self._folder(manifest.number))
         except BaseException:
             self._files.delete(temporary)
@@ -201,7 +220,9 @@ class CheckpointStore:
         self._delete_old()
 
     def _delete_old(self) -> None:
-        numbers = self._numbers()
+        # Listed before the check, so nothing that a later driver has written is among them.
+        numbers, names = self._numbers(), self._files.list_names(f"{self.uri}/{SHARED}")
+        self._check_generation()
         for number in numbers[KEPT:]:
             self._files.delete(self._folder(number))
         try:
@@ -209,7 +230,6 @@ class CheckpointStore:
         except TornError:
             # The pieces of a torn checkpoint are unknown. It is deleted when it is older.
             return
-        names = self._files.list_names(f"{self.uri}/{SHARED}")
         for name in unused(names, kept):
             self._files.delete(f"{self.uri}/{SHARED}/{name}")
 
@@ -254,10 +274,29 @@ class CheckpointStore:
     def _folder(self, number: int) -> str:
         return f"{self.uri}/{folder_name(number)}"
 
-    def _check_token(self) -> None:
-        found = self._files.read_bytes(f"{self.uri}/{TOKEN}")
-        if self._token is None or self._token.encode() not in found:
-            raise BusyError(
-                f"Another driver writes checkpoints to {self.uri} by now, so this one writes none. "
-                "Each run needs a checkpoint_dir of its own."
-            )
+    @property
+    def _generation_file(self) -> str:
+        return f"{self.uri}/{GENERATION}"
+
+    def _found_generation(self) -> Generation | None:
+        try:
+            return Generation.from_bytes(self._files.read_bytes(self._generation_file))
+        except PathNotFoundError:
+            return None
+
+    def _check_generation(self) -> None:
+        found = self._found_generation()
+        if found is None or found != self._generation:
+            raise self._fenced(found)
+
+    def _fenced(self, found: Generation | None) -> FencedError:
+        other = (
+            "Another driver"
+            if found is None
+            else (f"Another driver (attempt {found.driver.attempt} of {found.driver.application})")
+        )
+        return FencedError(
+            f"{other} writes checkpoints to {self.uri} by now, so this driver (attempt "
+            f"{self._driver.attempt} of {self._driver.application}) is replaced, and its run ends. "
+            "Each run needs a checkpoint_dir of its own."
+        )

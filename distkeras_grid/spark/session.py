@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
@@ -114,6 +115,14 @@ def active_session() -> SparkSession:
         return build_session("distkeras_grid")
     stop_jobs_with_cells()
     return session
+
+
+def this_driver(spark: SparkSession) -> Driver:
+    """Return this driver, as Spark names it."""
+    # In client mode, and without YARN, Spark knows no attempts.
+    attempt: Any = spark.sparkContext._jsc.sc().applicationAttemptId()
+    number = int(attempt.get()) if attempt.isDefined() else 1
+    return Driver(str(spark.sparkContext.applicationId), number)
 
 
 # How long Spark's own schedulers wait for the first executors

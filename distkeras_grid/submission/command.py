@@ -15,6 +15,8 @@ DeployMode = Literal["client", "cluster"]
 CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
 # spark.task.maxFailures: how often Spark tries a task.
 TASK_FAILURES = 4
+# The flag of a job that writes checkpoints, from which another attempt of its driver goes on.
+CHECKPOINTS = re.compile(r"--checkpoint-dir(?:=|$)")
 
 # The setting that a flag stands for. If the user sets it by --conf, the flag is left out, because
 # spark-submit would let the flag win.
@@ -53,6 +55,8 @@ class Submission:
         Where the driver runs: here, or in a container.
     executors, executor_cores : int
         Number of executors, and of tasks that each runs at once.
+    attempts : int
+        How often YARN starts the driver in its container.
     executor_memory, driver_memory : str
         Heaps of the JVMs, such as ``"1g"``. Python's memory is not part of them.
     queue, principal, keytab : str, optional
@@ -77,6 +81,7 @@ class Submission:
     deploy_mode: DeployMode = "client"
     executors: int = 2
     executor_cores: int = 1
+    attempts: int = 1
     executor_memory: str = "1g"
     driver_memory: str = "1g"
     queue: str | None = None
@@ -87,7 +92,7 @@ class Submission:
 
     def __post_init__(self) -> None:
         self._check_master()
-        for name in ("executors", "executor_cores"):
+        for name in ("executors", "executor_cores", "attempts"):
             if (value := getattr(self, name)) < 1:
                 raise ConfigurationError(
                     f"--{name.replace('_', '-')} must be at least 1. Received: {value}."
@@ -98,6 +103,17 @@ class Submission:
                     f"--{name.replace('_', '-')} must be a size such as 512m or 2g. "
                     f"Received: {value!r}."
                 )
+        if self.attempts > 1 and not self.in_cluster:
+            raise ConfigurationError(
+                "--attempts goes with --deploy-mode cluster: in client mode YARN does not start "
+                "the driver. Submit the same command with --resume again."
+            )
+        if self.attempts > 1 and not any(map(CHECKPOINTS.match, self.arguments)):
+            raise ConfigurationError(
+                "Without checkpoints another attempt would begin again, and find what the first "
+                f"one left. Received: --attempts {self.attempts} without --checkpoint-dir after "
+                "the job's name. Give both."
+            )
         if (self.principal is None) != (self.keytab is None):
             raise ConfigurationError(
                 "--principal and --keytab go together. Received: one of them. Give both or none."
@@ -204,8 +220,7 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
     return {
         **ours,
         "spark.driver.memoryOverhead": f"{driver_overhead_mb(workers=slots)}m",
-        # A second attempt would start from the beginning, and find the output of the first.
-        "spark.yarn.maxAppAttempts": "1",
+        "spark.yarn.maxAppAttempts": str(submission.attempts),
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": CONTAINER_PYTHON,
         "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
         # `submit` itself waits, and asks YARN for the application's state.

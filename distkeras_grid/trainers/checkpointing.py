@@ -2,7 +2,8 @@
 
 The driver asks the server for a checkpoint. When the server reports that it has taken its state,
 the driver keeps its own. A thread then fetches the server's parts and writes the files. Training
-goes on meanwhile. If a checkpoint cannot be written, the run goes on with the former ones.
+goes on meanwhile. If a checkpoint cannot be written, the run goes on with the former ones; if
+another driver writes them by now, it ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.checkpoints import FORMAT, Manifest, Piece, TornError, piece_of, shared_piece
-from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.errors import ConfigurationError, DataError, FencedError
 from distkeras_grid.trainers.arguments import checked_positive
 from distkeras_grid.trees import Packed, pack, unpack
 
@@ -259,6 +260,11 @@ class Checkpointer:
             The server's last answer; all its events have been recorded.
         writes : bool, default True
             Whether to ask for more checkpoints.
+
+        Raises
+        ------
+        FencedError
+            If another driver has taken the directory over.
         """
         self._tell_error()
         if update.captured > self.captured:
@@ -292,7 +298,13 @@ class Checkpointer:
         self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
 
     def finish(self) -> None:
-        """Wait until the checkpoint that is being written is complete."""
+        """Wait until the checkpoint that is being written is complete.
+
+        Raises
+        ------
+        FencedError
+            If another driver has taken the directory over.
+        """
         if self._thread is not None:
             self._thread.join()
         self._tell_error()
@@ -309,6 +321,8 @@ class Checkpointer:
     def _tell_error(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
+            if isinstance(error, FencedError):
+                raise error
             self._note(f"A checkpoint could not be written; the former ones stay: {error}")
 
     def _begin_writing(self, server: ServerProcess, update: Update) -> None:

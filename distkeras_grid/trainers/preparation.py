@@ -24,7 +24,7 @@ from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal
-from distkeras_grid.spark.session import active_session
+from distkeras_grid.spark.session import active_session, this_driver
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
@@ -242,11 +242,10 @@ class PreparedRun:
         )
 
     def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
-        """Return what writes the run's checkpoints; it takes their directory over."""
+        """Return what writes the run's checkpoints."""
         saving = self.saving
         if saving is None:
             return None
-        saving.store.begin(anew=saving.resumed is None)
         identity = Identity(self.settings.run, self.spec, saving.xla, self.checked.compiled.archive)
         return Checkpointer(
             saving.store,
@@ -335,12 +334,15 @@ def prepare(
     if resumed is not None:
         request = as_begun(request, resumed)
     checked = check(request, resources)
-    checked.notes.extend(notes)
     if resumed is not None:
         checked = replace(
             checked, compiled=compiled_again(checked.compiled, resumed, request.source.objects)
         )
         check_same_run(checked.spec, resumed)
+    if store is not None:
+        resumed = _taken_over(store, resumed, notes)
+    checked.notes.extend(notes)
+    if resumed is not None:
         resumed.fill(history)
     spec, model = checked.spec, checked.compiled.model
     xla = decide_jit(model, spec.algorithm.jit)
@@ -384,12 +386,29 @@ def _newest_checkpoint(
     """Return the store and the checkpoint to go on from; `notes` receives torn ones."""
     if saving.folder is None:
         return None, None
-    store = CheckpointStore(Storage(active_session()), saving.folder)
-    if not saving.resume:
+    spark = active_session()
+    store = CheckpointStore(Storage(spark), saving.folder, this_driver(spark))
+    # Another attempt of an application goes on from what the earlier one has written.
+    if not (saving.resume or store.is_of_former_attempt()):
         store.check_new()
         return store, None
     found = store.newest(notes.append)
     return store, None if found is None else Resumed.of(found)
+
+
+def _taken_over(
+    store: CheckpointStore, resumed: Resumed | None, notes: list[str]
+) -> Resumed | None:
+    """Take the directory of checkpoints over; return the checkpoint to go on from.
+
+    A driver that is being replaced may have written another checkpoint meanwhile. From here on it
+    writes none.
+    """
+    store.begin(anew=resumed is None)
+    if resumed is None or store.newest_number() == resumed.manifest.number:
+        return resumed
+    found = store.newest(notes.append)
+    return resumed if found is None else Resumed.of(found)
 
 
 def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:

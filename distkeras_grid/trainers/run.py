@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from distkeras_grid.errors import (
     ClusterError,
+    FencedError,
     GridError,
     ServerUnreachableError,
     WorkerFailedError,
@@ -57,6 +58,13 @@ POLL_SECONDS = 0.1
 # After an early stop, workers learn of it with their next reply. The run does not wait for workers
 # in longer windows [s], because their results are not needed.
 SHORT_WINDOW = 2.0
+
+# What to do after a server has died that cannot be replaced.
+END = "With checkpoint_dir another server would have taken its place"
+RELEASED = (
+    "Workers have ended already, so no other server takes its place; with resume='auto' the same "
+    "run goes on from its newest checkpoint"
+)
 
 # States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
@@ -189,6 +197,7 @@ class Run:
                 return center
             except ServerUnreachableError as error:
                 if self._replacement is None or self._released or self._launch.done:
+                    error.add_note(END if self._replacement is None else RELEASED)
                     raise
                 self._watch = self._new_watch(self._replacement.replace(error))
                 self._untaken.clear()
@@ -211,7 +220,8 @@ class Run:
         """Write a last checkpoint of a run that ends early, while its workers are still there."""
         self._ends_early = True
         begun = bool(self._history.records)
-        if self._checkpointer is None or not begun or isinstance(error, ServerUnreachableError):
+        hopeless = isinstance(error, ServerUnreachableError | FencedError)
+        if self._checkpointer is None or not begun or hopeless:
             return
         try:
             # An interrupt may have come in the middle of a conversation, or of an epoch's end.

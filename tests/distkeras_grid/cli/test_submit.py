@@ -115,6 +115,11 @@ def test_a_program_of_the_user(tmp_path: Path):
         (["nowhere.py"], "There is no file 'nowhere.py' here"),
         (["--py-files", "lost.py", *EVALUATE], "There is no file 'lost.py' here"),
         (["--detach", *EVALUATE], "--detach goes with --deploy-mode cluster"),
+        (["--attempts", "2", *EVALUATE], "--attempts goes with --deploy-mode cluster"),
+        (
+            ["--attempts", "2", "--deploy-mode", "cluster", *EVALUATE],
+            "--attempts 2 without --checkpoint-dir",
+        ),
         (["--conf", "x", *EVALUATE], "--conf takes spark.NAME=VALUE"),
         (["--master", "local", *EVALUATE], "--master must be yarn, or spark://host:port"),
     ],

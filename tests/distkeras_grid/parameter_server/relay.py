@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -55,6 +56,25 @@ class Fault:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Moment:
+    """Something that happens while one frame is passed on, whoever sends it.
+
+    Parameters
+    ----------
+    frame : int
+        Which frame, from 1, over all connections and in both directions.
+    share : float
+        Share of its bytes that is passed on before.
+    act : callable
+        What happens; the rest of the frame follows.
+    """
+
+    frame: int
+    share: float
+    act: Callable[[], object]
+
+
 @dataclass
 class _Link:
     """One client's connection and that of the relay to the server."""
@@ -77,16 +97,19 @@ class Relay:
         That clients have opened.
     passed : dict of type to bytes
         The last frame of each kind, as it came.
+    frames : int
+        That were passed on, in both directions.
     """
 
-    def __init__(self, server, *faults: Fault) -> None:
+    def __init__(self, server, *faults: Fault, moment: Moment | None = None) -> None:
         self._server = server
+        self._moment = moment
         self._faults = list(faults)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]
         self.address = replace(server, host="127.0.0.1", port=self._port, unix_path=None)
         self.struck: list[Fault] = []
-        self.connections = 0
+        self.connections = self.frames = 0
         self.passed: dict[type[Message], bytes] = {}
         self._counts: Counter[tuple[int, type[Message]]] = Counter()
         self._lock = threading.Lock()
@@ -176,7 +199,8 @@ class Relay:
         """Send a frame, or what a fault leaves of it; return whether the direction goes on."""
         fault = self._fault_of(kind, link.seat)
         if fault is None:
-            target.sendall(frame)
+            rest = self._rest_after_moment(frame, target)
+            target.sendall(rest)
             return True
         passed = int(fault.after if fault.after >= 1 else fault.after * len(frame))
         if fault.act == "alter":
@@ -196,6 +220,18 @@ class Relay:
         if fault.act == "duplicate":
             target.sendall(frame)
         return True
+
+    def _rest_after_moment(self, frame: bytes, target: socket.socket) -> bytes:
+        """Count a frame; if its moment has come, send a share and act. Return what is left."""
+        with self._lock:
+            self.frames += 1
+            moment = self._moment
+            if moment is None or self.frames != moment.frame:
+                return frame
+        passed = int(moment.share * len(frame))
+        target.sendall(frame[:passed])
+        moment.act()
+        return frame[passed:]
 
     def _fault_of(self, kind: type[Message], seat: int) -> Fault | None:
         with self._lock:

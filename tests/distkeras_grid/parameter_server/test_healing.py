@@ -52,6 +52,10 @@ def relayed(serve, request):
 @ACTS
 @WHERE
 @pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+@pytest.mark.promise(
+    "connection: cut in a commit or its reply",
+    "The worker connects again; the commit counts once.",
+)
 def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act, after):
     bench = serve()
     relay = relayed(bench, Fault(kind, act, 2, after=after))
@@ -80,6 +84,10 @@ def test_no_vector_and_no_field_can_be_read_on_its_way(serve, tools, relayed):
 #: Of a frame: a bit of its header's length, of its fields, of the vector, and of the last seal.
 @pytest.mark.parametrize("after", [12, 24, 0.5, 0.999])
 @pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+@pytest.mark.promise(
+    "connection: alters bytes",
+    "The frame is not used, and comes again.",
+)
 def test_what_is_altered_on_its_way_is_not_used_and_comes_again(serve, tools, relayed, kind, after):
     """Before, such a commit was folded: whoever could change packets could change weights."""
     bench = serve()
@@ -165,6 +173,10 @@ def test_the_drivers_connection_is_healed(serve, tools, relayed, kind, act):
     assert len(relay.struck) == 1
 
 
+@pytest.mark.promise(
+    "server: away for some seconds",
+    "Workers wait and connect again.",
+)
 def test_a_listener_that_is_away_for_a_while_is_waited_for(serve, tools, relayed):
     bench = serve()
     relay = relayed(bench)
@@ -190,6 +202,10 @@ def test_the_time_for_a_new_connection_is_total_and_used_up(serve, tools, relaye
     assert 0.4 < time.monotonic() - clock < 2.0
 
 
+@pytest.mark.promise(
+    "connection: always breaks",
+    "The attempt ends with an error, at a deadline.",
+)
 def test_a_connection_that_always_breaks_is_given_up(serve, tools, relayed, monkeypatch):
     monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 1.0)
     bench = serve()

@@ -153,6 +153,10 @@ def test_a_dead_server_is_named_with_what_it_wrote(tools):
 
 
 @pytest.mark.full
+@pytest.mark.promise(
+    "server: stopped for some seconds",
+    "The run goes on.",
+)
 def test_a_server_that_stands_still_for_a_while_ends_no_run(tools):
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
         process = server._process
@@ -205,6 +209,10 @@ with ServerProcess(settings, np.zeros(8, np.float32), b"k" * 32) as server:
 """
 
 
+@pytest.mark.promise(
+    "driver: killed, without checkpoints",
+    "Workers and server end by themselves.",
+)
 def test_it_does_not_outlive_the_driver(tools):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, json.dumps(tools.settings().to_json())],

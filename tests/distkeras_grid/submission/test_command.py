@@ -72,6 +72,12 @@ def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():
     assert settings["spark.executor.maxNumFailures"] == "25"
 
 
+@pytest.mark.parametrize("flag", [["--checkpoint-dir", "/c"], ["--checkpoint-dir=/c"]])
+def test_a_driver_that_goes_on_from_checkpoints_may_have_more_attempts(flag: list[str]):
+    settings = conf(words(deploy_mode="cluster", attempts=3, arguments=["train", *flag]))
+    assert settings["spark.yarn.maxAppAttempts"] == "3"
+
+
 def test_a_standalone_cluster_knows_nothing_of_yarn():
     command = words(master="spark://host:7077", executors=3, executor_cores=2)
     assert not any("yarn" in word or "Overhead" in word for word in command)
@@ -112,6 +118,12 @@ def test_queue_and_kerberos_are_passed_on():
         ({"master": "spark://h:1", "deploy_mode": "cluster"}, "Leave out --deploy-mode cluster"),
         ({"executors": 0}, "--executors must be at least 1. Received: 0"),
         ({"executor_cores": -1}, "--executor-cores must be at least 1"),
+        ({"attempts": 0, "deploy_mode": "cluster"}, "--attempts must be at least 1. Received: 0"),
+        ({"attempts": 2, "arguments": ["--checkpoint-dir=/c"]}, "--deploy-mode cluster"),
+        (
+            {"attempts": 2, "deploy_mode": "cluster", "arguments": ["--checkpoint-dirs=/c"]},
+            "--attempts 2 without --checkpoint-dir",
+        ),
         ({"executor_memory": "512"}, "--executor-memory must be a size such as 512m or 2g"),
         ({"driver_memory": "0g"}, "--driver-memory must be a size"),
         ({"principal": "me"}, "--principal and --keytab go together"),

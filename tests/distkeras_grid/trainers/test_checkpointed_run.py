@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import GridError, ServerUnreachableError
+from distkeras_grid.checkpoints import Driver
+from distkeras_grid.errors import FencedError, GridError, ServerUnreachableError
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.history import History
@@ -25,6 +27,7 @@ from distkeras_grid.trainers.run import Run, Steering
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.worker.loop import Beginning, train
 from distkeras_grid.worker.mind import WorkerMind
+from tests.leaks import WORKER
 from tests.local_files import LocalFiles
 from tests.specs import make_settings
 
@@ -40,7 +43,7 @@ class Launch:
         self._cancelled = threading.Event()
         self.spooled = []
         self._threads = [
-            threading.Thread(target=self._work, args=(seat,), daemon=True)
+            threading.Thread(target=self._work, args=(seat,), name=f"{WORKER}{seat}", daemon=True)
             for seat in range(settings.spec.workers)
         ]
 
@@ -117,7 +120,10 @@ class Observer:
             self.kills.remove(event.epoch)
             self.server._process.kill()
         if event.epoch == self.at:
-            raise self.error
+            if callable(self.error):
+                self.error()
+            else:
+                raise self.error
         return record, Steering()
 
     def go_back(self, saved):
@@ -133,10 +139,21 @@ class Observer:
 class Execution:
     """One driver: it begins, or goes on from what is in the folder.
 
-    At the end of some epochs, the server is killed.
+    At the end of some epochs, the server is killed. Workers connect to the address of what
+    ``through`` makes of the server.
     """
 
-    def __init__(self, folder, workers, error=None, at=0, every=None, kills=(), rule=None):
+    def __init__(
+        self,
+        folder,
+        workers,
+        error=None,
+        at=0,
+        every=None,
+        kills=(),
+        rule=None,
+        through=nullcontext,
+    ):
         rule = rule or ("averaging" if workers > 1 else "downpour")
         self.settings = make_settings(
             rule=rule,
@@ -148,7 +165,7 @@ class Execution:
         )
         self.history, self.notes, spec = History(), [], self.settings.spec
         self.observer, key = Observer(self.history, error, at), new_key()
-        store = CheckpointStore(LocalFiles(), str(folder))
+        store = CheckpointStore(LocalFiles(), str(folder), Driver("test"))
         found = store.newest(self.notes.append)
         self.resumed = None if found is None else Resumed.of(found)
         if self.resumed:
@@ -167,9 +184,10 @@ class Execution:
         since = self.resumed.manifest.version if self.resumed else 0
         with (
             ServerProcess(self.settings, START.copy(), key, parts, replaceable=True) as server,
+            through(server) as door,
             run_progress(SILENT) as progress,
         ):
-            launch = self.launch = Launch(self.settings, key, server.address)
+            launch = self.launch = Launch(self.settings, key, door.address)
             self.observer.kills = list(kills)
             self.observer.server = server
             replacement = Replacement(
@@ -199,6 +217,10 @@ class Execution:
         pytest.param(1, GridError, marks=pytest.mark.full),
         pytest.param(1, KeyboardInterrupt, marks=pytest.mark.full),
     ],
+)
+@pytest.mark.promise(
+    "driver: interrupted, or an error of a callback, with checkpoints",
+    "A last checkpoint is written; the run goes on bit for bit.",
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
     whole = Execution(tmp_path / "whole", workers)
@@ -267,7 +289,28 @@ def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule)
     assert run.history.samples == 3 * SEAT_ROWS * EPOCHS
 
 
+@pytest.mark.promise(
+    "server: killed again and again without a new checkpoint",
+    "The run ends with `ServerUnreachableError` at the fourth death.",
+)
 def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
     with pytest.raises(ServerUnreachableError) as raised:
         Execution(tmp_path, 1, kills=[1] * 4)
     assert len(raised.value.__notes__) == 1
+
+
+@pytest.mark.promise(
+    "driver: replaced, but still training",
+    "It ends with `FencedError` at its next checkpoint.",
+)
+def test_a_driver_whose_checkpoints_another_one_writes_ends(tmp_path):
+    folder = tmp_path / "shared"
+
+    def take_over():
+        CheckpointStore(LocalFiles(), str(folder), Driver("another")).begin(anew=False)
+
+    with pytest.raises(FencedError) as raised:
+        Execution(folder, 2, take_over, at=4, every=Every(epochs=1))
+    assert not hasattr(raised.value, "__notes__"), raised.value.__notes__
+    whole = Execution(tmp_path / "whole", 2)
+    np.testing.assert_array_equal(Execution(folder, 2).center, whole.center)

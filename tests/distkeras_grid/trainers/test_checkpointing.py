@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.checkpoints import Manifest
-from distkeras_grid.errors import ConfigurationError, DataError, StorageError
+from distkeras_grid.errors import ConfigurationError, DataError, FencedError, StorageError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.records import EpochEnded
@@ -193,6 +193,15 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
     history = History()
     run.store.newest().fill(history)
     assert [record.version for record in history.records] == [1, 2]
+
+
+def test_a_driver_that_was_replaced_ends(clock):
+    run = Run(Every(seconds=10))
+    run.store.error = FencedError("another driver")
+    run.look(run.server.capture())
+    with pytest.raises(FencedError):
+        run.checkpointer.finish()
+    assert run.notes == []
 
 
 def test_a_history_that_is_not_of_the_servers_moment_is_not_written(clock):

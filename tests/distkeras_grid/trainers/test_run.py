@@ -160,7 +160,9 @@ class Replacement:
 
     count = 0
 
-    def replace(self, error):  # noqa: ARG002
+    def replace(self, error):
+        if self.count == 3:
+            raise error
         self.count += 1
         return 0
 
@@ -178,6 +180,42 @@ def test_a_server_that_dies_when_it_is_to_release_workers_is_replaced(monkeypatc
     executed(server, replacement=replacement)
     assert replacement.count == 1
     assert server.commands == [(None, None, True)]
+
+
+class Mortal(Server):
+    """Dies after it has released workers."""
+
+    released = False
+
+    def command(self, stop=None, learning_rate=None, *, release=False):  # noqa: ARG002
+        self.released = self.released or release
+
+    def poll(self, captured=0):
+        if self.released:
+            raise ServerUnreachableError("It is gone.")
+        return super().poll(captured)
+
+
+@pytest.mark.promise(
+    "server: killed after finished workers have left",
+    "One `ServerUnreachableError`, which names `resume='auto'`.",
+)
+def test_a_server_that_dies_after_workers_were_released_ends_the_run(monkeypatch):
+    """They would be missing in a run that goes back to before their last windows."""
+    monkeypatch.setattr(run.Lingering, "is_over", lambda *_: True)
+    server, replacement = Mortal(*EPOCHS), Replacement()
+    with pytest.raises(ServerUnreachableError) as raised:
+        executed(server, replacement=replacement)
+    assert (server.released, replacement.count) == (True, 0)
+    assert raised.value.__notes__ == [run.RELEASED]
+
+
+def test_without_checkpoints_the_death_of_the_server_ends_the_run():
+    server = Mortal(*EPOCHS)
+    server.released = True
+    with pytest.raises(ServerUnreachableError) as raised:
+        executed(server)
+    assert raised.value.__notes__ == [run.END]
 
 
 def test_how_workers_ended_is_told_though_their_job_was_faster():

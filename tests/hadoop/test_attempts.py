@@ -1,0 +1,125 @@
+"""`submit --attempts`: YARN starts another driver, which goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hdfs import InsecureClient
+
+from tests.hadoop.counting_net import BATCH, LABEL, ROWS
+from tests.hadoop.test_submit import CLUSTER, SMALL
+
+if TYPE_CHECKING:
+    from tests.hadoop.conftest import Grid
+
+pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.tensorflow]
+
+ROOT, EPOCHS, SECONDS = "/attempts", 120, 600.0
+MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster"
+
+
+@pytest.fixture(scope="module")
+def files(grid: Grid) -> InsecureClient:
+    return InsecureClient(grid.sandbox.webhdfs, user="root")
+
+
+@pytest.fixture(scope="module")
+def rows(files: InsecureClient) -> str:
+    """Numbered rows in two files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory() as folder:
+        for part in range(2):
+            numbers = np.arange(part, ROWS, 2)
+            columns = {"x": numbers.astype(np.float32), "label": np.full(len(numbers), LABEL)}
+            pq.write_table(pa.table(columns), f"{folder}/{part}.parquet")
+        files.upload(f"{ROOT}/rows", folder)
+    return f"{ROOT}/rows"
+
+
+def masters(identifier: str) -> list[int]:
+    """Processes of the application master itself, without the shell that starts it."""
+    number = identifier.removeprefix("application_")
+    table = subprocess.check_output(["ps", "-ww", "-eo", "pid=,args="], text=True)
+    lines = [line.split(None, 1) for line in table.splitlines()]
+    return [
+        int(pid)
+        for pid, command in lines
+        if MASTER in command and number in command and "/bin/java" in command.split(None, 1)[0]
+    ]
+
+
+def wait_for(found: Any, process: subprocess.Popen[str]) -> Any:
+    deadline = time.monotonic() + SECONDS
+    while not (answer := found()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.2)
+    return answer
+
+
+@pytest.mark.promise(
+    "driver: killed in YARN's container, `submit --attempts 2`",
+    "YARN starts another one, which goes on from the checkpoint; exact.",
+)
+def test_a_killed_application_master_is_started_again_and_every_row_counts_once_an_epoch(
+    grid: Grid, files: InsecureClient, rows: str, project: Path, tmp_path: Path
+) -> None:
+    checkpoints = f"{ROOT}/checkpoints"
+    command = (
+        *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
+        *("--attempts", "2", "--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
+        *("train", "--data", rows, "--model", "counting_net:build", "--features", "x"),
+        *("--trainer", "DOWNPOUR", "--workers", "2", "--batch-size", str(BATCH)),
+        *("--set", "communication_window=2", "--epochs", str(EPOCHS), "--output", f"{ROOT}/run"),
+        *("--checkpoint-dir", checkpoints, "--checkpoint-every", "1"),
+    )
+    with subprocess.Popen(
+        command,
+        env=grid.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            identifier = process.stdout.readline().strip()
+            assert re.fullmatch(r"application_\d+_\d+", identifier), process.communicate()
+            wait_for(
+                lambda: files.status(f"{checkpoints}/checkpoint-00000002", strict=False), process
+            )
+            (master,) = masters(identifier)
+            os.kill(master, signal.SIGKILL)
+            _, err = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert "FAILED" not in err
+    files.download(f"{ROOT}/run", str(tmp_path))
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["samples"] == ROWS * EPOCHS
+    (resumed,) = run["resumed"]
+    assert resumed["restarted"] == "driver"
+    assert 0 < resumed["samples"] < ROWS * EPOCHS
+    with files.read(f"{checkpoints}/generation.json") as reader:
+        generation = json.loads(reader.read())
+    assert generation["number"] == 2
+    assert generation["driver"] == {"application": identifier, "attempt": 2}
+    import keras
+
+    model = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
+    assert not masters(identifier)

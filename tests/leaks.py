@@ -1,0 +1,103 @@
+"""What a test leaves behind in this process and on this machine: nothing, if all is well."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+#: How long what a test has ended may take to be gone [s].
+GRACE_SECONDS = 5.0
+#: Threads with names of this beginning stand for workers: processes that Spark kills when a run
+#: ends, whatever they wait for.
+WORKER = "worker of a test "
+#: Kinds of descriptors that count: files and sockets that somebody has to close.
+OPEN = ("socket:", "/")
+#: What stays open for the whole process: libraries, devices, and pytest's own files.
+KEPT = ("/dev/", "/proc/", "/sys/")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds at a moment.
+
+    Parameters
+    ----------
+    processes : frozenset of str
+        Children that run, with their command lines.
+    threads : frozenset of str
+        Names and numbers of threads.
+    descriptors : frozenset of str
+        Open files and sockets; ports that are listened on are among these.
+    temporary : frozenset of str
+        Names in the directory of temporary files, which nobody else uses.
+    """
+
+    processes: frozenset[str]
+    threads: frozenset[str]
+    descriptors: frozenset[str]
+    temporary: frozenset[str]
+
+    def beyond(self, before: Held) -> dict[str, list[str]]:
+        """Return what is held now and was not before, by kind."""
+        more = {
+            each.name: sorted(getattr(self, each.name) - getattr(before, each.name))
+            for each in fields(self)
+        }
+        return {kind: found for kind, found in more.items() if found}
+
+
+def held(folder: str) -> Held:
+    """Look at this process, and at its directory of temporary files."""
+    return Held(
+        frozenset(_children()),
+        frozenset(
+            f"{each.name} ({each.ident})"
+            for each in threading.enumerate()
+            if not each.name.startswith(WORKER)
+        ),
+        frozenset(_descriptors()),
+        frozenset(os.listdir(folder)),
+    )
+
+
+def left(before: Held, folder: str, seconds: float = GRACE_SECONDS) -> dict[str, list[str]]:
+    """Return what is still held after a time of grace that was not held before, by kind."""
+    deadline = time.monotonic() + seconds
+    while (more := held(folder).beyond(before)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return more
+
+
+def _children() -> list[str]:
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        # A thread that ends meanwhile has no children.
+        numbers = _read(task / "children").split()
+        for number in numbers:
+            state = _read(Path(f"/proc/{number}/stat")).rpartition(")")[2].split()
+            if state and state[0] != "Z":
+                command = _read(Path(f"/proc/{number}/cmdline")).replace("\0", " ")
+                found.append(f"{number} {command}")
+    return found
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(path)
+        except OSError:
+            continue
+        if target.startswith(OPEN) and not target.startswith(KEPT):
+            found.append(f"{path.name} {target}")
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
