@@ -17,7 +17,7 @@ PROCESSES ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
-.PHONY: help setup demo test test-core test-full test-faults test-hadoop check check-airflow lint \
+.PHONY: help setup demo test test-core test-full test-faults fault-table test-hadoop check check-airflow lint \
 	types layers quick fmt bench bench-scale clean
 
 help:
@@ -48,6 +48,9 @@ test-full: setup ## every test: also each notebook, each fault, each way to subm
 
 test-faults: setup ## kill workers, executors, server and driver of runs on a standalone cluster
 	@$(BIN)/python -m pytest -q -m faults tests/faults
+
+fault-table: setup ## write tests/faults/README.md from the tests
+	@$(BIN)/python -m tests.faults.table
 
 test-hadoop: setup ## all that runs on a real HDFS and YARN, which the tests start
 	@$(BIN)/python -m pytest -q -m hadoop tests

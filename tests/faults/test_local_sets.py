@@ -14,6 +14,10 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow, pyt
 ROWS, ITERATIONS = 300, 12
 
 
+@pytest.mark.promise(
+    "worker: killed, on local sets",
+    "Its next attempt draws the same sets; exact.",
+)
 def test_each_weight_tells_how_often_its_row_was_drawn(spark, tmp_path):
     from distkeras_grid import DOWNPOUR
 

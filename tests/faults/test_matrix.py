@@ -66,6 +66,10 @@ def attempts_of(result, seat):
 
 
 @pytest.mark.parametrize("fault", ["worker", "executor"])
+@pytest.mark.promise(
+    "worker or executor: killed, on a cluster",
+    "Its next attempt goes on; exact.",
+)
 def test_one_seat_is_taken_again_and_every_sample_counts_once(cluster, project, tmp_path, fault):
     result = run(cluster, project, tmp_path, fault=fault)
     assert result["error"] is None
@@ -83,6 +87,10 @@ def joined(result, seat):
 
 
 @pytest.mark.parametrize("seats", [[1] * 5, [0, 1, 0, 1, 0]], ids=["one seat", "both seats"])
+@pytest.mark.promise(
+    "executors: five killed, one after another",
+    "Exact; other workers have no second attempt.",
+)
 def test_five_executors_die_one_after_another(cluster, project, tmp_path, seats):
     """Only the seats whose executors died have further attempts, and they have the same rows."""
     result = run(cluster, project, tmp_path, fault=seats, epochs=200)
@@ -96,6 +104,10 @@ def test_five_executors_die_one_after_another(cluster, project, tmp_path, seats)
     assert all(len(joined(result, seat)) == 1 for seat in unharmed)
 
 
+@pytest.mark.promise(
+    "executors: killed, with rows of a shuffle",
+    "Exact, or the run ends with `RefusedError` as the rows are others.",
+)
 def test_rows_of_a_shuffle_are_the_same_after_a_loss_or_end_the_run(cluster, project, tmp_path):
     """What was kept is lost with its executor, and is computed again, perhaps in another order."""
     result = run(cluster, project, tmp_path, fault=[1] * 5, shuffled=True, epochs=200)
@@ -103,6 +115,10 @@ def test_rows_of_a_shuffle_are_the_same_after_a_loss_or_end_the_run(cluster, pro
     assert result["error"] or result["weights"] == [200] * ROWS
 
 
+@pytest.mark.promise(
+    "workers: all killed at once",
+    "Their next attempts go on; exact.",
+)
 def test_all_workers_at_once(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="workers")
     assert result["error"] is None
@@ -111,6 +127,10 @@ def test_all_workers_at_once(cluster, project, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["worker", "executor"])
+@pytest.mark.promise(
+    "worker: killed, in rounds",
+    "The others wait; the weights are those of an undisturbed run, bit for bit with plain SGD.",
+)
 def test_a_synchronous_run_ends_with_the_weights_of_an_undisturbed_one(
     cluster, project, tmp_path, fault
 ):
@@ -123,6 +143,10 @@ def test_a_synchronous_run_ends_with_the_weights_of_an_undisturbed_one(
 
 
 @pytest.mark.parametrize("trainer", ["AveragingTrainer", "DOWNPOUR"])
+@pytest.mark.promise(
+    "worker: stopped, so that it is silent",
+    "It is started again after `round_timeout`; exact.",
+)
 def test_a_worker_that_hangs_is_started_again_and_every_sample_counts_once(
     cluster, project, tmp_path, trainer
 ):
@@ -136,24 +160,40 @@ def test_a_worker_that_hangs_is_started_again_and_every_sample_counts_once(
     assert len(attempts_of(result, 0)) == 2
 
 
+@pytest.mark.promise(
+    "worker: killed whenever it starts",
+    "One `ClusterError` after the fourth attempt.",
+)
 def test_a_worker_that_dies_each_time_is_one_clear_error(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="each worker")
     assert result["error"] == "ClusterError"
     assert len(attempts(tmp_path / "disturbed", 0)) == 4
 
 
+@pytest.mark.promise(
+    "server: killed, without checkpoints",
+    "One `ServerUnreachableError` within seconds.",
+)
 def test_a_dead_server_is_one_clear_error(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="server", epochs=10_000)
     assert result["error"] == "ServerUnreachableError"
     assert result["seconds_after"] < 10
 
 
+@pytest.mark.promise(
+    "driver: interrupted",
+    "The tasks end within seconds; the Spark session can be used again.",
+)
 def test_an_interrupt_ends_the_executors_work(cluster, project, tmp_path):
     result = run(cluster, project, tmp_path, fault="interrupt", epochs=10_000)
     assert result["error"] == "KeyboardInterrupt"
     assert result["seconds_after"] < 10
 
 
+@pytest.mark.promise(
+    "driver: killed, without checkpoints",
+    "Workers and server end by themselves.",
+)
 def test_a_dead_driver_leaves_nothing_behind(cluster, project, tmp_path):
     process = start(cluster, project, tmp_path, fault="driver", epochs=10_000)
     told, _ = process.communicate(timeout=TIMEOUT)

@@ -17,6 +17,10 @@ EPOCHS = 20
 
 
 @pytest.mark.parametrize("disturbed", [False, True])
+@pytest.mark.promise(
+    "device of `ConvolutionSplit`: killed",
+    "The others compute its part; the weights are those of `fit` up to rounding.",
+)
 def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, disturbed):
     settings = json.dumps({"epochs": EPOCHS, "disturbed": disturbed})
     command = [sys.executable, "-m", "tests.faults.split_job", cluster.url, str(tmp_path), settings]

@@ -21,6 +21,10 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow]
 KILLS = 4
 
 
+@pytest.mark.promise(
+    "server: killed, with checkpoints",
+    "Another one takes its place, workers keep their rows and compiled functions; exact.",
+)
 def test_a_run_whose_server_was_killed_goes_on_and_counts_each_row_once_an_epoch(spark, tmp_path):
     saving = {"checkpoint_dir": str(tmp_path / "checkpoints"), "checkpoint_every": 0.5}
     trainer = counting_trainer("DOWNPOUR", tmp_path, **saving)
@@ -93,6 +97,10 @@ def kill_after_a_checkpoint(driver, seconds):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["net", "counting"])
+@pytest.mark.promise(
+    "driver: killed, with checkpoints",
+    '`resume="auto"` goes on; exact, and with one worker bit for bit.',
+)
 def test_a_driver_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     project, tmp_path, kind
 ):
@@ -117,6 +125,10 @@ def undisturbed(project, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.promise(
+    "driver: SIGTERM, with checkpoints",
+    "A last checkpoint is written; with one worker the result is the same, bit for bit.",
+)
 def test_a_driver_that_is_terminated_writes_a_last_checkpoint(project, tmp_path):
     folder = tmp_path / "terminated"
     folder.mkdir()

@@ -51,6 +51,10 @@ def wait_until(condition, seconds):
         threading.Event().wait(0.05)
 
 
+@pytest.mark.promise(
+    "worker: killed",
+    "Its next attempt goes on; exact.",
+)
 def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark, tmp_path):
     trainer = counting_trainer("DOWNPOUR", tmp_path)
     killer = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0)))
@@ -64,6 +68,10 @@ def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark
     assert by_attempt == sorted(by_attempt)
 
 
+@pytest.mark.promise(
+    "worker: stopped, so that it is silent",
+    "It is started again after `round_timeout`; exact.",
+)
 def test_a_silent_worker_is_started_again(spark, tmp_path):
     trainer = counting_trainer("DOWNPOUR", tmp_path, round_timeout=3.0)
     stopper = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0), signal.SIGSTOP))
@@ -72,6 +80,10 @@ def test_a_silent_worker_is_started_again(spark, tmp_path):
     assert len(attempts(tmp_path, 0)) == 2
 
 
+@pytest.mark.promise(
+    "driver: busy for 10 s in a callback",
+    "No window and no epoch is missing in the history.",
+)
 def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
     import keras
 
@@ -93,6 +105,10 @@ def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
 @pytest.mark.parametrize(
     "name", [pytest.param("AveragingTrainer", marks=pytest.mark.full), "SynchronousSGD"]
 )
+@pytest.mark.promise(
+    "worker: killed, in rounds",
+    "The others wait; the weights are those of an undisturbed run, bit for bit with plain SGD.",
+)
 def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark, tmp_path, name):
     """The second attempt repeats the lost windows, from the weights that the others have."""
 
@@ -110,6 +126,10 @@ def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark
     np.testing.assert_array_equal(killed, undisturbed)
 
 
+@pytest.mark.promise(
+    "driver: interrupted",
+    "The tasks end within seconds; the Spark session can be used again.",
+)
 def test_an_interrupt_stops_the_workers_and_leaves_the_session_usable(spark, tmp_path):
     trainer = counting_trainer("DOWNPOUR", tmp_path, num_epoch=10_000)
     trained = threading.Event()
@@ -129,6 +149,10 @@ def test_an_interrupt_stops_the_workers_and_leaves_the_session_usable(spark, tmp
     assert spark.range(10).count() == 10
 
 
+@pytest.mark.promise(
+    "server: killed, without checkpoints",
+    "One `ServerUnreachableError` within seconds.",
+)
 def test_a_dead_server_is_one_error_at_once(spark, tmp_path):
     trainer = counting_trainer("DOWNPOUR", tmp_path, num_workers=1, num_epoch=10_000)
     killed = []
@@ -143,6 +167,10 @@ def test_a_dead_server_is_one_error_at_once(spark, tmp_path):
     assert spark.range(10).count() == 10
 
 
+@pytest.mark.promise(
+    "user's code: raises an error on a worker",
+    "One `WorkerFailedError` with the error, without further attempts.",
+)
 def test_an_error_of_the_users_own_code_is_told_at_once_and_not_tried_again(spark, tmp_path):
     folder = tmp_path
 

@@ -128,6 +128,10 @@ def wait_for_copies(spark: Any, folder: str) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.promise(
+    "DataNode: killed while tiles are cut",
+    "All tiles are written, once.",
+)
 def test_a_datanode_dies_during_tiling(
     spark: Any, shaky: Sandbox, images: str, expected: set[Any]
 ) -> None:
@@ -138,6 +142,10 @@ def test_a_datanode_dies_during_tiling(
 
 
 @pytest.mark.tensorflow
+@pytest.mark.promise(
+    "DataNode: killed during a training",
+    "The run ends as without.",
+)
 def test_a_datanode_dies_during_training(spark: Any, shaky: Sandbox, images: str) -> None:
     from tests.jobs.small_net import build
 
@@ -151,6 +159,10 @@ def test_a_datanode_dies_during_training(spark: Any, shaky: Sandbox, images: str
     assert trainer.history.samples == train.count()
 
 
+@pytest.mark.promise(
+    "NameNode: restarted between two jobs",
+    "The next job works, at the latest when it is run again.",
+)
 def test_the_namenode_restarts_between_two_jobs(
     spark: Any, shaky: Sandbox, images: str, expected: set[Any]
 ) -> None:
@@ -191,6 +203,10 @@ def check_refused_and_rerun(
     assert rows_of(spark, settings.output) == expected
 
 
+@pytest.mark.promise(
+    "HDFS: a quota is full",
+    "One `NoSpaceError`; nothing is half written, and the job completes later.",
+)
 def test_a_quota_that_is_full(
     spark: Any, shaky: Sandbox, client: InsecureClient, images: str, expected: set[Any]
 ) -> None:
@@ -216,6 +232,10 @@ def test_a_quota_that_is_full(
     )
 
 
+@pytest.mark.promise(
+    "HDFS: in safe mode",
+    "One `StorageError`; nothing is half written, and the job completes later.",
+)
 def test_safe_mode(
     spark: Any, shaky: Sandbox, client: InsecureClient, images: str, expected: set[Any]
 ) -> None:

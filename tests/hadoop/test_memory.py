@@ -14,6 +14,10 @@ pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 JOB = Path(__file__).with_name("memory_job.py")
 
 
+@pytest.mark.promise(
+    "executor: killed by YARN for its memory",
+    "The error names the setting to raise, and a value.",
+)
 def test_data_larger_than_the_container_are_trained_and_a_killed_worker_names_the_setting(
     grid, project
 ):

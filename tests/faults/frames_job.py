@@ -1,0 +1,46 @@
+"""A driver of its own, without Spark, that dies in the middle of a frame.
+
+``python -m tests.faults.frames_job FOLDER RULE WORKERS FRAME SHARE`` trains with checkpoints in
+FOLDER, or goes on from them. It kills itself when so large a share of that frame was passed on
+between workers and server; with frame 0 it does not. It writes what came out to
+``FOLDER/result.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from distkeras_grid.trainers.checkpointing import Every
+from tests.distkeras_grid.parameter_server.relay import Moment, Relay
+from tests.distkeras_grid.trainers.test_checkpointed_run import Execution, windows_of
+
+
+def main(text: str, rule: str, workers: str, frame: str, share: str) -> None:
+    folder, relays = Path(text), []
+
+    def through(server):
+        def die():
+            (folder / "server").write_text(str(server._process.pid))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        relays.append(Relay(server.address, moment=Moment(int(frame), float(share), die)))
+        return relays[0]
+
+    run = Execution(
+        folder / "checkpoints", int(workers), rule=rule, every=Every(seconds=0.05), through=through
+    )
+    told = {
+        "center": run.center.tolist(),
+        "windows": windows_of(run.history),
+        "resumed": run.resumed is not None,
+        "frames": relays[0].frames,
+    }
+    (folder / "result.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
