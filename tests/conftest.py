@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.class_archive import java_options
 from tests.cluster import JAVA_OPTIONS, Cluster, standalone_cluster
+from tests.leaks import held, left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +102,35 @@ def project() -> Path:
 def samples(project: Path) -> Path:
     """The micrographs that ship with the project, one folder a class."""
     return project / "data_prep" / "samples"
+
+
+#: Tests of these folders start threads, processes and servers, and must leave none of them.
+TIDY = tuple(f"distkeras_grid/{name}/" for name in ("parameter_server", "trainers", "sandbox"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process, thread, descriptor, port or temporary folder.
+
+    Spark and TensorFlow keep theirs for the whole session, so their tests are left out.
+    """
+    path = request.path.as_posix()
+    shared = any(request.node.get_closest_marker(name) for name in GROUPS)
+    if shared or sys.platform != "linux" or not any(name in path for name in TIDY):
+        yield
+        return
+    # pytest's own folder comes first, or it would lie in that of the test.
+    request.getfixturevalue("tmp_path_factory").getbasetemp()
+    # Not below it: the path of a Unix socket is short.
+    folder = tempfile.mkdtemp(prefix="dkg-test-")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        before = held(folder)
+        yield
+        found = left(before, folder)
+    shutil.rmtree(folder)
+    assert found == {}
 
 
 @pytest.fixture(autouse=True, scope="session")
