@@ -14,11 +14,10 @@ from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_over
 from data_prep.update import plan_tiles, update_tiles
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.session import build_session
 
 COUNTS = ("new", "changed", "unchanged", "relabelled", "removed")
 
@@ -310,8 +309,7 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     names = set(TilingSettings.__dataclass_fields__) - {"spec"}
     settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
     check_before_spark(settings)
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid tile", master=flags.master)
+    session = started("distkeras-grid tile", flags.master)
     tell_what = plan_tiles if flags.plan else update_tiles
     done = tell_what(settings, spark=session, say=output())
     counts = {name: getattr(done, name) for name in COUNTS}

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from data_prep.compaction import compact_tiles
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.spark.session import build_session
 
 DESCRIPTION = """\
 Copy the small shards of many nights into fewer ones, with files of 128 to 256 MB. The rows are the
@@ -47,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> ExitCode:
     """Compact as the flags say."""
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid compact", master=flags.master)
+    session = started("distkeras-grid compact", flags.master)
     content = compact_tiles(flags.data, stale=flags.corrected, spark=session, say=output())
     shards = len(content["shards"])
     tell(f"{content['tiles']:,} tiles are in {shards:,} shards of {flags.data}")

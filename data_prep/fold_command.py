@@ -12,7 +12,7 @@ from data_prep.manifest import DataSet
 from data_prep.revision import Say, publish_tables
 from data_prep.split import Source
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.spark.folds import Folds
@@ -147,8 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> ExitCode:
     """Make folds as the flags say."""
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid folds", master=flags.master)
+    session = started("distkeras-grid folds", flags.master)
     folds = make_folds(
         *(flags.data, flags.by),
         name=flags.name,

@@ -26,7 +26,7 @@ from data_prep.stages import one_image_a_batch
 from data_prep.survey import survey
 from data_prep.task_status import task_progress
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import (
@@ -386,8 +386,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(flags: argparse.Namespace) -> ExitCode:
     """Check as the flags say."""
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid check-leaks", master=flags.master)
+    session = started("distkeras-grid check-leaks", flags.master)
     checked = check_leaks_of(
         flags.data,
         spark=session,

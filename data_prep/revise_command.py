@@ -19,7 +19,7 @@ from data_prep.tables import (
     revised_content,
 )
 from distkeras_grid.cli.console import output, report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
@@ -177,8 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> ExitCode:
     """Revise as the flags say."""
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid revise", master=flags.master)
+    session = started("distkeras-grid revise", flags.master)
     counts, manifest = revise_tiles(
         flags.data,
         labels=flags.labels,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.versions import version_hash
 from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import PathNotFoundError, SchemaError
@@ -99,8 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> ExitCode:
     """List versions."""
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid versions", master=flags.master)
+    session = started("distkeras-grid versions", flags.master)
     versions = list_versions(flags.data, spark=session)
     for each in versions:
         until = f"to {each['replaced']}" if each["replaced"] else "(present)"

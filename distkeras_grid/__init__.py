@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.judges import Outliers
     from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
     from distkeras_grid.model_parallel.towers import Towers
@@ -55,6 +56,7 @@ _HOMES = {
     "LocalSets": "local_sets.sets",
     "ModelPredictor": "inference.predictor",
     "Outage": "simulation.cluster",
+    "Outliers": "judges",
     "Sandbox": "sandbox.cluster",
     "SavedRun": "trainers.saved_run",
     "SingleTrainer": "trainers.single",
@@ -89,6 +91,7 @@ __all__ = [
     "LocalSets",
     "ModelPredictor",
     "Outage",
+    "Outliers",
     "Sandbox",
     "SavedRun",
     "SingleTrainer",

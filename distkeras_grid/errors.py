@@ -34,6 +34,7 @@
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
+    │   ├── OutlierError                    a commit is an outlier, and the run stops then
     │   └── FencedError                     a newer attempt has taken this seat, or run
     └── TrainingError
         ├── NonFiniteLossError              the loss became NaN or infinite
@@ -285,6 +286,10 @@ class RuleFailedError(ParameterServerError):
         failed = cls(f"The update rule {rule!r} failed with {type(error).__name__}: {error}.")
         failed.rule, failed.error = rule, type(error).__name__
         return failed
+
+
+class OutlierError(ParameterServerError):
+    """A commit was judged to be an outlier, and the run was asked to stop then."""
 
 
 class FencedError(ParameterServerError):

@@ -26,6 +26,7 @@ from distkeras_grid.records import (
     LateRecord,
     LocalRecord,
     Record,
+    SkippedRecord,
     WindowRecord,
     WorkerRecord,
     format_line,
@@ -56,6 +57,8 @@ class History:
         Accepted windows in the order of their folds; slice it as any list.
     late : list of LateRecord
         Windows that came after their synchronous round, and were dropped.
+    skipped : list of SkippedRecord
+        Windows that were not folded because of what was in them.
     local_sets : list of LocalRecord
         The local sets that workers drew, of a run on `LocalSets`.
     epoch_records : list of EpochRecord
@@ -82,6 +85,7 @@ class History:
         self.params: dict[str, Any] = dict(params or {})
         self.records: list[WindowRecord] = []
         self.late: list[LateRecord] = []
+        self.skipped: list[SkippedRecord] = []
         self.local_sets: list[LocalRecord] = []
         self.epoch_records: list[EpochRecord] = []
         self.workers: list[WorkerRecord] = []
@@ -99,7 +103,7 @@ class History:
 
         Parameters
         ----------
-        record : WindowRecord, LateRecord, LocalRecord, EpochRecord or WorkerRecord
+        record : WindowRecord, LateRecord, SkippedRecord, LocalRecord, EpochRecord or WorkerRecord
             As the server told it. The end of an epoch goes to `add_epoch`.
         """
         self._lists[type(record)].append(record)
@@ -112,6 +116,7 @@ class History:
             LateRecord: self.late,
             LocalRecord: self.local_sets,
             EpochRecord: self.epoch_records,
+            SkippedRecord: self.skipped,
         }
 
     def add_localities(self, workers: Mapping[int, str], reading: Mapping[str, int]) -> None:
@@ -177,6 +182,11 @@ class History:
     def samples(self) -> int:
         """Rows folded into the center, each counted once an epoch."""
         return sum(record.samples for record in self.records)
+
+    @property
+    def samples_skipped(self) -> int:
+        """Rows of windows that were not folded because of what was in them."""
+        return sum(record.samples for record in self.skipped)
 
     @property
     def num_updates(self) -> int:

@@ -127,6 +127,44 @@ class LateRecord(Record, frozen=True, tag="late"):
     at: float
 
 
+class SkippedRecord(Record, frozen=True, tag="skipped"):
+    """A window that was not folded because of what was in it; its worker began anew.
+
+    Parameters
+    ----------
+    worker, attempt : int
+        The worker, from 0, and the attempt of its Spark task that sent the window.
+    host : str
+        Name of its host; empty if it has told none.
+    epoch, window : int
+        The worker's own pass over its rows, and the window within it.
+    samples : int
+        Rows in this window.
+    loss : float
+        Mean loss over these rows; may be NaN or infinite.
+    norm : float or None
+        Euclidean norm of the change that was sent; None if it was not finite or not measured.
+    reason : str
+        What was seen, in words.
+    version : int
+        Version of the center when the window was judged.
+    at : float
+        When that was [s since 1970, the server's clock].
+    """
+
+    worker: int
+    attempt: int
+    host: str
+    epoch: int
+    window: int
+    samples: int
+    loss: float
+    norm: float | None
+    reason: str
+    version: int
+    at: float
+
+
 class LocalRecord(Record, frozen=True, tag="local"):
     """The local sets of one worker and iteration; it comes with the iteration's last window.
 
@@ -137,7 +175,7 @@ class LocalRecord(Record, frozen=True, tag="local"):
     iteration : int
         The iteration, from 1: the epoch of its windows.
     folded : bool
-        Whether the window was folded; if not, it came after its round.
+        Whether the window was folded; if not, it came after its round, or was skipped.
     local : LocalSet
         What the worker tells.
     """
@@ -248,9 +286,13 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
 
 
 #: What the server tells the driver.
-Event: TypeAlias = WindowRecord | LateRecord | LocalRecord | EpochEnded | WorkerRecord
+Event: TypeAlias = (
+    WindowRecord | LateRecord | SkippedRecord | LocalRecord | EpochEnded | WorkerRecord
+)
 #: What a history holds.
-HistoryRecord: TypeAlias = WindowRecord | LateRecord | LocalRecord | EpochRecord | WorkerRecord
+HistoryRecord: TypeAlias = (
+    WindowRecord | LateRecord | SkippedRecord | LocalRecord | EpochRecord | WorkerRecord
+)
 
 
 def event_of(content: Mapping[str, Any]) -> Event:

@@ -35,6 +35,8 @@ OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
 StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
 #: How vectors travel, where not as they are.
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
+#: What happens to a commit with NaN or infinity: it is left out, or the run stops.
+OnNonFinite: TypeAlias = Literal["skip", "stop"]
 #: Which rows a worker trains on: its share, all of them, or as many, drawn with replacement.
 Share: TypeAlias = Literal["partition", "full", "bootstrap"]
 #: Whether local sets are drawn independently of each other, or divide all tiles among them.
@@ -125,6 +127,24 @@ class CompressionSpec(Value, frozen=True):
     """
 
     name: CompressionName
+    parameters: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        _store(self, "parameters", plain(self.parameters))
+
+
+class JudgeSpec(Value, frozen=True):
+    """A judge of commits by its name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `distkeras_grid.judges.JUDGES`.
+    parameters : mapping of str to object, default {}
+        The judge's parameters, JSON values.
+    """
+
+    name: str
     parameters: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -286,15 +306,21 @@ class ScheduleSpec(Value, frozen=True):
 
 
 class ExchangeSpec(Value, frozen=True):
-    """How commits and replies travel.
+    """How commits and replies travel, and which commits are folded.
 
     Parameters
     ----------
     compression : CompressionSpec, optional
         How vectors are compressed; None sends them as they are.
+    judge : JudgeSpec, optional
+        Judges each commit before it is folded; None takes them all.
+    on_nonfinite : {"stop", "skip"}, default "stop"
+        What happens to a commit with NaN or infinity.
     """
 
     compression: CompressionSpec | None = None
+    judge: JudgeSpec | None = None
+    on_nonfinite: OnNonFinite = "stop"
 
 
 class LocalSpec(Value, frozen=True):
@@ -440,7 +466,7 @@ class DraftSpec(Value, frozen=True):
     pace : PaceSpec, optional
         The half of the schedule that needs no data.
     exchange : ExchangeSpec, optional
-        How commits and replies travel.
+        How commits and replies travel, and which are folded.
     limits : LimitsSpec, optional
         How long the run may wait.
     share : {"partition", "full", "bootstrap"}, default "partition"
@@ -546,7 +572,7 @@ class RunSpec(Value, frozen=True):
     schedule : ScheduleSpec
         Rows, workers, batches, windows, epochs.
     exchange : ExchangeSpec
-        How commits and replies travel.
+        How commits and replies travel, and which are folded.
     data : DataSpec
         What is read of the data.
     limits : LimitsSpec
@@ -671,6 +697,16 @@ class RunSpec(Value, frozen=True):
     def compression(self) -> CompressionName | None:
         """How the vectors of exchanges travel; None as they are."""
         return None if self.exchange.compression is None else self.exchange.compression.name
+
+    @property
+    def skips_nonfinite(self) -> bool:
+        """Whether the run goes on without commits that have NaN or infinity."""
+        return self.exchange.on_nonfinite == "skip"
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether a commit may be answered without being folded, for what is in it."""
+        return self.skips_nonfinite or self.exchange.judge is not None
 
     @property
     def round_timeout(self) -> float:
@@ -817,8 +853,10 @@ __all__ = [
     "DataSpec",
     "DraftSpec",
     "ExchangeSpec",
+    "JudgeSpec",
     "LayoutSpec",
     "LimitsSpec",
+    "OnNonFinite",
     "OptimizerState",
     "PaceSpec",
     "RuleSpec",

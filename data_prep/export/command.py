@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from data_prep.export.job import FORMATS, ROWS_PER_FILE, ExportSettings, export_tiles
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import note, report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spark.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,8 +94,7 @@ def run(flags: argparse.Namespace) -> None:
         overwrite=flags.overwrite,
     )
     early.check_input(flags.data, "--data")
-    with doing("starting Spark"):
-        spark = build_session("distkeras-grid export", master=flags.master)
+    spark = started("distkeras-grid export", flags.master)
     with doing("looking at the data"):
         rows = _rows(spark, flags)
     counts = export_tiles(rows, settings, inputs=(flags.data,), say=note)

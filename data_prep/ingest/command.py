@@ -9,10 +9,9 @@ from data_prep.ingest.job import IMAGES, ingest_images
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.spark.session import build_session
 
 DESCRIPTION = """\
 Store labeled images as Parquet, in the form that trainers read: one folder for each split, and
@@ -130,7 +129,6 @@ def ingest(flags: argparse.Namespace) -> None:
     settings = IngestSettings(**{**values, "classes": names})
     early.check_input(settings.input, "--input")
     early.check_output(settings.output, IMAGES, settings.input, overwrite=False)
-    with doing("starting Spark"):
-        session = build_session("distkeras-grid ingest", master=flags.master)
+    session = started("distkeras-grid ingest", flags.master)
     manifest = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=manifest["rows"])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from distkeras_grid.progress import Reporter, Status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,31 @@ class Doing:
     def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
         """Return what is being done, how far it is, and for how long."""
         return Status([self.phase, *([self.told] if self.told else []), f"{seconds:.0f} s"])
+
+
+def started(
+    name: str, master: str | None, *, seconds: float = math.inf, shown: bool = True
+) -> SparkSession:
+    """Return a session with executors; say every few seconds what is waited for.
+
+    Parameters
+    ----------
+    name : str
+        Name of the application.
+    master : str or None
+        Spark's master, if the user names one.
+    seconds : float, default infinity
+        Longest wait for an executor [s].
+    shown : bool, default True
+        Whether anything is written.
+    """
+    from distkeras_grid.spark.session import build_session, wait_for_executors
+
+    with doing("starting Spark", shown=shown):
+        spark = build_session(name, master=master)
+    with doing("waiting for executors", shown=shown):
+        wait_for_executors(spark, seconds)
+    return spark
 
 
 def doing(phase: str, *, shown: bool = True) -> AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
@@ -119,7 +119,6 @@ def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.spark.groups import with_groups
-    from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
     check_resampling(flags.resamples, flags.seed)
@@ -132,8 +131,7 @@ def evaluate(flags: argparse.Namespace) -> None:
     source = model_file(flags.model) if flags.model else None
     early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
-    with doing("starting Spark"):
-        spark = build_session("distkeras-grid evaluate", master=flags.master)
+    spark = started("distkeras-grid evaluate", flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):
         raise OutputExistsError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
@@ -99,15 +99,13 @@ def predict(flags: argparse.Namespace) -> None:
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
     from distkeras_grid.spark.groups import with_groups
-    from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
     source = model_file(flags.model)
     early.check_output(flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite)
     early.check_input(source, "--model")
     early.check_input(flags.data, "--data")
-    with doing("starting Spark"):
-        spark = build_session("distkeras-grid predict", master=flags.master)
+    spark = started("distkeras-grid predict", flags.master)
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)

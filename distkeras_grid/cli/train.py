@@ -12,17 +12,19 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from distkeras_grid.cli import early
 from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.doing import doing
+from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
+from distkeras_grid.judges import Judge, build_judge
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
+from distkeras_grid.spec import LimitsSpec, OnNonFinite
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 
@@ -47,6 +49,9 @@ FLAGS = {
     "checkpoint_dir": "checkpoint_dir",
     "checkpoint_every": "checkpoint_every",
     "resume": "resume",
+    "metrics_port": "metrics_port",
+    "validate": "validate",
+    "on_nonfinite": "on_nonfinite",
 }
 
 # What --local-sets takes.
@@ -200,6 +205,25 @@ def build_parser(*, names_model: bool = True) -> Parser:
         const="auto",
         help="go on from the newest checkpoint in --checkpoint-dir, or begin if there is none",
     )
+    add(
+        "--validate",
+        type=judge,
+        metavar="JUDGE[,NAME=VALUE...]",
+        help="judge every commit of a worker before it is folded, such as outliers, or "
+        "outliers,factor=20,on_outlier=stop (none)",
+    )
+    add(
+        "--on-nonfinite",
+        choices=get_args(OnNonFinite),
+        help="what happens to a window whose loss or weights become NaN or infinite (stop)",
+    )
+    add(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="port of this host's loopback on which the run tells its figures as Prometheus text, "
+        "at /metrics; 0 for a free one (none)",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     add(
         "--set",
@@ -245,6 +269,21 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             arguments[name] = text
     return arguments
+
+
+def judge(text: str) -> Judge:
+    """Return the judge of commits that is named, with its parameters.
+
+    Examples
+    --------
+    >>> judge("outliers,factor=20")
+    Outliers(on_outlier='skip', factor=20, least_cosine=None)
+    """
+    name, *settings = text.split(",")
+    try:
+        return build_judge(name, parse_settings(settings))
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error).replace("--set", "--validate", 1)) from error
 
 
 def class_weight(text: str) -> dict[str, float] | Literal["balanced"]:
@@ -391,15 +430,15 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     import distkeras_grid
     from distkeras_grid.spark.dataframes import resolve_features
     from distkeras_grid.spark.outputs import Output
-    from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     arguments = trainer_arguments(flags)
     check_before_spark(flags, arguments)
     shown = arguments.get("progress") is not False
-    with doing("starting Spark", shown=shown):
-        spark = build_session("distkeras-grid train", master=flags.master)
+    asked = {name: arguments[name] for name in ("start_timeout",) if name in arguments}
+    seconds = LimitsSpec.checked(**asked).start_timeout
+    spark = started("distkeras-grid train", flags.master, seconds=seconds, shown=shown)
     storage = Storage(spark)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)

@@ -95,6 +95,10 @@ VERBS = {
         "distkeras_grid.cli.submit",
         "run one of these verbs, or your own program, on YARN or a standalone cluster",
     ),
+    "environments": Verb(
+        "distkeras_grid.cli.environments",
+        "list and delete the environment archives that submit has packed",
+    ),
     "status": Verb("distkeras_grid.cli.status", "show the state of a submitted application"),
     "applications": Verb(
         "distkeras_grid.cli.applications", "list what runs, waits and has ended on YARN"

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import DataError
+from distkeras_grid.judges import Seen
 from distkeras_grid.parameter_server.messages import Count, RowDigits
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trees import Packed, unpack
@@ -131,13 +132,24 @@ class SavedKept(_Saved, frozen=True):
     version: Count
 
 
+class SavedJudging(_Saved, frozen=True):
+    """What was seen of folded commits, where they are judged."""
+
+    seen: Seen
+    course: Array | None
+
+
 class SavedServer(_Saved, frozen=True):
-    """The state of a server between two executions of a run."""
+    """The state of a server between two executions of a run.
+
+    Checkpoints that were written before commits were judged have no `judging`.
+    """
 
     books: SavedBooks
     center: SavedCenter
     replay: SavedReplay | None
     kept: dict[str, SavedKept]
+    judging: SavedJudging | None = None
 
     @classmethod
     def from_bytes(cls, data: Packed, spec: RunSpec) -> SavedServer:
@@ -175,6 +187,9 @@ class SavedServer(_Saved, frozen=True):
             "epochs": books.epochs_ended <= spec.epochs,
             "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
             "replay": self.replay is None or self._replays(self.replay, spec),
+            "course": self.judging is None
+            or self.judging.course is None
+            or _is(self.judging.course, (spec.layout.trainable_size,), np.float32),
         }
         if wrong := [name for name, right in numbers.items() if not right]:
             raise DataError(

@@ -269,7 +269,7 @@ class WindowCommit(Message, frozen=True):
 
 
 class Exchanged(Message, frozen=True):
-    """The commit is in the center; the rule's reply follows.
+    """The commit is in the center, or will not be; the rule's reply follows, or the center.
 
     Parameters
     ----------
@@ -289,6 +289,9 @@ class Exchanged(Message, frozen=True):
         Sequence number of the commit that is answered.
     keep : bool
         Whether the server asks this worker to send what it needs beside the center to go on.
+    skipped : bool
+        Whether the commit was not folded because of what was in it. Then the center follows, unless
+        workers make the steps, and the worker begins anew from it.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -301,6 +304,7 @@ class Exchanged(Message, frozen=True):
     state_wanted: bool = False
     sequence: Count = 0
     keep: bool = False
+    skipped: bool = False
 
 
 class FetchStep(Message, frozen=True):

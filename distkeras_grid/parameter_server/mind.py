@@ -24,13 +24,17 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import (
     DataError,
+    NonFiniteCenterError,
+    OutlierError,
     ParameterServerError,
     ProtocolError,
     RefusedError,
 )
+from distkeras_grid.judges import Measure, judge_of
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import Telling
 from distkeras_grid.parameter_server.gathering import Gathering, SavedServer, kept_in_order
+from distkeras_grid.parameter_server.judging import Judging
 from distkeras_grid.parameter_server.keeping import Keeping, KeptState
 from distkeras_grid.parameter_server.messages import (
     Beat,
@@ -222,6 +226,9 @@ class _Waiting:
     vector: Vector
     arrival: Arrival | None = None
     size: Size | None = None
+    #: What is wrong with the commit, in words; empty if it may be folded.
+    reason: str = ""
+    measure: Measure | None = None
 
 
 class ServerMind:
@@ -261,7 +268,10 @@ class ServerMind:
         # Whether workers that have finished wait until the driver has the result, and who does.
         self._lingers = False
         self._leaving: list[Session] = []
+        # Commits of a round, or the first ones of all workers, which are judged together.
         self._round: dict[int, _Waiting] = {}
+        judge = judge_of(spec.exchange.judge)
+        self._judging = Judging(judge, self._rule.traits, spec.layout.sections)
         self._telling = self._new_telling()
         self._broken: ParameterServerError | None = None
         self._handlers: Mapping[type[Message], Callable[[Received, float], list[Action]]] = {
@@ -316,15 +326,20 @@ class ServerMind:
             If the sender's conversation ends.
         """
         if isinstance(event, Received):
-            return self._handlers[type(event.message)](event, now)
-        if isinstance(event, Join):
-            return self._join(event)
-        return self._lose(event.sender)
+            actions = self._handlers[type(event.message)](event, now)
+        elif isinstance(event, Join):
+            actions = self._join(event)
+        else:
+            actions = self._lose(event.sender)
+        if self._round and isinstance(self._rule, AsynchronousRule):
+            # Whoever the first commits waited for may have gone.
+            actions = [*actions, *self._close_round(now)]
+        return actions
 
     def presence(self, session: Session) -> tuple[int, int]:
         """Return how many workers wait where a session waits, and how many are needed."""
         if session.seat in self._round:
-            return len(self._round), self.books.needed(self._round)
+            return len(self._round), self._needed()
         return self.books.present, self._spec.workers
 
     # Seats
@@ -434,11 +449,18 @@ class ServerMind:
             raise self._broken
         arrival = Arrival(event.sender, _said(event, WindowCommit), event.bytes_up)
         entry = _Waiting(event.sender, _vector(event), arrival, event.size)
-        if not self.books.admit(arrival, event.finite):
+        if not self.books.admit(arrival):
             return [self._repeat(entry, self.books.repeat(arrival), now)]
+        entry.reason = self.books.check_finite(arrival, event.finite)
         if isinstance(self._rule, AsynchronousRule):
-            return self._fold([entry], now)
+            if self._judging.waits:
+                # Also one that will be skipped: otherwise the others would wait for its worker.
+                self._round[event.sender.seat] = entry
+                return []
+            return self._judge([entry], now)
         if self.books.is_late(arrival):
+            if entry.reason:
+                return self._skip([entry], now)
             answer, due = self.books.drop(arrival, now)
             action = self._repeat(entry, answer, now)
             self._snap(due)
@@ -448,19 +470,104 @@ class ServerMind:
 
     def _close_round(self, now: float) -> list[Action]:
         """Fold the round if it is complete."""
-        if not self._round or len(self._round) < self.books.needed(self._round):
+        if not self._round or len(self._round) < self._needed():
             return []
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
-        return self._fold(entries, now)
+        return self._judge(entries, now)
+
+    def _needed(self) -> int:
+        """Return how many commits are waited for: those of a round, or the first of all at work."""
+        if isinstance(self._rule, AsynchronousRule):
+            return len(self._round) + len(set(self.books.at_work) - set(self._round))
+        return self.books.needed(self._round)
+
+    def _judge(self, entries: list[_Waiting], now: float) -> list[Action]:
+        """Fold the commits that may be folded, and skip the others.
+
+        A commit that is skipped counts as come: its round does not wait for another one.
+        """
+        try:
+            self._find_outliers([entry for entry in entries if not entry.reason])
+        except OutlierError as error:
+            return self._not_folded(entries, error)
+        taken = [entry for entry in entries if not entry.reason]
+        skipped = [entry for entry in entries if entry.reason]
+        actions: list[Action] = []
+        if isinstance(self._rule, AsynchronousRule):
+            for entry in taken:
+                actions += self._fold([entry], now)
+        elif taken:
+            actions += self._fold(taken, now)
+        return actions + self._skip(skipped, now)
+
+    def _find_outliers(self, entries: list[_Waiting]) -> None:
+        """Let the run's judge look at commits; note what is wrong with them.
+
+        Raises
+        ------
+        OutlierError
+            If something is, and the run is to stop then.
+        """
+        judging = self._judging
+        if judging.judge is None or not entries:
+            return
+        for entry in entries:
+            if entry.arrival is not None:
+                center = self.center.of(entry.session.seat)
+                entry.measure = judging.measure(entry.vector, center, entry.arrival.commit.loss)
+        measures = [entry.measure for entry in entries if entry.measure is not None]
+        found = judging.judge.find(measures, judging.seen)
+        for entry, reason in zip(entries, found, strict=True):
+            entry.reason = reason
+            if reason and entry.arrival is not None and judging.judge.on_outlier == "stop":
+                raise OutlierError(
+                    f"{self.books.describe(entry.arrival)}: {reason}. The run stops, because "
+                    "on_outlier is 'stop'. Look at the rows of this worker."
+                )
+
+    def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
+        """Answer commits that are not folded because of what is in them."""
+        actions: list[Action] = []
+        for entry in entries:
+            if entry.arrival is None:
+                continue
+            norm = None if entry.measure is None else entry.measure.norm
+            reply, due = self.books.skip(entry.arrival, entry.reason, norm, now)
+            # The state that the worker has kept may hold what made this window what it is.
+            self._keeping.leave(entry.session.seat)
+            self._snap(due)
+            actions.append(self._begin_anew(entry, reply, now))
+        return actions
+
+    def _begin_anew(self, entry: _Waiting, reply: Exchanged, now: float) -> Action:
+        """Answer a commit that was skipped with the center, whatever the rule replies."""
+        seat = entry.session.seat
+        answer = replace(self._dated(reply), keep=self._asks(entry, now))
+        if self._rule.traits.steps_on_workers:
+            return Send(entry.session, answer)
+        self.center.greet(seat, entry.vector)
+        if not self._rule.traits.reply_has_vector:
+            return Send(entry.session, answer, entry.vector, 4 * self._spec.size)
+        size = self._tell(entry)
+        return Send(entry.session, answer, entry.vector, size)
 
     def _fold(self, entries: list[_Waiting], now: float) -> list[Action]:
         """Fold one commit or a whole round; return the answers to all senders."""
         arrivals = [entry.arrival for entry in entries if entry.arrival is not None]
+        centers = [self.center.of(entry.session.seat) for entry in entries]
+        course = self._judging.course_after([entry.vector for entry in entries], centers)
         try:
             self._move_center(entries, arrivals)
+        except NonFiniteCenterError as error:
+            if not self._spec.skips_nonfinite:
+                return self._not_folded(entries, error)
+            for entry in entries:
+                entry.reason = str(error)
+            return self._skip(entries, now)
         except ParameterServerError as error:
             return self._not_folded(entries, error)
+        self._judging.remember([entry.measure for entry in entries], course)
         if self._replay is not None:
             step = KeptStep(entries[0].vector.copy(), self.books.learning_rate)
             self._replay.add(self.books.version, step)
@@ -496,6 +603,8 @@ class ServerMind:
 
     def _repeat(self, entry: _Waiting, reply: Exchanged, now: float) -> Action:
         """Answer a commit that is not folded with the current center."""
+        if reply.skipped:
+            return self._begin_anew(entry, reply, now)
         self.center.repeat(entry.vector, entry.session.seat)
         size = self._tell(entry)
         answer = replace(self._dated(reply), keep=self._asks(entry, now))
@@ -643,6 +752,8 @@ class ServerMind:
         message = _said(event, Command)
         self._snapshots.forget_given(None)
         self.books.command(message.stop, message.learning_rate)
+        if message.learning_rate is not None:
+            self._judging.forget_norms()
         if message.begin:
             self.books.begin()
         if message.release:
@@ -691,6 +802,7 @@ class ServerMind:
                 str(seat): {"sequence": each.sequence, "version": each.version}
                 for seat, each in kept.items()
             },
+            "judging": self._judging.to_saved(),
         }
         self._captured = tree, [each.state for each in kept.values()]
         # The driver's own state must be that of the same moment.
@@ -739,6 +851,7 @@ class ServerMind:
         if saved.replay is not None:
             size = spec.layout.state_section.nbytes
             mind._replay = Replay.from_saved(saved.replay, size)
+        mind._judging.restore(saved.judging)
         for seat, state in zip(seats, parts[1:], strict=True):
             told = saved.kept[str(seat)]
             mind._keeping.hold(seat, KeptState(told.sequence, told.version, state))
@@ -758,6 +871,7 @@ class ServerMind:
             "known": self._telling.to_state(),
             "asked": sorted(self._asked),
             "keeping": self._keeping.to_state(),
+            "judging": self._judging.to_saved(),
             "lingers": self._lingers,
             "leaving": [asdict(session) for session in self._leaving],
         }
@@ -782,6 +896,7 @@ class ServerMind:
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}
         mind._telling.restore(state["known"])
+        mind._judging.restore(state["judging"])
         mind._lingers = state["lingers"]
         mind._leaving = [Session(**session) for session in state["leaving"]]
         return mind
@@ -806,7 +921,12 @@ def _vector(event: Received) -> Vector:
 def _saved(entry: _Waiting) -> dict[str, Any]:
     arrival = entry.arrival
     told = None if arrival is None else [msgspec.to_builtins(arrival.commit), arrival.bytes_up]
-    return {"session": asdict(entry.session), "vector": entry.vector.copy(), "arrival": told}
+    return {
+        "session": asdict(entry.session),
+        "vector": entry.vector.copy(),
+        "arrival": told,
+        "reason": entry.reason,
+    }
 
 
 def _restored(saved: Mapping[str, Any]) -> _Waiting:
@@ -816,4 +936,4 @@ def _restored(saved: Mapping[str, Any]) -> _Waiting:
     commit, bytes_up = saved["arrival"]
     arrival = Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up)
     # Computed again, because a size is not part of a saved state.
-    return _Waiting(session, vector, arrival)
+    return _Waiting(session, vector, arrival, reason=saved["reason"])

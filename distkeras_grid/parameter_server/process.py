@@ -168,6 +168,11 @@ class ServerProcess:
         _stop(self._process)
         self._log.close()
 
+    @property
+    def pid(self) -> int:
+        """Number of the process, which is another one after `replace`."""
+        return self._process.pid
+
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the present state of the run, and the events since the last poll.
 

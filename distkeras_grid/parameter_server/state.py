@@ -32,6 +32,7 @@ from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
     LocalRecord,
+    SkippedRecord,
     WindowRecord,
     WorkerRecord,
     event_of,
@@ -102,6 +103,8 @@ class _Seat:
     next_sequence: int = 0
     samples_folded: int = 0
     samples_dropped: int = 0
+    #: Number of its last commit that was skipped; -1 for none.
+    skipped: int = -1
     #: Newest attempt that has started; only this one may resume.
     started: int = -1
     # What its worker has told with its last sign of life, and the number of these.
@@ -110,6 +113,11 @@ class _Seat:
     beats: int = 0
     host: str = ""
     log: str = ""
+
+
+def _window_of(arrival: Arrival) -> str:
+    commit = arrival.commit
+    return f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
 
 
 class ServerState:
@@ -125,7 +133,8 @@ class ServerState:
     version : int
         Folds so far: one for each asynchronous commit, one for each synchronous round.
     samples_folded, samples_dropped : int
-        Samples of all accepted windows, and of those that arrived after their round.
+        Samples of all accepted windows, and of those that arrived after their round or were skipped
+        for what was in them.
     stop : bool
         Whether the driver asks the workers to finish.
     learning_rate : float or None
@@ -380,15 +389,13 @@ class ServerState:
 
     # Commits
 
-    def admit(self, arrival: Arrival, finite: bool) -> bool:
+    def admit(self, arrival: Arrival) -> bool:
         """Check a commit before it is folded.
 
         Parameters
         ----------
         arrival : Arrival
             The commit.
-        finite : bool
-            Whether all numbers of its vector are finite.
 
         Returns
         -------
@@ -404,7 +411,7 @@ class ServerState:
         """
         seat = self._current(arrival.session)
         commit = arrival.commit
-        who = f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
+        who = _window_of(arrival)
         if seat.status != "running":
             raise RefusedError(f"{who}: the worker was not told to start. Received: a commit.")
         if commit.sequence < seat.next_sequence:
@@ -427,17 +434,36 @@ class ServerState:
                 f"than the worker has left. Received: {commit.steps} steps, {commit.samples} "
                 f"samples of {left}."
             )
-        if not math.isfinite(commit.loss):
-            raise RefusedError(
-                f"{who}: the loss is {commit.loss}. Nothing was folded;"
-                " lower the learning rate or check the data."
-            )
-        if not finite:
-            raise RefusedError(
-                f"{who}: the weights contain NaN or infinity (loss {commit.loss:g})."
-                " Nothing was folded; lower the learning rate or check the data."
-            )
         return True
+
+    def check_finite(self, arrival: Arrival, finite: bool) -> str:
+        """Return what is not finite in an admitted commit, in words; empty if all is.
+
+        Parameters
+        ----------
+        arrival : Arrival
+            The commit.
+        finite : bool
+            Whether all numbers of its vector are finite.
+
+        Raises
+        ------
+        RefusedError
+            If something is not, and the run does not go on without such commits.
+        """
+        loss = arrival.commit.loss
+        if not math.isfinite(loss):
+            reason = f"the loss is {loss}"
+        elif not finite:
+            reason = f"the weights contain NaN or infinity (loss {loss:g})"
+        else:
+            return ""
+        if self._spec.skips_nonfinite:
+            return reason
+        raise RefusedError(
+            f"{_window_of(arrival)}: {reason}. Nothing was folded; lower the learning rate or "
+            "check the data."
+        )
 
     def is_through(self, number: int) -> bool:
         """Whether a worker has no windows left: all its samples have come, or the run stops."""
@@ -514,11 +540,6 @@ class ServerState:
             Snapshots, from 1, that are due with it.
         """
         info = self.info(arrival)
-        before = self._count_of(self._spec.snapshots_per_epoch)
-        seat = self._seats[info.seat]
-        seat.next_sequence += 1
-        seat.samples_dropped += info.samples
-        self.samples_dropped += info.samples
         commit = arrival.commit
         self.events.add(
             LateRecord(
@@ -532,12 +553,74 @@ class ServerState:
                 at=now,
             )
         )
+        return self._set_aside(arrival, now)
+
+    def skip(
+        self, arrival: Arrival, reason: str, norm: float | None, now: float
+    ) -> tuple[Exchanged, range]:
+        """Count a commit that is not folded because of what is in it.
+
+        Parameters
+        ----------
+        arrival : Arrival
+            An admitted commit.
+        reason : str
+            What was seen, in words.
+        norm : float or None
+            Norm of its change, if it was measured.
+        now : float
+            Unix seconds.
+
+        Returns
+        -------
+        Exchanged
+            The reply.
+        range
+            Snapshots, from 1, that are due with it.
+        """
+        session, commit = arrival.session, arrival.commit
+        seat = self._seats[session.seat]
+        seat.skipped = commit.sequence
+        self.events.add(
+            SkippedRecord(
+                worker=session.seat,
+                attempt=session.attempt,
+                host=seat.host,
+                epoch=commit.epoch,
+                window=commit.window,
+                samples=commit.samples,
+                loss=commit.loss,
+                norm=norm,
+                reason=reason,
+                version=self.version,
+                at=now,
+            )
+        )
+        answer, due = self._set_aside(arrival, now)
+        return msgspec.structs.replace(answer, skipped=True), due
+
+    def _set_aside(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
+        """Count a commit as answered, and its samples as dropped."""
+        info = self.info(arrival)
+        before = self._count_of(self._spec.snapshots_per_epoch)
+        seat = self._seats[info.seat]
+        seat.next_sequence += 1
+        seat.samples_dropped += info.samples
+        self.samples_dropped += info.samples
         self._log_local(arrival, folded=False)
         return self._reply(arrival, info.staleness), self._pass(before, now)
 
     def repeat(self, arrival: Arrival) -> Exchanged:
-        """Answer a commit that was folded before; nothing is counted again."""
-        return self._reply(arrival, 0)
+        """Answer a commit that was answered before; nothing is counted again."""
+        skipped = self._seats[arrival.session.seat].skipped == arrival.commit.sequence
+        return msgspec.structs.replace(self._reply(arrival, 0), skipped=skipped)
+
+    def describe(self, arrival: Arrival) -> str:
+        """Return which window of which worker a commit is, for errors."""
+        host = self._seats[arrival.session.seat].host
+        return f"{_window_of(arrival)}, attempt {arrival.session.attempt}" + (
+            f", host {host}" if host else ""
+        )
 
     def is_current(self, session: Session) -> bool:
         """Whether no newer connection has the session's seat."""

@@ -59,6 +59,8 @@ class Looked(msgspec.Struct, frozen=True):
         Number of rows that the server has folded, and of those in the history.
     job_ended : bool
         Whether Spark's job had ended before the server was asked.
+    skipped : int, default 0
+        Number of rows of windows that were not folded because of what was in them.
     """
 
     workers: tuple[SeatStatus, ...]
@@ -66,6 +68,7 @@ class Looked(msgspec.Struct, frozen=True):
     folded: int
     recorded: int
     job_ended: bool = False
+    skipped: int = 0
 
 
 class WindowMeasured(msgspec.Struct, frozen=True):
@@ -248,6 +251,8 @@ class RunWatch:
         self._restarted: dict[int, tuple[int, int]] = {}
         # Workers that were restarted too often without a commit.
         self._hopeless: set[int] = set()
+        # Rows folded so far, and rows that had been skipped when these became more.
+        self._folded = self._skipped_before = 0
 
     @property
     def needed(self) -> int:
@@ -293,6 +298,7 @@ class RunWatch:
             "idle_since": self._idle_since,
             "restarted": [[worker, *told] for worker, told in self._restarted.items()],
             "hopeless": sorted(self._hopeless),
+            "skips": [self._folded, self._skipped_before],
         }
 
     @classmethod
@@ -309,6 +315,7 @@ class RunWatch:
         watch._idle_since = state["idle_since"]
         watch._restarted = {worker: (told, count) for worker, told, count in state["restarted"]}
         watch._hopeless = set(state["hopeless"])
+        watch._folded, watch._skipped_before = state["skips"]
         return watch
 
     def _measured(self, event: WindowMeasured) -> list[WatchAction]:
@@ -323,6 +330,8 @@ class RunWatch:
 
     def _looked(self, event: Looked, now: float) -> list[WatchAction]:
         self._see(event, now)
+        if event.skipped - self._skipped_before >= self._spec.rows:
+            return [Fail(self._nothing_folded(event))]
         finished = sum(worker.status == "finished" for worker in event.workers)
         if finished >= self.needed:
             wrong = self._wrong_count(event)
@@ -350,6 +359,8 @@ class RunWatch:
     def _see(self, event: Looked, now: float) -> None:
         """Record which workers have made progress, and which live, since the last look."""
         self._looked_at = now
+        if event.folded != self._folded:
+            self._folded, self._skipped_before = event.folded, event.skipped
         running = any(w.status == "running" and w.rows for w in event.workers)
         self._begun = self._begun or running or event.version > self._since
         for seat in event.workers:
@@ -365,14 +376,23 @@ class RunWatch:
         elif self._idle_since is None:
             self._idle_since = now
 
+    def _nothing_folded(self, event: Looked) -> TrainingError:
+        return TrainingError(
+            f"No window of the last {event.skipped - self._skipped_before} rows could be folded, "
+            "and an epoch is not more: history.skipped says what was seen. Lower the learning "
+            "rate, check the data, or give the judge a larger factor."
+        )
+
     def _wrong_count(self, event: Looked) -> TrainingError | None:
         expected = self._spec.epochs * self._spec.rows
         whole = self.needed == self._spec.workers
-        if event.recorded == event.folded and (not whole or event.recorded == expected):
+        all_told = not whole or event.recorded + event.skipped == expected
+        if event.recorded == event.folded and all_told:
             return None
         return TrainingError(
-            f"The server folded {event.folded} samples and the history has {event.recorded}, but "
-            f"{self._spec.epochs} epochs of {self._spec.rows} rows are {expected}."
+            f"The server folded {event.folded} samples, and the history has {event.recorded} of "
+            f"them and {event.skipped} that were skipped, but {self._spec.epochs} epochs of "
+            f"{self._spec.rows} rows are {expected}."
         )
 
     def _due(self, clock: _Clock) -> float:

@@ -436,7 +436,11 @@ class Simulation:
         """Take the server's news into the history, and do what the driver's mind says."""
         update = self._news()
         looked = watches.Looked(
-            update.seats, update.version, update.samples_folded, self.history.samples
+            update.seats,
+            update.version,
+            update.samples_folded,
+            self.history.samples,
+            skipped=self.history.samples_skipped,
         )
         self._tell(looked)
         at = self._watch.deadline + LOOK_SECONDS

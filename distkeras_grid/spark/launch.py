@@ -173,6 +173,19 @@ class Launch:
             return [row for _, rows in sorted(self._rows.items()) for row in rows]
 
     @property
+    def active_tasks(self) -> int:
+        """How many tasks of the workers' jobs run, those that deal the rows included."""
+        tracker = self._context.statusTracker()
+        jvm_tracker: Any = self._context._jsc.sc().statusTracker()
+        stages = [
+            tracker.getStageInfo(stage)
+            for number in jvm_tracker.getJobIdsForTag(self._seats_tag)
+            if (job := tracker.getJobInfo(number)) is not None
+            for stage in job.stageIds
+        ]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+    @property
     def failures_of_a_job(self) -> int:
         """How often a task may fail before Spark gives its job up."""
         return failures_of_a_job(str(self._context.master), self._context.getConf().get)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, StartTimeoutError
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
 if TYPE_CHECKING:
@@ -130,6 +131,47 @@ def this_driver(spark: SparkSession) -> Driver:
 REGISTRATION_SECONDS = 30.0
 # Executors of one application register within a second or two of each other.
 SETTLED_SECONDS = 3.0
+
+
+def lacks_executors(spark: SparkSession) -> bool:
+    """Tell whether no executor has registered yet, and one is to come without a job.
+
+    A local master has none. With dynamic allocation they come only for jobs.
+    """
+    context = spark.sparkContext
+    dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false")
+    if local_cores(str(context.master)) is not None or dynamic == "true":
+        return False
+    jvm_context: Any = context._jsc.sc()
+    # The tracker counts the driver as an executor. A session that was stopped gets no more.
+    return not jvm_context.isStopped() and len(jvm_context.statusTracker().getExecutorInfos()) < 2
+
+
+def wait_for_executors(spark: SparkSession, seconds: float = math.inf) -> None:
+    """Wait until the session does not lack executors any more, see `lacks_executors`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    seconds : float, default infinity
+        Longest wait [s]. By default there is none, because a cluster may be full for hours, and
+        Spark's own jobs wait as long.
+
+    Raises
+    ------
+    StartTimeoutError
+        If no executor has come in time.
+    """
+    deadline = time.monotonic() + seconds
+    while lacks_executors(spark):
+        if time.monotonic() > deadline:
+            raise StartTimeoutError(
+                f"No executor has come in {seconds:.0f} s. Look whether "
+                f"{spark.sparkContext.master} has free cores and memory for one, or raise "
+                "start_timeout."
+            )
+        time.sleep(0.2)
 
 
 def settled_slots(spark: SparkSession, wanted: int | None) -> int:

@@ -401,6 +401,12 @@ class Storage:
             file_system, path = self._open(uri)
             return int(file_system.getContentSummary(path).getLength())
 
+    def modified(self, uri: str) -> float:
+        """Return when a file was changed last, Unix seconds."""
+        with translated("look up", uri):
+            file_system, path = self._open(uri)
+            return float(file_system.getFileStatus(path).getModificationTime()) / 1000
+
     def access(self, uri: str) -> Access:
         """Return the owner and the permissions of a file or a directory."""
         with translated("look up", uri):

@@ -30,6 +30,8 @@ class Application:
         Address of its page.
     started, finished : float
         Times of start and end, Unix seconds; 0 if not yet.
+    tags : tuple of str, default ()
+        What `submit` has written on it; only the REST interface tells them.
     """
 
     id: str
@@ -44,11 +46,17 @@ class Application:
     tracking_url: str
     started: float
     finished: float
+    tags: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
         """Whether it has ended, with or without success."""
         return self.state in ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no executors: no container, or only that of its driver or its master."""
+        return not self.ended and (self.state != "RUNNING" or self.containers <= 1)
 
     @property
     def exit_status(self) -> int | None:
@@ -63,8 +71,9 @@ def state_line(application: Application, seconds: float) -> str:
     if application.ended:
         return f"{line}  {application.final}"
     if application.state == "RUNNING":
-        return f"{line}  {application.containers} containers, {application.memory_mb} MB"
-    return line
+        executors = ", no executors yet" if application.waits else ""
+        return f"{line}  {application.containers} containers, {application.memory_mb} MB{executors}"
+    return f"{line}  waiting for a container"
 
 
 def check_id(identifier: str) -> None:

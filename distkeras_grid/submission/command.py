@@ -9,7 +9,7 @@ from typing import Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
-from distkeras_grid.submission.environment import LINK, PYTHON
+from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
 
 DeployMode = Literal["client", "cluster"]
 CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
@@ -214,6 +214,7 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
         # Spark's default, two deaths for each executor, can end the application before the task
         # has had all its attempts. With this value the job itself fails, and says why.
         "spark.executor.maxNumFailures": str(TASK_FAILURES * slots + 1),
+        "spark.yarn.tags": ",".join(_tags(submission)),
     }
     if not submission.in_cluster:
         return ours
@@ -225,8 +226,13 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
         "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
         # `submit` itself waits, and asks YARN for the application's state.
         "spark.yarn.submit.waitAppCompletion": "false",
-        "spark.yarn.tags": submission.tag,
     }
+
+
+def _tags(submission: Submission) -> list[str]:
+    """Return what is written on the application: by what it is found, and what it needs."""
+    archive = submission.environment.rpartition("/")[2]
+    return [submission.tag, *([archive] if is_archive(archive) else [])]
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:

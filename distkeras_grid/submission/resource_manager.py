@@ -45,6 +45,7 @@ class _App(msgspec.Struct):
     amContainerLogs: str = ""
     runningContainers: int = 0
     allocatedMB: int = 0
+    applicationTags: str = ""
 
 
 class _OneApp(msgspec.Struct):
@@ -232,4 +233,5 @@ def _application(app: _App) -> Application:
         tracking_url=app.trackingUrl,
         started=app.startedTime / 1000,
         finished=app.finishedTime / 1000,
+        tags=tuple(filter(None, app.applicationTags.split(","))),
     )

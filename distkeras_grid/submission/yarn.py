@@ -22,6 +22,8 @@ CONNECT = {
 }
 POLL_SECONDS = 1.0
 SAY_SECONDS = 15.0
+# Between two lines on an application that waits for its containers.
+SAY_WAITING_SECONDS = 4.0
 CANCEL_SECONDS = 30.0
 
 
@@ -166,7 +168,9 @@ def wait(
     say: Callable[[str], object],
     clock: Callable[[], float] = time.monotonic,
 ) -> Application:
-    """Wait until an application ends; report its state when it changes, and every 15 s.
+    """Wait until an application ends; report its state when it changes, and every few seconds.
+
+    While it runs, a line every 15 s is enough.
 
     There is no deadline, because a job may take any time. A ResourceManager that does not answer
     is an error after 20 s.
@@ -176,7 +180,8 @@ def wait(
     while True:
         application = yarn.application(identifier)
         passed = clock() - began
-        if application.state != state or passed - said >= SAY_SECONDS:
+        pause = SAY_WAITING_SECONDS if application.waits else SAY_SECONDS
+        if application.state != state or passed - said >= pause:
             said, state = passed, application.state
             say(state_line(application, passed))
         if application.ended:

@@ -14,6 +14,7 @@ from distkeras_grid.engine.names import check_names
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
+from distkeras_grid.judges import Judge, judge_spec
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.rules import DeepGradientCompression, Rule
     from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
-    from distkeras_grid.spec import OptimizerState, Share, StatisticsSource
+    from distkeras_grid.spec import OnNonFinite, OptimizerState, Share, StatisticsSource
     from distkeras_grid.weights import Vector
 
 
@@ -79,8 +80,11 @@ class CommonArguments(TypedDict, total=False):
     master_port: int
     start_timeout: float
     round_timeout: float
+    metrics_port: int | None
     gpu_sharing: bool
     compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
+    validate: Literal["outliers"] | Judge | None
+    on_nonfinite: OnNonFinite
     optimizer_state: OptimizerState
     statistics: StatisticsSource
     checkpoint_dir: str | None
@@ -135,6 +139,9 @@ class Trainer(ABC):
         How long a worker that trains may give no sign of life before its task is started again
         [s]. One that lives must make progress within this time, or within 20 windows if that is
         longer.
+    metrics_port : int, optional
+        Port of this host's loopback on which the run tells its figures as Prometheus text, at
+        ``/metrics``: samples, staleness, workers, bytes, the server's memory. 0 takes a free one.
     gpu_sharing : bool, default False
         Whether several workers may use one GPU. Each takes as much of its memory as it needs.
     compression : "bfloat16", "dgc" or DeepGradientCompression, optional
@@ -142,6 +149,14 @@ class Trainer(ABC):
         an exchange; the center keeps its digits. "dgc" sends the largest thousandth of each change
         and keeps the rest for later; in the first four epochs it sends more. The last line of a
         run says whether it saved time.
+    validate : "outliers" or Judge, optional
+        Judges every commit before it is folded. `Outliers` finds commits whose change or loss is
+        ten times as large as those of the others. They are not folded, and their worker begins anew
+        from the center; or, with ``Outliers(on_outlier="stop")``, the run stops. The history's
+        `skipped` names worker, host and window, and says what was seen.
+    on_nonfinite : {"stop", "skip"}, default "stop"
+        What happens if a window's loss or weights become NaN or infinite. "stop": the run ends with
+        `NonFiniteLossError`. "skip": as for an outlier.
     optimizer_state : {"keep", "reset", "average"}, default "keep"
         What happens to the state of a worker's optimizer, such as its momentum, when the worker
         receives the center. "keep": it is kept. "reset": each window begins with a new optimizer.
@@ -216,8 +231,11 @@ class Trainer(ABC):
         master_port: int = 0,
         start_timeout: float = 300.0,
         round_timeout: float = 600.0,
+        metrics_port: int | None = None,
         gpu_sharing: bool = False,
         compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
+        validate: Literal["outliers"] | Judge | None = None,
+        on_nonfinite: OnNonFinite = "stop",
         optimizer_state: OptimizerState = "keep",
         statistics: StatisticsSource = "average",
         checkpoint_dir: str | None = None,
@@ -245,8 +263,11 @@ class Trainer(ABC):
         self.master_port = master_port
         self.start_timeout = start_timeout
         self.round_timeout = round_timeout
+        self.metrics_port = metrics_port
         self.gpu_sharing = gpu_sharing
         self.compression = compression
+        self.validate = validate
+        self.on_nonfinite = on_nonfinite
         self.optimizer_state = optimizer_state
         self.statistics = statistics
         self.checkpoint_dir = checkpoint_dir
@@ -346,7 +367,7 @@ class Trainer(ABC):
         )
         self.check_request(request.data, callbacks)
         with run_progress(None if self.progress else SILENT) as progress, ExitStack() as resources:
-            prepared = prepare(request, callbacks, resources)
+            prepared = prepare(request, callbacks, resources, progress)
             # A run that fails leaves its history and the center of that moment, if there is one,
             # but not the model of an earlier run.
             self.history, self.run, self.model = prepared.history, prepared.description, None
@@ -458,8 +479,10 @@ class Trainer(ABC):
                 jit=self.jit,
             ),
             pace=pace,
-            exchange=ExchangeSpec(
-                compression=compression_spec(check_compression(self.compression))
+            exchange=ExchangeSpec.checked(
+                compression=compression_spec(check_compression(self.compression)),
+                judge=judge_spec(self.validate),
+                on_nonfinite=self.on_nonfinite,
             ),
             limits=LimitsSpec.checked(
                 start_timeout=self.start_timeout,
@@ -653,7 +676,10 @@ class Trainer(ABC):
 
     def _server_request(self) -> ServerRequest:
         port = checked_whole("master_port", self.master_port, least=0, most=65535)
-        return ServerRequest(self.master_host, port)
+        metrics = self.metrics_port
+        if metrics is not None:
+            metrics = checked_whole("metrics_port", metrics, least=0, most=65535)
+        return ServerRequest(self.master_host, port, metrics)
 
     def _saving_request(self) -> SavingRequest:
         every = checked_every(self.checkpoint_every)

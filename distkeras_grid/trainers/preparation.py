@@ -24,7 +24,12 @@ from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal
-from distkeras_grid.spark.session import active_session, this_driver
+from distkeras_grid.spark.session import (
+    active_session,
+    lacks_executors,
+    this_driver,
+    wait_for_executors,
+)
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
@@ -32,6 +37,7 @@ from distkeras_grid.trainers.checking import Checked, check
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
 from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
+from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.replacement import Replacement
@@ -98,6 +104,8 @@ class PreparedRun:
         The model with the center at the moment when the run failed.
     saving : Saving or None
         The run's checkpoints.
+    metrics_port : int or None
+        Where the run tells its figures.
     """
 
     settings: ServerSettings
@@ -110,6 +118,7 @@ class PreparedRun:
     centers: list[Vector] = field(default_factory=list)
     left: keras.Model | None = None
     saving: Saving | None = None
+    metrics_port: int | None = None
     _measuring: Callable[[float], None] | None = None
 
     @property
@@ -149,6 +158,7 @@ class PreparedRun:
         with (
             serve(self.settings, center, key, saved, replaceable=replaceable) as server,
             self._leaving(server),
+            self._telling(server, progress) as figures,
         ):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
@@ -159,6 +169,7 @@ class PreparedRun:
             checkpointer = self._checkpointer(progress)
             replacement = self._replacement(server, checkpointer, progress)
             run = Run(server, launch, spec, *parts, checkpointer, since, replacement)
+            run.figures = figures
             saved_observer = None if resumed is None else resumed.driver.observer
             rate = self.observer.begin(saved_observer).learning_rate
             if rate is not None:
@@ -241,6 +252,16 @@ class PreparedRun:
             replaceable=self.saving is not None,
         )
 
+    @contextmanager
+    def _telling(self, server: ServerProcess, progress: RunProgress) -> Iterator[Figures | None]:
+        """Tell the figures of the run, if it is asked for them."""
+        if self.metrics_port is None:
+            yield None
+            return
+        with Figures(self.metrics_port, memory_of(lambda: server.pid)) as figures:
+            progress.note(f"figures of this run: http://{LOOPBACK}:{figures.port}/metrics")
+            yield figures
+
     def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
         """Return what writes the run's checkpoints."""
         saving = self.saving
@@ -309,8 +330,20 @@ class PreparedRun:
             self.description["local_sets"] = self.history.params["local_sets"] = told
 
 
+def _await_executors(seconds: float, progress: RunProgress) -> None:
+    """Say that executors are waited for, as long as there are none."""
+    spark, phase = active_session(), progress.state.phase
+    if lacks_executors(spark):
+        progress.update(phase="waiting for executors")
+        wait_for_executors(spark, seconds)
+        progress.update(phase=phase)
+
+
 def prepare(
-    request: RunRequest, callbacks: Sequence[keras.callbacks.Callback], resources: ExitStack
+    request: RunRequest,
+    callbacks: Sequence[keras.callbacks.Callback],
+    resources: ExitStack,
+    progress: RunProgress,
 ) -> PreparedRun:
     """Check model, data, executors and slots, and lay out the run.
 
@@ -322,6 +355,8 @@ def prepare(
         Called at each epoch's end.
     resources : ExitStack
         Receives the resources to release when the run has ended.
+    progress : RunProgress
+        Shows what is waited for.
 
     Raises
     ------
@@ -329,6 +364,7 @@ def prepare(
         If something does not fit. Names the first problem, what was received, and what to do.
     """
     began, history = time.time(), History()
+    _await_executors(request.draft.limits.start_timeout, progress)
     notes: list[str] = []
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
@@ -375,6 +411,7 @@ def prepare(
     prepared = PreparedRun(
         settings, checked, request.source.objects, observer, history, description, began
     )
+    prepared.metrics_port = request.server.metrics_port
     if store is not None:
         prepared.saving = Saving(store, request.saving.every, xla, resumed)
     return prepared

@@ -68,10 +68,13 @@ class ServerRequest:
         Address of the driver as executors see it; None for Spark's own.
     port : int
         0 for any that is free.
+    metrics_port : int or None, default None
+        Port of loopback for the server's figures; None for none.
     """
 
     host: str | None
     port: int
+    metrics_port: int | None = None
 
 
 @dataclass(frozen=True)

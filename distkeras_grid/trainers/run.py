@@ -7,8 +7,9 @@ the end of each epoch, and ends the run.
 
 from __future__ import annotations
 
+import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,7 +37,7 @@ from distkeras_grid.parameter_server.watch import (
     WatchEvent,
     WindowMeasured,
 )
-from distkeras_grid.records import EpochEnded, EpochRecord, Event, WorkerRecord
+from distkeras_grid.records import EpochEnded, EpochRecord, Event, SkippedRecord, WorkerRecord
 from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import LAST_SECONDS
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.launch import Launch
     from distkeras_grid.trainers.capacity import NetworkNeed
     from distkeras_grid.trainers.checkpointing import Checkpointer
+    from distkeras_grid.trainers.figures import Figures
     from distkeras_grid.trainers.replacement import Replacement
     from distkeras_grid.weights import Vector
 
@@ -65,6 +67,9 @@ RELEASED = (
     "Workers have ended already, so no other server takes its place; with resume='auto' the same "
     "run goes on from its newest checkpoint"
 )
+
+# How often Spark is asked whether the workers have task slots, until the first one has come [s].
+SLOTS_SECONDS = 1.0
 
 # States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
@@ -115,6 +120,11 @@ class Run:
         Version of the center with which this execution of the run begins.
     replacement : Replacement, optional
         Replaces a server that dies. Without it, such a death ends the run.
+
+    Attributes
+    ----------
+    figures : Figures or None
+        Receives what happens, for others to read.
     """
 
     def __init__(
@@ -142,11 +152,16 @@ class Run:
         # Whether the jobs have ended, or one of them was given up.
         self._ended = False
         self._replacement = replacement
+        self.figures: Figures | None = None
         self._lingering = Lingering()
         # Whether finished workers may end, so that no new server would find them.
         self._released = replacement is None
         self._finished = False
         self._checkpointer = checkpointer
+        # When Spark was asked whether the workers have task slots.
+        self._slots_seen_at = -math.inf
+        # Skipped windows of each worker.
+        self._skips = Counter[int]()
         # Events that were received but not recorded yet, and the epoch that is being recorded.
         self._untaken: deque[Event] = deque()
         self._ending: EpochEnded | None = None
@@ -256,6 +271,8 @@ class Run:
         ended, failed = self._launch.done, self._launch.failed
         update = self._news()
         self._show(update)
+        if self.figures is not None:
+            self.figures.see(update)
         if self._lingering.is_over(update.seats, time.monotonic()):
             # A lost worker may need their slots.
             self._release()
@@ -266,7 +283,12 @@ class Run:
             # If one job is given up, all jobs count as ended.
             self._ended = ended = not all(tried) or (ended and not any(tried))
             looked = Looked(
-                update.seats, update.version, update.samples_folded, self._history.samples, ended
+                update.seats,
+                update.version,
+                update.samples_folded,
+                self._history.samples,
+                ended,
+                self._history.samples_skipped,
             )
             self._tell(looked)
 
@@ -301,12 +323,23 @@ class Run:
             self._end_epoch(event)
             return
         self._history.add(event)
+        if self.figures is not None:
+            self.figures.take(event)
+        if isinstance(event, SkippedRecord):
+            self._tell_skipped(event)
         if isinstance(event, WorkerRecord):
             if event.window_seconds:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
                 raise failure_of(event)
+
+    def _tell_skipped(self, event: SkippedRecord) -> None:
+        """Name the worker of a skipped window; of many windows more and more rarely."""
+        self._skips[event.worker] += 1
+        count = self._skips[event.worker]
+        if count & (count - 1) == 0:
+            self._progress.note(skip_line(event, count))
 
     def _end_epoch(self, event: EpochEnded) -> None:
         if self._ends_early:
@@ -355,8 +388,7 @@ class Run:
         samples = sum(record.samples for record in recent)
         working = sum(seat.status in WORKING for seat in update.seats)
         if not recent:
-            phase = "getting ready" if self._launch_has_begun(update) else None
-            self._progress.update(phase=phase, active=working)
+            self._progress.update(phase=self._phase_of_start(update), active=working)
             return
         self._progress.update(
             phase=TRAINING,
@@ -367,8 +399,16 @@ class Run:
             staleness=sum(record.staleness for record in recent) / len(recent),
         )
 
-    def _launch_has_begun(self, update: Update) -> bool:
-        return any(seat.status != "absent" for seat in update.seats)
+    def _phase_of_start(self, update: Update) -> str | None:
+        """Return what the workers do, or wait for, before the first commit."""
+        if any(seat.status != "absent" for seat in update.seats):
+            return "getting ready"
+        now = time.monotonic()
+        if now - self._slots_seen_at < SLOTS_SECONDS:
+            return None
+        # Spark is asked about each job, which takes time.
+        self._slots_seen_at = now
+        return "starting the workers" if self._launch.active_tasks else "waiting for task slots"
 
     def _finish_job(self) -> list[dict[str, Any]]:
         """Return the workers' summaries. The center is complete even without them."""
@@ -434,6 +474,23 @@ def failure_of(event: WorkerRecord) -> GridError:
     """
     return error_named(event.error, event.message, GridError) or WorkerFailedError(
         f"Worker {event.worker} failed with {event.error}: {event.message}"
+    )
+
+
+def skip_line(record: SkippedRecord, count: int) -> str:
+    """Return the line that names a worker whose window was skipped, with its skips so far.
+
+    Examples
+    --------
+    >>> record = SkippedRecord(1, 7, "node-3", 2, 5, 64, 9e9, 1e6, "its loss is 9e+09", 40, 0.0)
+    >>> skip_line(record, 4)
+    'Worker 1 on node-3: window 5 of epoch 2 was not folded (4 so far): its loss is 9e+09'
+    """
+    host = f" on {record.host}" if record.host else ""
+    so_far = f" ({count} so far)" if count > 1 else ""
+    return (
+        f"Worker {record.worker}{host}: window {record.window} of epoch {record.epoch} was not "
+        f"folded{so_far}: {record.reason}"
     )
 
 

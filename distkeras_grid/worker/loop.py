@@ -42,7 +42,8 @@ class Beginning:
     Parameters
     ----------
     state : mapping of str to ndarray, or None
-        The engine's state before its first window; None in a run that ends with its server.
+        The engine's state before its first window; None in a run that ends with its server and
+        skips no commits.
     greet : callable
         Called with each start and its center, which it may replace.
     """
@@ -117,7 +118,7 @@ def train(
     while True:
         *orders, last = mind.handle(event)
         for order in orders:
-            obey(order, engine)
+            obey(order, engine, None if beginning is None else beginning.state)
         if isinstance(last, minds.Compute):
             event = compute(last, engine, progress.through(source.blocks(last.window.blocks)))
             if after_window is not None:

@@ -187,6 +187,11 @@ class BeginAfter:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """Order: forget what all windows so far have left behind; `BeginAfter` follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class TakeOver:
     """Order: continue with this optimizer state, which came with `StateFetched`."""
 
@@ -294,6 +299,7 @@ class Finish:
 Action: TypeAlias = (
     SetLearningRate
     | BeginAfter
+    | Renew
     | TakeOver
     | Restore
     | Apply
@@ -344,6 +350,9 @@ class WorkerMind:
         Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
     slots_travel : bool, default False
         Whether the optimizer's state comes with the center.
+    sends_all : bool, default False
+        Whether windows with a loss or weights that are not finite are sent, too. The server then
+        skips them; otherwise they end the run.
     dtype : dtype, default float32
         Type of the vectors.
 
@@ -369,8 +378,10 @@ class WorkerMind:
         *,
         accumulator: Callable[[], Accumulator] | None = None,
         slots_travel: bool = False,
+        sends_all: bool = False,
         dtype: Any = np.float32,
     ) -> None:
+        self._sends_all = sends_all
         self._worker, self._rule, self._sections = worker, rule, layout.sections
         self._policy = policy
         self._new_accumulator, self._slots_travel = accumulator, slots_travel
@@ -557,7 +568,7 @@ class WorkerMind:
         window, self._window = self._window, None
         if window is None:
             raise GridError(f"Worker {self._worker} has begun no window.")
-        if not math.isfinite(event.loss):
+        if not math.isfinite(event.loss) and not self._sends_all:
             raise NonFiniteLossError(
                 f"The loss became {event.loss} in epoch {window.epoch}, window {window.window} "
                 f"of worker {self._worker}: lower the learning rate, or look for values in the "
@@ -570,7 +581,7 @@ class WorkerMind:
             self._rule, self._sections, self.before, self.after, event.steps, self.payload
         )
         if self._accumulator is not None:
-            self._accumulator.compress(self.payload, window.epoch)
+            self._compress(event.loss, self._accumulator, window.epoch)
         commit = WindowCommit(
             sequence=window.sequence,
             version=self.version,
@@ -589,18 +600,34 @@ class WorkerMind:
         # The reply is received where the next window starts. For most rules it is just that.
         return [Exchange(commit, self.payload, self.before)]
 
+    def _compress(self, loss: float, accumulator: Accumulator, epoch: int) -> None:
+        """Hold back the smaller changes, unless nothing of the window will be folded."""
+        if self._sends_all and not (math.isfinite(loss) and is_finite(self.payload)):
+            # One number says it. Which are the largest is not known with NaN among them.
+            self.payload.fill(0)
+            self.payload[0] = np.nan
+            return
+        accumulator.compress(self.payload, epoch)
+
     def _take_reply(self, event: Replied) -> list[Action]:
         message = event.message
         self.stop, self.keeps = message.stop, message.keep
+        if message.skipped and self._new_accumulator is not None:
+            # What is held back of the window is as wrong as what was sent.
+            self._accumulator = self._new_accumulator()
         if self._makes_steps:
             self.newest = message.version
             self.told = max(self.told, message.state_version)
             self.hands_over = message.state_wanted
             return self._catch_up()
         self.version = message.version
-        if not self._rule.traits.steps_on_workers:
-            adopt_vector(self._rule, self._sections, self.after, self.before, out=self.before)
         orders: list[Action] = []
+        if message.skipped:
+            # The center is in place of the weights; the optimizer may hold what spoiled them.
+            self.offset = self._batches_done(self.sequence, message.version)
+            orders = [Renew(), BeginAfter(self.offset)]
+        else:
+            adopt_vector(self._rule, self._sections, self.after, self.before, out=self.before)
         if message.learning_rate is not None:
             orders.append(SetLearningRate(message.learning_rate))
         return orders + self._next_window()

@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def obey(order: minds.Action, engine: Engine) -> None:
+def obey(order: minds.Action, engine: Engine, first: State | None = None) -> None:
     """Give an engine an order of the mind.
+
+    Parameters
+    ----------
+    order : Action
+        The order.
+    engine : Engine
+        The engine.
+    first : mapping of str to ndarray, optional
+        The engine's state before its first window; None if `begin_after` brings that back.
 
     Raises
     ------
@@ -27,6 +36,9 @@ def obey(order: minds.Action, engine: Engine) -> None:
             engine.set_learning_rate(value)
         case minds.BeginAfter(steps):
             engine.begin_after(steps)
+        case minds.Renew():
+            if first is not None:
+                engine.restore(first)
         case minds.TakeOver(state):
             engine.take_over(engine.step_section.unpack(state))
         case minds.Restore(state, shared):

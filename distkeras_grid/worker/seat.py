@@ -48,5 +48,6 @@ def worker_mind(
         policy,
         accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
         slots_travel=spec.algorithm.optimizer_state == "average",
+        sends_all=spec.skips_nonfinite,
         dtype=dtype,
     )

@@ -238,7 +238,8 @@ def _train(
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
     greet = partial(_greet, spec, client.seat, engine)
-    beginning = Beginning.of(engine, greet) if plan.replaceable else Beginning(None, greet)
+    renews = plan.replaceable or spec.may_skip
+    beginning = Beginning.of(engine, greet) if renews else Beginning(None, greet)
     # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")

@@ -137,7 +137,7 @@ class Cluster:
         began = time.time()
         request = trainer.request(str(self._write("fitting")), seed=seed)
         with ExitStack() as resources:
-            prepared = prepare(request, (), resources)
+            prepared = prepare(request, (), resources, run_progress(to=SILENT))
             spec = prepared.spec.change(snapshots_per_epoch=marks)
             prepared.settings = msgspec.structs.replace(prepared.settings, spec=spec)
             centers = _execute(prepared)

@@ -10,7 +10,7 @@ def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
     monkeypatch.setattr(command.early, "check_input", lambda *_: None)
-    monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
+    monkeypatch.setattr(command, "started", lambda *_, **__: None)
     done = Update({"tiles": 0}, new=1, changed=0, unchanged=0, removed=0, tiles=0, left_out={})
     monkeypatch.setattr(
         command, "update_tiles", lambda settings, **_: calls.append(settings) or done

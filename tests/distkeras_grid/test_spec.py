@@ -19,6 +19,7 @@ from distkeras_grid.spec import (
     DataSpec,
     DraftSpec,
     ExchangeSpec,
+    JudgeSpec,
     LayoutSpec,
     LimitsSpec,
     LocalSpec,
@@ -74,7 +75,9 @@ def everything() -> RunSpec:
             snapshots_per_epoch=1,
         ),
         exchange=ExchangeSpec(
-            compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99})
+            compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99}),
+            judge=JudgeSpec(name="outliers", parameters={"factor": 20}),
+            on_nonfinite="skip",
         ),
         data=DataSpec(
             source="hdfs:///tiles",

@@ -13,7 +13,7 @@ def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
     monkeypatch.setattr(command.early, "check_input", lambda *_: None)
-    monkeypatch.setattr(command, "build_session", lambda *_, **__: None)
+    monkeypatch.setattr(command, "started", lambda *_, **__: None)
     monkeypatch.setattr(
         command, "ingest_images", lambda settings, **_: calls.append(settings) or {"rows": 0}
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+
+import pytest
 
 from distkeras_grid import progress
 from distkeras_grid.cli.doing import doing
+from tests.cluster import driver_environment, standalone_cluster
 
 
 def said_in(seconds, monkeypatch, capsys, *, shown=True):
@@ -27,3 +32,34 @@ def test_a_short_step_is_silent(monkeypatch, capsys):
 
 def test_a_step_without_progress_is_silent(monkeypatch, capsys):
     assert said_in(2.0, monkeypatch, capsys, shown=False) == []
+
+
+SESSION = """
+import sys
+from distkeras_grid.cli.doing import started
+from distkeras_grid.errors import StartTimeoutError
+try:
+    started("waiting", sys.argv[1], seconds=9.0)
+except StartTimeoutError as error:
+    sys.exit(f"StartTimeoutError: {error}")
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_session_says_that_it_waits_for_executors(workers, tmp_path):
+    """A master without a worker accepts an application, and gives it nothing."""
+    with standalone_cluster(tmp_path, workers) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-c", SESSION, cluster.url],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env=driver_environment(),
+        )
+    said = [line for line in done.stderr.splitlines() if line.startswith("waiting for executors")]
+    assert (done.returncode == 0) == bool(workers)
+    if not workers:
+        assert len(said) >= 2
+        assert "StartTimeoutError: No executor has come in 9 s" in done.stderr

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.errors import FencedError, OutlierError, RefusedError
+from distkeras_grid.judges import Measure, Outliers, Seen, judge_spec
 from distkeras_grid.parameter_server.messages import (
     Beat,
     Command,
@@ -32,13 +33,14 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.mind import (
     DRIVER,
+    Dismiss,
     Join,
     Lost,
     Received,
     Send,
     ServerMind,
 )
-from distkeras_grid.records import LateRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import LateRecord, SkippedRecord, WindowRecord, WorkerRecord
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.saved_state import read, write
 from tests.specs import make_spec
@@ -67,6 +69,7 @@ class Worker:
     dropped: int = 0
     waits: object = None
     last: WindowCommit | None = None
+    skipped: bool = False
     stale: list = field(default_factory=list)
 
 
@@ -75,6 +78,8 @@ class MindMachine(RuleBasedStateMachine):
 
     rule_name = "dynamic_rate"
     quorum = 1.0
+    judge = None
+    on_nonfinite = "stop"
 
     @initialize(all_there=st.sampled_from([True, True, True, False]))
     def begin(self, all_there):
@@ -86,12 +91,14 @@ class MindMachine(RuleBasedStateMachine):
             epochs=EPOCHS,
             round_timeout=TIMEOUT,
             quorum=self.quorum,
+            judge=judge_spec(self.judge),
+            on_nonfinite=self.on_nonfinite,
         )
         self.mind = ServerMind(self.spec, np.zeros(SIZE, np.float32))
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
         self.version, self.now, self.open = 0, 100.0, False
-        self.round, self.folds = {}, []
+        self.round, self.folds, self.skips = {}, [], []
         if all_there:
             for number in range(SEATS):
                 self.join(number, newer=False)
@@ -112,7 +119,7 @@ class MindMachine(RuleBasedStateMachine):
         worker = self.workers[seat]
         worker.sequence, worker.version = commit.sequence + 1, self.version
         worker.folded += commit.samples
-        worker.last, worker.waits = commit, None
+        worker.last, worker.waits, worker.skipped = commit, None, False
         self.folds.append((seat, commit.epoch, commit.window, staleness, self.version))
 
     def take(self, seat, commit, payload):
@@ -142,11 +149,16 @@ class MindMachine(RuleBasedStateMachine):
     def join(self, number, newer):
         worker = self.workers[number]
         attempt = max(0, worker.attempt) + newer
-        session = self.mind.handle(Join(number, attempt), self.now)[0].session
+        first, *rest = self.mind.handle(Join(number, attempt), self.now)
         self.gone(number)
         if worker.session is not None:
             worker.stale.append(worker.session)
-        worker.session, worker.attempt, worker.status = session, attempt, "joined"
+        worker.session, worker.attempt, worker.status = first.session, attempt, "joined"
+        self.check_left(rest)
+
+    def check_left(self, actions):
+        """Nobody is answered because a worker has gone, but its own waits end."""
+        assert all(isinstance(action, Dismiss) for action in actions)
 
     @precondition(lambda self: any(w.attempt > 0 for w in self.workers))
     @rule(number=NUMBERS)
@@ -206,7 +218,7 @@ class MindMachine(RuleBasedStateMachine):
             if number is not None:
                 self.commit_one(number, payload, samples)
 
-    def commit_one(self, number, payload, samples):
+    def commit_one(self, number, payload, samples, loss=0.5):
         worker = self.workers[number]
         left = ROWS * EPOCHS - worker.folded - worker.dropped
         if left < 1:
@@ -218,7 +230,7 @@ class MindMachine(RuleBasedStateMachine):
             worker.sequence,
             1,
             min(samples, left),
-            0.5,
+            loss,
             {},
             0,
             0,
@@ -246,6 +258,7 @@ class MindMachine(RuleBasedStateMachine):
             return
         (action,) = self.say(worker.session, worker.last, payload.copy())
         np.testing.assert_array_equal(action.vector, self.center)
+        assert action.message.skipped == worker.skipped
         worker.version = action.message.version
 
     @precondition(lambda self: self.any("running"))
@@ -266,6 +279,8 @@ class MindMachine(RuleBasedStateMachine):
     )
     def commit_what_is_wrong(self, data, change):
         worker = self.workers[self.those(data, idle)]
+        if self.on_nonfinite == "skip" and not all(map(math.isfinite, change.values())):
+            return
         told = {"sequence": 0, "version": 0, "samples": 1, "steps": 1, "loss": 0.5} | change
         sent = WindowCommit(
             worker.sequence + told["sequence"],
@@ -287,10 +302,11 @@ class MindMachine(RuleBasedStateMachine):
         worker = self.workers[number]
         if worker.session is None or worker.status == "finished":
             return
-        self.mind.handle(Lost(worker.session), self.now)
+        actions = self.mind.handle(Lost(worker.session), self.now)
         self.gone(number)
         # Its connection is gone: it says no more until it joins again.
         worker.session, worker.status = None, "lost"
+        self.check_left(actions)
 
     def gone(self, number):
         self.workers[number].waits = None
@@ -368,8 +384,10 @@ class MindMachine(RuleBasedStateMachine):
         assert told == self.folds
         assert len({fold[0:3] for fold in told}) == len(told)
         assert action.message.samples_folded == sum(w.folded for w in self.workers)
-        late = [e.samples for e in events if isinstance(e, LateRecord)]
-        assert sum(late) == sum(w.dropped for w in self.workers)
+        aside = [e.samples for e in events if isinstance(e, LateRecord | SkippedRecord)]
+        assert sum(aside) == sum(w.dropped for w in self.workers)
+        skipped = [(e.worker, e.window) for e in events if isinstance(e, SkippedRecord)]
+        assert skipped == self.skips
 
     @invariant()
     def nobody_innocent_is_blamed(self):
@@ -410,7 +428,7 @@ class RoundMachine(MindMachine):
         if commit.version < self.version:
             worker.sequence, worker.version = commit.sequence + 1, self.version
             worker.dropped += commit.samples
-            worker.last = commit
+            worker.last, worker.skipped = commit, False
             return [seat]
         self.round[seat] = (seat, commit, payload)
         worker.waits = "round"
@@ -463,6 +481,139 @@ class StepsMachine(RoundMachine):
         worker.version = action.message.version
 
 
+class Judged:
+    """Commits are judged: those that are too large, or not finite, are answered and not folded."""
+
+    judge = Outliers()
+    on_nonfinite = "skip"
+
+    @precondition(lambda self: self.any("running"))
+    @rule(
+        data=st.data(),
+        payload=VALUES,
+        scale=st.sampled_from([1, 1000, math.nan]),
+        loss=st.sampled_from([0.5, 0.7, 600.0, math.nan, math.inf]),
+    )
+    def commit_what_is_poisoned(self, data, payload, scale, loss):
+        number = self.those(data, idle)
+        if number is not None:
+            self.commit_one(number, payload * np.float32(scale), 1, loss)
+
+    @initialize()
+    def nothing_seen(self):
+        self.seen = Seen()
+
+    def find(self, entries):
+        """Return which of some commits are folded, and which are skipped."""
+        finite = [e for e in entries if np.isfinite(e[2]).all() and math.isfinite(e[1].loss)]
+        measures = [Measure(c.loss, self.norm(p), 0.0) for _, c, p in finite]
+        found = self.judge.find(measures, self.seen) if finite else []
+        taken = [e for e, reason in zip(finite, found, strict=True) if not reason]
+        for measure, reason in zip(measures, found, strict=True):
+            if not reason:
+                self.seen.add(measure)
+        return taken, [e for e in entries if not any(e is other for other in taken)]
+
+    def norm(self, payload):
+        return math.sqrt(np.dot(payload, payload))
+
+    def skip(self, entries):
+        for seat, commit, _ in entries:
+            worker = self.workers[seat]
+            worker.sequence, worker.version = commit.sequence + 1, self.version
+            worker.dropped += commit.samples
+            worker.last, worker.waits, worker.skipped = commit, None, True
+            self.skips.append((seat, commit.window))
+
+    def check_skips(self, actions):
+        for action in actions:
+            assert action.message.skipped == self.workers[action.to.seat].skipped
+
+    @invariant()
+    def what_is_skipped_is_not_in_the_center(self):
+        assert np.isfinite(self.center).all()
+        assert self.mind.books.version == self.version
+
+
+class JudgedMachine(Judged, MindMachine):
+    """Asynchronous: the first commits of all who are at work wait for each other."""
+
+    def take(self, seat, commit, payload):
+        entry = (seat, commit, payload)
+        if self.seen.recent:
+            return self.settle([entry])
+        self.round[seat] = entry
+        self.workers[seat].waits = "others"
+        return self.release()
+
+    def release(self):
+        """Settle the first commits, if nobody at work is still to send one."""
+        due = ROWS * EPOCHS
+        at_work = [
+            n
+            for n, w in enumerate(self.workers)
+            if w.status == "running" and w.folded + w.dropped < due
+        ]
+        if not self.round or set(at_work) - set(self.round):
+            return []
+        entries = [self.round[seat] for seat in sorted(self.round)]
+        self.round = {}
+        return self.settle(entries)
+
+    def settle(self, entries):
+        taken, skipped = self.find(entries)
+        self.answers = {}
+        for entry in taken:
+            self.fold([entry])
+            self.answers[entry[0]] = (self.version, self.center)
+        self.skip(skipped)
+        self.answers |= {seat: (self.version, self.center) for seat, *_ in skipped}
+        return [seat for seat, *_ in entries]
+
+    def check_answers(self, actions, answered):
+        assert sorted(a.to.seat for a in actions) == sorted(answered)
+        for action in actions:
+            version, center = self.answers[action.to.seat]
+            assert action.to == self.workers[action.to.seat].session
+            assert action.message.version == version
+            np.testing.assert_array_equal(action.vector, center)
+        self.check_skips(actions)
+
+    def check_left(self, actions):
+        sent = [action for action in actions if isinstance(action, Send)]
+        self.check_answers(sent, self.release())
+
+    def check_finish(self, rest):
+        super().check_finish([a for a in rest if isinstance(a.message, Start)])
+        self.check_left([a for a in rest if not isinstance(a.message, Start)])
+
+
+class JudgedRounds(Judged, RoundMachine):
+    """Synchronous: what is skipped has come all the same, so no round waits for another commit."""
+
+    def take(self, seat, commit, payload):
+        if commit.version < self.version and not (
+            np.isfinite(payload).all() and math.isfinite(commit.loss)
+        ):
+            self.skip([(seat, commit, payload)])
+            return [seat]
+        return super().take(seat, commit, payload)
+
+    def fold(self, entries):
+        taken, skipped = self.find(entries)
+        if taken:
+            super().fold(taken)
+        self.skip(skipped)
+
+    def norm(self, payload):
+        change = payload - self.center
+        return math.sqrt(np.dot(change, change))
+
+    def check_answers(self, actions, answered):
+        super().check_answers(actions, answered)
+        self.check_skips(actions)
+
+
 def vectors_in(tree):
     if isinstance(tree, np.ndarray):
         return 1
@@ -483,7 +634,8 @@ def assert_same(one, other):
         for part, counterpart in zip(one, other, strict=True):
             assert_same(part, counterpart)
     else:
-        assert one == other
+        # A loss may be NaN, which equals nothing.
+        assert one == other or repr(one) == repr(other) == "nan"
 
 
 LONG = settings(
@@ -497,6 +649,10 @@ TestRounds = RoundMachine.TestCase
 TestRounds.settings = LONG
 TestSteps = StepsMachine.TestCase
 TestSteps.settings = LONG
+TestJudged = JudgedMachine.TestCase
+TestJudged.settings = LONG
+TestJudgedRounds = JudgedRounds.TestCase
+TestJudgedRounds.settings = LONG
 
 
 def started(mind, workers=2, rows=ROWS):
@@ -639,3 +795,102 @@ def test_the_driver_is_told_why_a_worker_may_not_start():
     (told,) = mind.handle(Received(DRIVER, Poll(0)), 0.0)
     failed = [event for event in told.message.events if event.status == "failed"]
     assert [(event.worker, event.error) for event in failed] == [(0, "RefusedError")]
+
+
+def judged(rule="downpour", workers=2, judge=None, on_nonfinite="stop", **terms):
+    spec = make_spec(
+        workers=workers,
+        rule=rule,
+        trainable_size=SIZE,
+        rows=workers * ROWS,
+        judge=judge_spec(judge),
+        on_nonfinite=on_nonfinite,
+        **terms,
+    )
+    return spec, ServerMind(spec, np.ones(SIZE, np.float32))
+
+
+def send(mind, session, sequence, value, loss=0.5, version=0):
+    vector = np.full(SIZE, value, np.float32)
+    commit = WindowCommit(sequence, version, 1, sequence, 1, 1, loss, {}, 0, 0)
+    event = Received(session, commit, vector, 10, size_of(vector))
+    return mind.handle(event, 1.0)
+
+
+def events(mind, kind):
+    (told,) = mind.handle(Received(DRIVER, Poll(0)), 0.0)
+    return [event for event in told.message.events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("name", ["elastic", "sequential", "member", "averaging", "distance"])
+def test_the_answer_to_a_skipped_commit_is_the_center_also_the_second_time(name):
+    """Workers with weights of their own would keep them, and send them again."""
+    parameters = {"elastic": {"alpha": 0.5}}.get(name, {})
+    rule = {"name": name, "parameters": parameters}
+    _, mind = judged(rule, workers=1, on_nonfinite="skip")
+    (session,) = started(mind, 1)
+    for _ in range(2):
+        (reply,) = send(mind, session, 0, np.nan)
+        assert reply.message.skipped
+        np.testing.assert_array_equal(reply.vector, np.ones(SIZE))
+    (skip,) = events(mind, SkippedRecord)
+    assert (skip.worker, skip.epoch, skip.window, skip.samples, skip.norm) == (0, 1, 0, 1, None)
+    (reply,) = send(mind, session, 1, 2)
+    assert not reply.message.skipped
+
+
+def test_a_poisoned_worker_is_named_with_its_host():
+    _, mind = judged(judge=Outliers())
+    first, second = started(mind)
+    mind.handle(Received(second, Beat("training", 1, "node-7", "")), 0.0)
+    assert send(mind, first, 0, 0.5) == []
+    assert mind.presence(first) == (1, 2)
+    replies = send(mind, second, 0, 1e6)
+    assert [(reply.to, reply.message.skipped) for reply in replies] == [
+        (first, False),
+        (second, True),
+    ]
+    (skip,) = events(mind, SkippedRecord)
+    assert (skip.worker, skip.host, skip.norm) == (1, "node-7", pytest.approx(2e6))
+    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 1.5))
+
+
+def test_an_outlier_may_stop_the_run():
+    _, mind = judged(judge=Outliers(on_outlier="stop"))
+    first, second = started(mind)
+    send(mind, first, 0, 0.5)
+    dismissed = send(mind, second, 0, 1e6)
+    assert {type(action.error) for action in dismissed} == {OutlierError}
+    with pytest.raises(OutlierError, match="Worker 1, epoch 1, window 0"):
+        send(mind, first, 0, 0.5)
+    (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
+    assert (failed.worker, failed.error) == (1, "OutlierError")
+
+
+def test_a_change_against_the_course_of_the_center_is_found():
+    spec, mind = judged(judge=Outliers(least_cosine=-0.5), workers=1)
+    (session,) = started(mind, 1)
+    for sequence in range(3):
+        send(mind, session, sequence, 1, version=sequence)
+    mind = ServerMind.from_state(spec, mind.to_state())
+    (reply,) = send(mind, session, 3, -1, version=3)
+    assert reply.message.skipped
+    assert events(mind, SkippedRecord)[0].norm == pytest.approx(2.0)
+
+
+def test_a_learning_rate_that_is_set_begins_the_comparison_anew():
+    _, mind = judged(judge=Outliers(), workers=1)
+    (session,) = started(mind, 1)
+    send(mind, session, 0, 0.01)
+    mind.handle(Received(DRIVER, Command(None, 0.5)), 1.0)
+    (reply,) = send(mind, session, 1, 5.0, version=1)
+    assert not reply.message.skipped
+
+
+def test_a_center_that_would_overflow_skips_the_commit_where_nothing_is_to_stop():
+    _, mind = judged(workers=1, on_nonfinite="skip")
+    (session,) = started(mind, 1)
+    send(mind, session, 0, 3e38)
+    (reply,) = send(mind, session, 1, 3e38, version=1)
+    assert reply.message.skipped
+    assert np.isfinite(mind.center.vector).all()

@@ -51,7 +51,7 @@ def begin(state, rows):
 
 
 def fold(state, arrival):
-    assert state.admit(arrival, finite=True)
+    assert state.admit(arrival)
     replies, snapshots = state.fold([arrival], now=1.0)
     return replies[0], list(snapshots)
 
@@ -91,7 +91,7 @@ def test_a_newer_connection_silences_the_older_one(attempt):
     calls = [
         lambda: state.ready(old, 100),
         lambda: state.start(old),
-        lambda: state.admit(arrive(old, 0), finite=True),
+        lambda: state.admit(arrive(old, 0)),
         lambda: state.finish(old, 1.0),
         lambda: state.fail(old, "ValueError", ""),
     ]
@@ -247,10 +247,11 @@ def test_what_must_not_be_folded_is_refused(change, finite):
     state = make()
     (session,) = begin(state, [100])
     before = state.to_state()
+    arrival = arrive(session, **{"sequence": 0, **change})
     with pytest.raises(RefusedError):
-        state.admit(arrive(session, **{"sequence": 0, **change}), finite)
+        _ = state.admit(arrival) and state.check_finite(arrival, finite)
     assert state.to_state() == before
-    assert state.admit(arrive(session, 0), finite=True)
+    assert state.admit(arrive(session, 0))
 
 
 def test_a_worker_trains_no_row_more_often_than_there_are_epochs():
@@ -260,15 +261,15 @@ def test_a_worker_trains_no_row_more_often_than_there_are_epochs():
     fold(state, arrive(first, 1, samples=6, version=1))
     for session, sequence in ((first, 2), (second, 0)):
         with pytest.raises(RefusedError):
-            state.admit(arrive(session, sequence, samples=9), finite=True)
-    assert state.admit(arrive(second, 0, samples=8), finite=True)
+            state.admit(arrive(session, sequence, samples=9))
+    assert state.admit(arrive(second, 0, samples=8))
 
 
 def test_who_was_not_told_to_start_folds_nothing():
     state = make()
     session = state.join(0, 0)
     with pytest.raises(RefusedError):
-        state.admit(arrive(session, 0), finite=True)
+        state.admit(arrive(session, 0))
     with pytest.raises(RefusedError):
         state.resume(session)
 
@@ -280,12 +281,12 @@ def test_nor_does_who_has_joined_again_and_was_not_told_to_go_on(attempt):
     begin(state, [100])
     again = state.join(0, attempt)
     with pytest.raises(RefusedError):
-        state.admit(arrive(again, 0), finite=True)
+        state.admit(arrive(again, 0))
     state.ready(again, 100)
     with pytest.raises(RefusedError):
-        state.admit(arrive(again, 0), finite=True)
+        state.admit(arrive(again, 0))
     state.start(again)
-    assert state.admit(arrive(again, 0), finite=True)
+    assert state.admit(arrive(again, 0))
 
 
 def test_staleness_follows_from_the_version_that_a_commit_names():
@@ -314,7 +315,7 @@ def test_a_repeated_sequence_counts_once():
     (session,) = begin(state, [100])
     fold(state, arrive(session, 0, samples=5))
     again = arrive(session, 0, samples=5)
-    assert not state.admit(again, finite=True)
+    assert not state.admit(again)
     assert state.repeat(again).sequence == 0
     assert (state.version, state.samples_folded) == (1, 5)
     assert len(kinds(state, WindowRecord)) == 1
@@ -457,11 +458,11 @@ def test_samples_that_were_dropped_are_not_trained_again():
     first, second = begin(state, [10, 10])
     fold(state, arrive(first, 0))
     late = arrive(second, 0, samples=6)
-    assert state.admit(late, finite=True)
+    assert state.admit(late)
     state.drop(late, now=1.0)
     with pytest.raises(RefusedError):
-        state.admit(arrive(second, 1, samples=5, version=1), finite=True)
-    assert state.admit(arrive(second, 1, samples=4, version=1), finite=True)
+        state.admit(arrive(second, 1, samples=5, version=1))
+    assert state.admit(arrive(second, 1, samples=4, version=1))
 
 
 def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():

@@ -78,6 +78,27 @@ def test_rows_that_are_missing_or_counted_twice_end_a_run(folded, recorded):
     assert error_of(actions) is TrainingError
 
 
+@pytest.mark.parametrize(("skipped", "fails"), [(30, False), (29, True), (31, True)])
+def test_skipped_rows_count_as_those_of_the_epochs(skipped, fails):
+    states = seat(0, "finished"), seat(1, "finished")
+    (action,) = watched().handle(Looked(states, 5, 70, 70, skipped=skipped), 0.0)
+    assert isinstance(action, Fail) == fails
+
+
+def test_an_epoch_of_which_nothing_could_be_folded_ends_a_run():
+    watch = watched(epochs=3)
+    states = seat(0, "running"), seat(1, "running")
+
+    def look(folded, skipped):
+        return watch.handle(Looked(states, 1, folded, folded, skipped=skipped), 0.0)
+
+    assert look(5, 60) == look(10, 120) == look(10, 219) == []
+    saved = watch.to_state()
+    assert error_of(look(10, 220)) is TrainingError
+    again = RunWatch.from_state(make_spec(workers=2, rows=100, epochs=3), saved)
+    assert error_of(again.handle(Looked(states, 1, 10, 10, skipped=220), 0.0)) is TrainingError
+
+
 def test_a_quorum_ends_a_run_and_may_leave_rows_out():
     watch = watched(workers=5, quorum=0.8)
     assert watch.needed == 4

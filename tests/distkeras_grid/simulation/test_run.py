@@ -12,13 +12,18 @@ from distkeras_grid.errors import (
     ConfigurationError,
     NonFiniteLossError,
     StartTimeoutError,
+    TrainingError,
     WorkerFailedError,
 )
 from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.judges import judge_spec
 from distkeras_grid.rules import (
     AveragingRule,
     DeepGradientCompression,
     DownpourRule,
+    DynamicRateRule,
+    ElasticRoundRule,
+    ElasticRule,
     MeanGradientRule,
     SequentialRule,
     rule_of,
@@ -32,10 +37,23 @@ from tests.specs import simulated_spec
 
 
 def build(
-    rule=None, *, rows=(4, 4), window=1, rate=0.5, evaluate=None, run=None, layout=None, **cluster
+    rule=None,
+    *,
+    rows=(4, 4),
+    window=1,
+    rate=0.5,
+    evaluate=None,
+    run=None,
+    layout=None,
+    targets=(),
+    **cluster,
 ):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
-    seats = [ArraySource([np.ones((count, 2))], [np.zeros(count)]) for count in rows]
+    aims = [*targets, *[1.0] * (len(rows) - len(targets))]
+    seats = [
+        ArraySource([np.full((count, 2), aim)], [np.zeros(count)])
+        for count, aim in zip(rows, aims, strict=True)
+    ]
     rule = rule or DownpourRule()
     learners = [
         QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.traits.local_steps)
@@ -76,6 +94,45 @@ def test_a_step_is_asked_for_after_its_round():
     # The center comes in 0.5 s and the latency; a commit takes 0.5 s, and a step as long.
     assert starts(found, 0) == [0.75, 0.75 + 1.0 + 0.75 + 0.75 + 0.5]
     np.testing.assert_array_equal(found.center, [2.75, 1.75])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *(DownpourRule(0.3), DynamicRateRule(), ElasticRule(0.3), AveragingRule()),
+        *(ElasticRoundRule(0.3), MeanGradientRule()),
+    ],
+)
+@pytest.mark.parametrize("aim", [1e6, np.nan])
+def test_a_poisoned_worker_is_left_out_and_the_others_reach_their_aim(rule, aim):
+    """Worker 0 has targets that are wrong, from its first window on."""
+    judged = {"judge": judge_spec("outliers"), "on_nonfinite": "skip", "epochs": 4}
+    found = finished(rule, rows=(8, 8, 8), targets=[aim], run=judged)
+    assert np.abs(found.center - 1).max() < 0.5
+    assert {(record.worker, record.samples) for record in found.history.skipped} == {(0, 1)}
+    assert len(found.history.skipped) == 8 * 4
+    assert found.samples == found.history.samples == 2 * 8 * 4
+
+
+def test_without_a_judge_a_poisoned_worker_spoils_the_center():
+    found = finished(rows=(8, 8, 8), targets=[1e6], run={"epochs": 4})
+    assert np.abs(found.center).max() > 1e5
+    with pytest.raises(NonFiniteLossError):
+        finished(rows=(8, 8, 8), targets=[np.nan])
+
+
+def test_a_run_of_which_nothing_can_be_folded_ends():
+    with pytest.raises(TrainingError, match="could be folded"):
+        finished(rows=(8, 8), targets=[np.nan, np.nan], run={"on_nonfinite": "skip", "epochs": 3})
+
+
+def test_the_first_commits_do_not_wait_for_a_worker_that_hangs():
+    """They wait for it until the driver has its task started again."""
+    judged = {"judge": judge_spec("outliers"), "round_timeout": 50.0}
+    outages = [Outage(0, at=0.5, seconds=1.0, silent=True)]
+    found = finished(rows=(4, 4), outages=outages, run=judged)
+    assert found.samples == 8
+    assert 50 < folds(found, 1)[0] < 52
 
 
 def test_who_was_late_asks_for_all_steps_since():

@@ -56,6 +56,7 @@ def test_client_mode_on_yarn_as_a_whole():
         *("--conf", "spark.pyspark.driver.python=/here/python"),
         *("--conf", f"spark.executor.memoryOverhead={executor_overhead_mb()}m"),
         *("--conf", "spark.executor.maxNumFailures=9"),
+        *("--conf", "spark.yarn.tags=tag-1"),
         *("job.py", "--data", "a b"),
     ]
 

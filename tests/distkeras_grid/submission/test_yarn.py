@@ -41,8 +41,12 @@ def test_the_programs_exit_code_is_read_where_spark_says_it(diagnostics: str, st
 def test_state_lines():
     assert state_line(RUNNING, 12.4) == "application_17_0001  RUNNING  12 s  3 containers, 2048 MB"
     accepted = replace(RUNNING, state="ACCEPTED")
-    assert state_line(accepted, 1) == "application_17_0001  ACCEPTED  1 s"
+    waiting = "application_17_0001  ACCEPTED  1 s  waiting for a container"
+    assert state_line(accepted, 1) == waiting
+    alone = replace(RUNNING, containers=1)
+    assert state_line(alone, 1).endswith("no executors yet")
     ended = replace(RUNNING, state="FINISHED", final="FAILED")
+    assert (accepted.waits, alone.waits, RUNNING.waits, ended.waits) == (True, True, False, False)
     assert state_line(ended, 99) == "application_17_0001  FINISHED  99 s  FAILED"
 
 

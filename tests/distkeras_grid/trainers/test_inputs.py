@@ -17,8 +17,10 @@ from distkeras_grid.errors import (
     SplitLeakError,
     StorageError,
 )
+from distkeras_grid.progress import SILENT
 from distkeras_grid.trainers import checking
 from distkeras_grid.trainers.preparation import prepare
+from distkeras_grid.trainers.run_status import run_progress
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -242,7 +244,7 @@ def prepared(name, frame, **arguments):
     import distkeras_grid
 
     trainer = getattr(distkeras_grid, name)(build(), batch_size=8, progress=False, **arguments)
-    return prepare(trainer.request(frame, seed=5), (), ExitStack())
+    return prepare(trainer.request(frame, seed=5), (), ExitStack(), run_progress(to=SILENT))
 
 
 def test_what_a_run_asks_of_the_network_is_one_way_where_replies_are_empty(frame):

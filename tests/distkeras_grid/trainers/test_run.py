@@ -63,6 +63,7 @@ class Launch:
     """A job that ends when the server has nothing more to tell, or fails at once, so often."""
 
     failures_of_a_job = 4
+    active_tasks = 0
 
     def __init__(self, server, error=None, endless=False, failures=1):
         self.server, self.reason, self.endless, self.cancelled = server, error, endless, False

@@ -202,6 +202,23 @@ def test_the_model_of_a_run_with_a_lost_worker_keeps_the_users_own_schedule(arra
     assert loaded.optimizer.get_config()["learning_rate"]["class_name"] == "CosineDecay"
 
 
+@pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer", "AEASGD", "SynchronousSGD"])
+def test_a_poisoned_worker_is_found_and_the_others_train_on(arrays, name):
+    """Rows 40 to 79 are those of worker 1."""
+    x, y = arrays
+    poisoned = x.copy()
+    poisoned[40:80] *= 1e6
+    clean = simulated(name, arrays, num_epoch=6, call={"shuffle": False})
+    call = {"shuffle": False}
+    found = simulated(name, (poisoned, y), num_epoch=6, validate="outliers", call=call)
+    spoiled = simulated(name, (poisoned, y), num_epoch=6, call=call)
+    losses = [run.model.evaluate(x, y, verbose=0)[0] for run in (clean, found, spoiled)]
+    assert losses[1] < losses[0] + 0.3
+    assert losses[2] > 10 * losses[1]
+    assert {record.worker for record in found.history.skipped} == {1}
+    assert found.history.samples + found.history.samples_skipped == 6 * ROWS
+
+
 def test_the_same_seed_and_cluster_give_the_same_run(arrays):
     runs = [
         simulated("ADAG", arrays, num_epoch=2, model=build("adam"), call={"seed": seed})

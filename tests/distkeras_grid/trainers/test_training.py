@@ -8,6 +8,9 @@ is right is tested without Spark: ``tests/invariants``, ``test_simulated.py``.
 
 from __future__ import annotations
 
+import socket
+from urllib.request import urlopen
+
 import numpy as np
 import pytest
 
@@ -360,3 +363,101 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_place(frame):
     data = frame.selectExpr("transform(features, f -> cast('NaN' as float)) as features", "label")
     with pytest.raises(NonFiniteLossError, match="epoch 1, window 0"):
         trained("DOWNPOUR", build(), data, num_workers=1)
+
+
+@pytest.fixture(scope="module")
+def poisoned(spark, arrays):
+    """The second half of the rows, which are those of worker 1, are a million times too large."""
+    import pyarrow as pa
+
+    x, y = arrays
+    scaled = x.copy()
+    scaled[ROWS // 2 :] *= 1e6
+    table = pa.table({"features": pa.array(list(scaled)), "label": pa.array(y.astype(np.int32))})
+    return spark.createDataFrame(table).coalesce(1).cache()
+
+
+@pytest.mark.parametrize(
+    "name", ["DOWNPOUR", pytest.param("AveragingTrainer", marks=pytest.mark.full)]
+)
+def test_a_poisoned_worker_is_named_and_the_others_train_on(
+    ordered, poisoned, arrays, name, capsys
+):
+    import distkeras_grid
+
+    def run(data, **arguments):
+        trainer = getattr(distkeras_grid, name)(
+            build("sgd"), num_workers=2, num_epoch=6, batch_size=4, **arguments
+        )
+        model = trainer.train(data, shuffle=False, seed=5)
+        return trainer.history, model.evaluate(*arrays, verbose=0)[0]
+
+    _, healthy = run(ordered, progress=False)
+    _, spoiled = run(poisoned, progress=False)
+    history, judged = run(poisoned, validate="outliers")
+    assert judged < healthy + 0.3
+    assert spoiled > 10 * judged
+    assert {record.worker for record in history.skipped} == {1}
+    assert all(record.host and record.reason for record in history.skipped)
+    assert history.samples + history.samples_skipped == 6 * ROWS
+    # The line that names it, and the file that keeps it.
+    assert "Worker 1 on " in capsys.readouterr().err
+    again = History.from_jsonl_text(history.to_jsonl_text())
+    assert again.skipped == history.skipped
+
+
+def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays):
+    """A tenth of the rows have no numbers: about half of the windows of eight rows."""
+    broken = "transform(features, f -> cast('NaN' as float))"
+    data = ordered.selectExpr(f"if(features[0] > 1.3, {broken}, features) as features", "label")
+    trainer = trained(
+        "AveragingTrainer",
+        build("adam"),
+        data,
+        num_workers=2,
+        num_epoch=4,
+        batch_size=4,
+        communication_window=2,
+        on_nonfinite="skip",
+    )
+    history = trainer.history
+    assert 0 < len(history.skipped) < len(history.records)
+    assert history.samples + history.samples_skipped == 4 * ROWS
+    assert np.isfinite(weights(trainer.model)).all()
+    assert np.isfinite(trainer.model.evaluate(*arrays, verbose=0)[0])
+
+
+def test_a_run_tells_its_figures_on_loopback(frame):
+    import keras
+
+    pages = []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    class Reader(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+                pages.append(page.read().decode())
+
+    trainer = trained(
+        "DOWNPOUR",
+        build(),
+        frame,
+        num_workers=2,
+        num_epoch=2,
+        metrics_port=port,
+        train={"callbacks": [Reader()]},
+    )
+    told = dict(line.rsplit(" ", 1) for line in pages[-1].splitlines() if line[0] != "#")
+    samples = sum(
+        float(told.get(f'distkeras_grid_samples_total{{worker="{n}"}}', 0)) for n in (0, 1)
+    )
+    # Windows that were folded since may be told already.
+    assert ROWS * 2 <= samples <= trainer.history.samples
+    assert float(told['distkeras_grid_commits_total{outcome="folded"}']) > 1
+    assert float(told["distkeras_grid_server_memory_bytes"]) > 10e6
+    assert float(told["distkeras_grid_staleness_count"]) > 1
+    assert float(told['distkeras_grid_bytes_total{direction="up"}']) > 1000
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)

@@ -20,7 +20,7 @@ from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.records import LocalRecord, LocalSet, WindowRecord
+from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import train
@@ -93,7 +93,7 @@ def filled(spool):
 class Server:
     """A server of one seat, in this process."""
 
-    def __init__(self, stack, rule="downpour", compression=None, **parameters):
+    def __init__(self, stack, rule="downpour", compression=None, on_nonfinite="stop", **parameters):
         self._compression = compression
         self.rule = build_rule(rule, parameters)
         self.key = new_key()
@@ -103,6 +103,7 @@ class Server:
             rows=ROWS,
             epochs=EPOCHS,
             compression=compression,
+            on_nonfinite=on_nonfinite,
         )
         self._stack, self._wire = stack, settings.spec.compression
         self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
@@ -126,13 +127,13 @@ class Server:
         self._stack.callback(client.close)
         return client
 
-    def train(self, engine, rows, *, attempt=0, plan=None, after_window=None):
+    def train(self, engine, rows, *, attempt=0, plan=None, after_window=None, **options):
         client = self.worker(attempt)
         start = client.ready(ROWS, timeout=5)
         kept = None
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
-        mind = self.mind(engine, plan, accumulator=kept)
+        mind = self.mind(engine, plan, accumulator=kept, **options)
         return train(mind, engine, client, start, rows, after_window)
 
     def mind(self, engine, plan=None, **options):
@@ -252,6 +253,20 @@ def test_a_loss_that_is_not_finite_names_its_place_and_is_not_sent(stack, spool,
     with pytest.raises(NonFiniteLossError, match=r"epoch 2, window 1 of worker 0: lower"):
         server.train(engine, spool)
     assert len(server.window_events()) == 3
+
+
+def test_a_skipped_window_is_left_out_and_the_next_one_begins_at_the_center(stack, spool):
+    """Each row is trained once an epoch; those of the window that went wrong are missing."""
+    server = Server(stack, on_nonfinite="skip")
+    engine = CountingEngine(loss=[0.5, math.nan, *[0.5] * 4])
+    assert server.train(engine, spool, sends_all=True) == EPOCHS * ROWS
+    counts = server.driver.center()
+    events = server.driver.poll(5).events
+    (skipped,) = (event for event in events if isinstance(event, SkippedRecord))
+    assert (skipped.epoch, skipped.window) == (1, 1)
+    assert sum(counts) == EPOCHS * ROWS - skipped.samples
+    assert sum(isinstance(event, WindowRecord) for event in events) == 5
+    assert engine.done == 4
 
 
 def test_weights_that_are_not_finite_are_an_error_of_training(stack, spool):

@@ -141,6 +141,57 @@ def test_a_loss_that_is_not_finite_is_not_sent(loss):
         worker.handle(computed(loss))
 
 
+def skipped(version):
+    return minds.Replied(Exchanged(version, 0, stop=False, learning_rate=0.25, skipped=True))
+
+
+@pytest.mark.parametrize(
+    "rule", [DownpourRule(), AveragingRule(), ElasticRule(0.5), SequentialRule()]
+)
+def test_after_a_skipped_window_a_worker_begins_anew_from_the_center(rule):
+    worker = mind(rule, sends_all=True)
+    *_, compute = worker.handle(started())
+    compute.after[:] = np.nan
+    (exchange,) = worker.handle(computed(np.nan))
+    exchange.reply[:] = [5, 6, 7, 8]
+    renew, begin, rate, compute = worker.handle(skipped(4))
+    assert (renew, begin, rate.value) == (minds.Renew(), minds.BeginAfter(2), 0.25)
+    np.testing.assert_array_equal(compute.before, [5, 6, 7, 8])
+    assert (worker.version, compute.window.sequence) == (4, 1)
+
+
+def test_a_skipped_gradient_leaves_weights_and_optimizer_as_they_are():
+    worker = mind(MeanGradientRule(), sends_all=True)
+    worker.handle(started())
+    worker.handle(computed(np.inf))
+    (compute,) = worker.handle(skipped(0))
+    np.testing.assert_array_equal(compute.before, CENTER)
+
+
+@pytest.mark.parametrize(("loss", "value"), [(np.nan, 1.0), (0.5, np.nan)])
+def test_nothing_of_a_skipped_window_is_held_back(loss, value):
+    settings = DeepGradientCompression(0.9, warm_up_epochs=0)
+    layout = WeightLayout((Variable("x", (3, 4)),))
+    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False)
+    worker = WorkerMind(
+        0,
+        DownpourRule(),
+        layout,
+        planned,
+        accumulator=lambda: Accumulator(settings, layout, 1),
+        sends_all=True,
+    )
+    *_, compute = worker.handle(minds.Started(start(), np.zeros(12, np.float32)))
+    compute.after[:] = np.arange(12)
+    exchanged(worker, 1)
+    worker.after[:] = value
+    (exchange,) = worker.handle(computed(loss))
+    assert np.isnan(exchange.payload).sum() == np.count_nonzero(exchange.payload) == 1
+    exchange.reply[:] = 0
+    worker.handle(skipped(1))
+    assert not worker.to_state()["held_back"]["residual"].any()
+
+
 @pytest.mark.parametrize(("value", "error"), [(1.0, RefusedError), (np.nan, NonFiniteLossError)])
 def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, error):
     worker = mind()

@@ -1,0 +1,163 @@
+"""``distkeras-grid environments``: the environment archives that `submit` has packed."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from distkeras_grid.cli.console import note, report, tell
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.parser import Parser, verb_parser
+from distkeras_grid.progress import format_bytes
+
+if TYPE_CHECKING:
+    from distkeras_grid.submission.applications import Application
+    from distkeras_grid.submission.archives import Archive
+    from distkeras_grid.submission.jvm import HadoopClient
+
+DAYS = 30.0
+DESCRIPTION = """\
+List the archives of Python environments that submit has packed on this machine and uploaded to the
+cluster, with age, size and path, and who needs them; or delete old ones. An archive that is needed
+again is packed and uploaded again by the next submit.
+"""
+EPILOG = """\
+examples:
+  distkeras-grid environments list
+  distkeras-grid environments prune --older-than 60 --plan
+  distkeras-grid environments prune --environments hdfs:///shared/environments
+
+An archive is needed by this environment, and by applications that submit has started and that have
+not ended. These are never deleted.
+"""
+HEAD = ("age [days]", "size", "needed by", "path")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("environments", DESCRIPTION, EPILOG)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | prune")
+    where = Parser(add_help=False)
+    where.add_argument(
+        "--environments",
+        metavar="URI",
+        help="folder of the archives on the cluster, as submit takes it "
+        "(.distkeras_grid/environments in your home directory there)",
+    )
+    verbs.add_parser("list", parents=[where], help="show the archives, the newest first")
+    prune = verbs.add_parser("prune", parents=[where], help="delete those that nobody needs")
+    prune.add_argument(
+        "--older-than",
+        type=days,
+        default=DAYS,
+        metavar="DAYS",
+        help="only those that were packed before so many days (%(default)g)",
+    )
+    prune.add_argument(
+        "--plan", action="store_true", help="show what would be deleted, and delete nothing"
+    )
+    return parser
+
+
+def days(text: str) -> float:
+    """Return a number of days.
+
+    Examples
+    --------
+    >>> days("0.5")
+    0.5
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days of at least 0")
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return guarded(lambda: environments(flags))
+
+
+def environments(flags: argparse.Namespace) -> None:
+    """List or delete as the flags say."""
+    from distkeras_grid.submission.archives import delete, outdated
+    from distkeras_grid.submission.jvm import hadoop_client
+
+    with hadoop_client({}) as hadoop:
+        found, now = _find(flags.environments, hadoop), time.time()
+        if flags.verb == "prune":
+            found = outdated(found, flags.older_than, now)
+        for line in table(found, now):
+            tell(line)
+        if flags.verb == "prune" and not flags.plan:
+            for each in found:
+                delete(each, hadoop.storage)
+                note(f"deleted {each.uri}")
+    report(archives=[{"path": each.uri, "bytes": each.size} for each in found])
+
+
+def table(archives: Sequence[Archive], now: float) -> list[str]:
+    """Return a line for each archive below a line of headings, and one for their sum.
+
+    Parameters
+    ----------
+    archives : sequence of Archive
+    now : float
+        Unix seconds.
+    """
+    from distkeras_grid.submission.archives import DAY
+
+    rows = [
+        HEAD,
+        *(
+            (
+                f"{max(0.0, now - each.modified) / DAY:.1f}",
+                format_bytes(each.size),
+                ", ".join(each.used_by) or "-",
+                each.uri,
+            )
+            for each in archives
+        ),
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
+    total = sum(each.size for each in archives)
+    return [*lines, f"{len(archives)} archives, {format_bytes(total)}"]
+
+
+def _find(folder: str | None, hadoop: HadoopClient) -> list[Archive]:
+    """Return the archives of this machine, then those of the cluster."""
+    from distkeras_grid.submission.archive import cache_folder, this_environment
+    from distkeras_grid.submission.archives import archives_in
+    from distkeras_grid.submission.placement import FOLDER
+
+    home = hadoop.home()
+    if folder is None and home is not None:
+        folder = f"{home}/{FOLDER}"
+    folders = [cache_folder().absolute().as_uri(), *([folder] if folder is not None else [])]
+    present, known = this_environment().name, _applications()
+    return [
+        archive
+        for place in folders
+        for archive in archives_in(place, hadoop.storage, present, known)
+    ]
+
+
+def _applications() -> list[Application]:
+    """Return what YARN knows, if this machine knows of a YARN."""
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+
+    if not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        return []
+    with closing(ResourceManager(find_resourcemanager())) as manager:
+        return manager.applications()

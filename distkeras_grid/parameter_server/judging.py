@@ -1,0 +1,166 @@
+"""What the server measures of commits for a run's judge, and what it remembers of folded ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.judges import Judge, Measure, Seen
+from distkeras_grid.rules import Sends, Traits
+from distkeras_grid.rules.magnitudes import chunks
+from distkeras_grid.weights import Section, Vector
+
+if TYPE_CHECKING:
+    from distkeras_grid.parameter_server.gathering import SavedJudging
+
+#: Share of the course that each folded commit leaves of it; it is that of the last ten or so.
+DECAY = 0.9
+
+
+class Judging:
+    """The judge of a run and its memory.
+
+    Parameters
+    ----------
+    judge : Judge or None
+        The judge; without one nothing is measured.
+    traits : Traits
+        Those of the run's rule.
+    sections : sequence of Section
+        Sections of the vector.
+
+    Attributes
+    ----------
+    seen : Seen
+        What was seen of the commits that were folded.
+    course : ndarray or None
+        Decaying sum of their changes, shape ``(trainable size,)``, ``float32``; None before the
+        first one, or if the judge does not look at it.
+    """
+
+    def __init__(self, judge: Judge | None, traits: Traits, sections: Sequence[Section]) -> None:
+        self.judge = judge
+        self.seen = Seen()
+        self.course: Vector | None = None
+        self._sends_weights = traits.sends is Sends.WEIGHTS
+        (self._ruled,) = (each.span for each in sections if each.policy == "rule")
+        self._averaged = [each.span for each in sections if each.policy == "average"]
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is nothing yet to compare a commit with, but those of other workers."""
+        return self.judge is not None and not self.seen.recent
+
+    def measure(self, payload: Vector, center: Vector, loss: float) -> Measure:
+        """Measure a commit.
+
+        Parameters
+        ----------
+        payload : ndarray
+            What was sent, shape ``(size,)``, finite.
+        center : ndarray
+            The center that it is to be folded into, same shape.
+        loss : float
+            Mean loss of the window.
+        """
+        return Measure(
+            loss,
+            _norm(self._changes(payload, center)),
+            math.hypot(
+                *(_norm(_differences(payload[span], center[span])) for span in self._averaged)
+            ),
+            self._cosine(payload, center),
+        )
+
+    def course_after(self, payloads: Sequence[Vector], centers: Sequence[Vector]) -> Vector | None:
+        """Return the course with the changes of commits that are about to be folded.
+
+        Parameters
+        ----------
+        payloads, centers : sequence of ndarray
+            The commits, and the center of each, before the fold.
+        """
+        if self.judge is None or not self.judge.needs_course:
+            return None
+        course = np.zeros_like(payloads[0][self._ruled])
+        if self.course is not None:
+            np.multiply(self.course, DECAY, out=course)
+        for payload, center in zip(payloads, centers, strict=True):
+            for place, change in zip(
+                chunks(course.size), self._changes(payload, center), strict=True
+            ):
+                course[place] += change / len(payloads)
+        return course
+
+    def remember(self, measures: Iterable[Measure | None], course: Vector | None) -> None:
+        """Remember commits that were folded, and the course after them."""
+        for measure in measures:
+            if measure is not None:
+                self.seen.add(measure)
+        self.course = course
+
+    def forget_norms(self) -> None:
+        """Begin to compare anew, because all changes will have another size."""
+        self.seen.recent.clear()
+
+    def to_saved(self) -> dict[str, Any] | None:
+        """Return the memory as a plain tree; None without a judge."""
+        if self.judge is None:
+            return None
+        course = None if self.course is None else self.course.copy()
+        return {"seen": msgspec.to_builtins(self.seen), "course": course}
+
+    def restore(self, saved: SavedJudging | Mapping[str, Any] | None) -> None:
+        """Go on from what `to_saved` returned, read or not."""
+        if saved is None:
+            return
+        told = saved if isinstance(saved, Mapping) else msgspec.structs.asdict(saved)
+        # A copy: what was saved does not change with the run.
+        self.seen = msgspec.convert(msgspec.to_builtins(told["seen"]), Seen)
+        self.course = None if told["course"] is None else told["course"].copy()
+
+    def _changes(self, payload: Vector, center: Vector) -> Iterator[Vector]:
+        """Yield the change of the trainable weights, chunk by chunk."""
+        sent = payload[self._ruled]
+        if self._sends_weights:
+            yield from _differences(sent, center[self._ruled])
+        else:
+            yield from (sent[place] for place in chunks(sent.size))
+
+    def _cosine(self, payload: Vector, center: Vector) -> float | None:
+        if self.course is None:
+            return None
+        dot = squares = 0.0
+        for place, change in zip(
+            chunks(self.course.size), self._changes(payload, center), strict=True
+        ):
+            wide = change.astype(np.float64)
+            dot += float(np.dot(wide, self.course[place]))
+            squares += float(np.dot(wide, wide))
+        length = math.sqrt(squares) * _norm(
+            self.course[place] for place in chunks(self.course.size)
+        )
+        return dot / length if length > 0 else None
+
+
+def _differences(one: Vector, other: Vector) -> Iterator[Vector]:
+    for place in chunks(one.size):
+        with np.errstate(over="ignore"):
+            yield one[place] - other[place]
+
+
+def _norm(parts: Iterable[Vector]) -> float:
+    """Return the Euclidean norm of a vector in chunks."""
+    total = 0.0
+    for part in parts:
+        with np.errstate(over="ignore"):
+            squares = float(np.dot(part, part))
+        if not math.isfinite(squares):
+            wide = part.astype(np.float64)
+            squares = float(np.dot(wide, wide))
+        total += squares
+    return math.sqrt(total)
