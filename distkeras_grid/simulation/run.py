@@ -443,7 +443,10 @@ class Simulation:
             skipped=self.history.samples_skipped,
         )
         self._tell(looked)
-        at = self._watch.deadline + LOOK_SECONDS
+        self._look_at(self._watch.deadline + LOOK_SECONDS)
+
+    def _look_at(self, at: float) -> None:
+        """Let the driver look at a time, unless it looks before."""
         if not self._ended and at < self._looks_at:
             self._looks_at = at
             self._queue.add(at, "look", 0, 0)
@@ -493,6 +496,8 @@ class Simulation:
                     self._end(worker, worker.session, worker.silent_seconds)
             elif isinstance(action, watches.Begin):
                 self._driver_asks(Command(None, None, begin=True))
+                # A worker that starts now, and hangs, would tell nothing that makes it look.
+                self._look_at(self.now + LOOK_SECONDS)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a run must share with a saved one to continue it."""

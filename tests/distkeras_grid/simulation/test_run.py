@@ -585,6 +585,14 @@ def test_rounds_that_end_in_time_are_left_alone():
 
 # -- whatever is lost or hangs ------------------------------------------------------------------
 
+def test_a_worker_that_hangs_before_the_others_are_given_up_is_noticed():
+    """It was ready, and starts alone when the run begins without the others."""
+    outages = [Outage(0, at=0.0, silent=True), Outage(1, at=5.0), Outage(2, at=0.0)]
+    limits = {"start_timeout": 40.0, "round_timeout": 20.0}
+    with pytest.raises(StartTimeoutError):
+        finished(rows=[4, 4, 4], run=limits, outages=outages, late={1: 5.0})
+
+
 OUTAGES = st.builds(
     Outage,
     st.integers(0, 2),
