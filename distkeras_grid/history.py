@@ -11,8 +11,8 @@ worker may by then have begun its next pass, which the window's own ``epoch`` te
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_origin
 
@@ -34,6 +34,7 @@ from distkeras_grid.records import (
     parse_line,
     record_of_line,
 )
+from distkeras_grid.windows import Windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +54,9 @@ class History:
     ----------
     params : dict
         As given.
-    records : list of WindowRecord
-        Accepted windows in the order of their folds; slice it as any list.
+    records : Windows
+        Accepted windows in the order of their folds, a sequence of `WindowRecord`; slice it as any
+        list.
     late : list of LateRecord
         Windows that came after their synchronous round, and were dropped.
     skipped : list of SkippedRecord
@@ -83,7 +85,7 @@ class History:
 
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:
         self.params: dict[str, Any] = dict(params or {})
-        self.records: list[WindowRecord] = []
+        self.records = Windows()
         self.late: list[LateRecord] = []
         self.skipped: list[SkippedRecord] = []
         self.local_sets: list[LocalRecord] = []
@@ -106,10 +108,11 @@ class History:
         record : WindowRecord, LateRecord, SkippedRecord, LocalRecord, EpochRecord or WorkerRecord
             As the server told it. The end of an epoch goes to `add_epoch`.
         """
-        self._lists[type(record)].append(record)
+        kept: Any = self._lists[type(record)]
+        kept.append(record)
 
     @property
-    def _lists(self) -> dict[type[Record], list[Any]]:
+    def _lists(self) -> dict[type[Record], list[Any] | Windows]:
         return {
             WorkerRecord: self.workers,
             WindowRecord: self.records,
@@ -160,28 +163,43 @@ class History:
         """
         before = self.epoch_records[-1] if self.epoch_records else None
         since = before.version if before else -1
-        windows = [record for record in self.records if since < record.version <= ended.version]
-        began = before.at if before else min((w.started for w in windows), default=ended.at)
+        loss, metrics, first = self._means(since, ended.version)
+        began = before.at if before else min(first, ended.at)
         epoch = EpochRecord(
             epoch=ended.epoch,
             version=ended.version,
             samples=ended.samples,
             at=ended.at,
             seconds=max(0.0, ended.at - began),
-            loss=_mean((w.loss, w.samples) for w in windows),
-            metrics=_mean_metrics(windows),
+            loss=loss,
+            metrics=metrics,
             validation=dict(validation or {}),
             learning_rate=learning_rate,
         )
         self.add(epoch)
         return epoch
 
+    def _means(self, since: int, until: int) -> tuple[float, dict[str, float], float]:
+        """Return mean loss and metrics of the windows of some versions, and when the first began.
+
+        Windows may be many, so no record is made of them.
+        """
+        windows = self.records
+        losses, samples, starts = map(windows.column, ("loss", "samples", "started"))
+        loss, metrics, first = _Mean(), defaultdict[str, _Mean](_Mean), math.inf
+        for number in windows.between(since, until):
+            loss.add(losses[number], samples[number])
+            for name, value in windows.metrics(number).items():
+                metrics[name].add(value, samples[number])
+            first = min(first, starts[number])
+        return loss.value, {name: mean.value for name, mean in metrics.items()}, first
+
     # -- what the user reads ----------------------------------------------------------------
 
     @property
     def samples(self) -> int:
         """Rows folded into the center, each counted once an epoch."""
-        return sum(record.samples for record in self.records)
+        return self.records.samples
 
     @property
     def samples_skipped(self) -> int:
@@ -202,8 +220,9 @@ class History:
             Version of the center up to which windows count; default all.
         """
         steps = Counter[int]()
-        for record in self.records:
-            steps[record.worker] += record.steps if record.version <= version else 0
+        columns = (self.records.column(name) for name in ("worker", "steps", "version"))
+        for worker, count, reached in zip(*columns, strict=True):
+            steps[worker] += count if reached <= version else 0
         return max(steps.values(), default=0)
 
     @property
@@ -228,8 +247,9 @@ class History:
         """
         if not self.records:
             return 0.0
-        first = min(record.started for record in self.records)
-        return max(0.0, max(record.folded_at for record in self.records) - first)
+        first: float = min(self.records.column("started"))
+        last: float = max(self.records.column("folded_at"))
+        return max(0.0, last - first)
 
     def select(self, *, worker: int | None = None, epoch: int | None = None) -> list[WindowRecord]:
         """Return the windows of one worker, of one of its passes, or of both.
@@ -241,11 +261,11 @@ class History:
         epoch : int, optional
             The worker's pass over its rows.
         """
+        columns = (self.records.column(name) for name in ("worker", "epoch"))
         return [
-            record
-            for record in self.records
-            if (worker is None or record.worker == worker)
-            and (epoch is None or record.epoch == epoch)
+            self.records[number]
+            for number, (who, when) in enumerate(zip(*columns, strict=True))
+            if worker in (None, who) and epoch in (None, when)
         ]
 
     def points(
@@ -275,7 +295,7 @@ class History:
         if metric not in self.history:
             known = ", ".join(self.history) or "none: no epoch has ended"
             raise ConfigurationError(f"No epoch has the metric {metric!r}. Recorded: {known}.")
-        began = min((record.started for record in self.records), default=0.0)
+        began = min(self.records.column("started"), default=0.0)
         return [
             (record.at - began if x == "seconds" else float(record.samples), record.logs()[metric])
             for record in self.epoch_records
@@ -340,15 +360,19 @@ class History:
         head = {"kind": "history", "format": FORMAT, "params": self.params}
         return format_line(head) + self.segment_after(())
 
+    def _lines_after(self, counts: Sequence[int]) -> Iterator[str]:
+        pairs = zip(self._lists.values(), counts or (0,) * len(self._lists), strict=True)
+        for kind, count in pairs:
+            for number in range(count, len(kind)):
+                yield format_line(json_of(kind[number]))
+
     def counts(self) -> tuple[int, ...]:
         """Return how many records of each kind there are."""
         return tuple(len(records) for records in self._lists.values())
 
     def segment_after(self, counts: Sequence[int]) -> str:
         """Return the records after so many of each kind as JSON lines; all after ``()``."""
-        pairs = zip(self._lists.values(), counts or (0,) * len(self._lists), strict=True)
-        records = [record for kind, count in pairs for record in kind[count:]]
-        return "".join(format_line(json_of(record)) for record in records)
+        return "".join(self._lines_after(counts))
 
     def add_segment(self, text: str, first: int = 1) -> None:
         """Add the records of `segment_after`.
@@ -378,7 +402,9 @@ class History:
         """
         for kind, records in self._lists.items():
             if kind is not WorkerRecord:
-                records[:] = earlier._lists[kind]
+                kept = list(earlier._lists[kind])
+                records.clear()
+                records.extend(kept)
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write `to_jsonl_text` to a local file.
@@ -388,7 +414,11 @@ class History:
         path : str or pathlib.Path
             Replaced if it exists.
         """
-        Path(path).write_text(self.to_jsonl_text(), encoding="utf-8")
+        head = {"kind": "history", "format": FORMAT, "params": self.params}
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.write(format_line(head))
+            # Line by line: the text of many windows is longer than they are in memory.
+            file.writelines(self._lines_after(()))
 
     @classmethod
     def from_jsonl_text(cls, text: str) -> Self:
@@ -440,20 +470,19 @@ class History:
         return cls.from_jsonl_text(text)
 
 
-def _mean(weighted: Iterable[tuple[float, int]]) -> float:
-    pairs = list(weighted)
-    samples = sum(weight for _, weight in pairs)
-    if not samples:
-        return math.nan
-    return sum(value * weight for value, weight in pairs) / samples
+class _Mean:
+    """A weighted mean of numbers that come one after the other; NaN of none."""
 
+    def __init__(self) -> None:
+        self._sum, self._weight = 0.0, 0
 
-def _mean_metrics(windows: Sequence[WindowRecord]) -> dict[str, float]:
-    names = dict.fromkeys(name for window in windows for name in window.metrics)
-    return {
-        name: _mean((w.metrics[name], w.samples) for w in windows if name in w.metrics)
-        for name in names
-    }
+    def add(self, value: float, weight: int) -> None:
+        self._sum += value * weight
+        self._weight += weight
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._weight if self._weight else math.nan
 
 
 def _frame(

@@ -23,7 +23,9 @@ from distkeras_grid.parameter_server.messages import (
     Exchanged,
     Fail,
     FetchCenter,
+    FetchPart,
     Finish,
+    Gather,
     Poll,
     Ready,
     Resume,
@@ -43,6 +45,7 @@ from distkeras_grid.parameter_server.mind import (
 from distkeras_grid.records import LateRecord, SkippedRecord, WindowRecord, WorkerRecord
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.saved_state import read, write
+from distkeras_grid.trees import pack
 from tests.specs import make_spec
 
 SEATS, ROWS, EPOCHS, SIZE, TIMEOUT = 3, 40, 3, 4, 30.0
@@ -894,3 +897,20 @@ def test_a_center_that_would_overflow_skips_the_commit_where_nothing_is_to_stop(
     (reply,) = send(mind, session, 1, 3e38, version=1)
     assert reply.message.skipped
     assert np.isfinite(mind.center.vector).all()
+
+
+def test_a_checkpoint_has_what_was_seen():
+    """A server that goes on finds at once what its predecessor would have found."""
+    spec, mind = judged(judge=Outliers(least_cosine=-0.5), workers=1)
+    (session,) = started(mind, 1)
+    for sequence in range(3):
+        send(mind, session, sequence, 1, version=sequence)
+    mind.handle(Received(DRIVER, Gather(at_once=True)), 1.0)
+    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+    again = ServerMind.resumed(spec, [pack(part.tree)])
+    (session,) = started(again, 1)
+    (against,) = send(again, session, 3, -1, version=3)
+    (large,) = send(again, session, 4, 1e6, version=3)
+    assert against.message.skipped
+    assert large.message.skipped
+    assert len(events(again, SkippedRecord)) == 2

@@ -585,6 +585,7 @@ def test_rounds_that_end_in_time_are_left_alone():
 
 # -- whatever is lost or hangs ------------------------------------------------------------------
 
+
 def test_a_worker_that_hangs_before_the_others_are_given_up_is_noticed():
     """It was ready, and starts alone when the run begins without the others."""
     outages = [Outage(0, at=0.0, silent=True), Outage(1, at=5.0), Outage(2, at=0.0)]
