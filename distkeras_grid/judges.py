@@ -33,9 +33,10 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     loss : float
         Mean loss of the window.
-    norm : float
+    norm : float or None
         Euclidean norm of the change of the trainable weights, or of the gradient. Of rules that
-        send weights, the change is their distance from the worker's center.
+        send weights, the change is their distance from the worker's center. None if the worker has
+        begun with weights of its own, which the server does not know.
     statistics : float
         Euclidean norm of the distance of the averaged parts (means and variances of batch
         normalization, an optimizer's state that travels) from those of the center.
@@ -45,7 +46,7 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     loss: float
-    norm: float
+    norm: float | None
     statistics: float
     cosine: float | None = None
 
@@ -180,7 +181,8 @@ class Outliers(Judge):
             if seen.recent
             else f"the median of the first {len(known)} commits"
         )
-        norm = statistics.median_low(each.norm for each in known)
+        norms = [each.norm for each in known if each.norm is not None]
+        norm = statistics.median_low(norms) if norms else 0.0
         averaged = statistics.median_low(each.statistics for each in known)
         loss, of_losses = seen.highest_loss, "the highest loss so far"
         if loss is None:
@@ -193,8 +195,8 @@ class Outliers(Judge):
             for commit in commits
         ]
 
-    def _beyond(self, what: str, value: float, usual: float, told: str) -> str:
-        if usual <= 0 or value <= self.factor * usual:
+    def _beyond(self, what: str, value: float | None, usual: float, told: str) -> str:
+        if value is None or usual <= 0 or value <= self.factor * usual:
             return ""
         return f"{what} {value:.3g}, {value / usual:.3g} times {told}"
 

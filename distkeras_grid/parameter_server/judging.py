@@ -55,7 +55,9 @@ class Judging:
         """Whether there is nothing yet to compare a commit with, but those of other workers."""
         return self.judge is not None and not self.seen.recent
 
-    def measure(self, payload: Vector, center: Vector, loss: float) -> Measure:
+    def measure(
+        self, payload: Vector, center: Vector, loss: float, *, from_center: bool = True
+    ) -> Measure:
         """Measure a commit.
 
         Parameters
@@ -66,10 +68,12 @@ class Judging:
             The center that it is to be folded into, same shape.
         loss : float
             Mean loss of the window.
+        from_center : bool, default True
+            Whether the window has begun from the center. If not, the change is not known.
         """
         return Measure(
             loss,
-            _norm(self._changes(payload, center)),
+            _norm(self._changes(payload, center)) if from_center else None,
             math.hypot(
                 *(_norm(_differences(payload[span], center[span])) for span in self._averaged)
             ),

@@ -514,8 +514,12 @@ class ServerMind:
             return
         for entry in entries:
             if entry.arrival is not None:
-                center = self.center.of(entry.session.seat)
-                entry.measure = judging.measure(entry.vector, center, entry.arrival.commit.loss)
+                seat, commit = entry.session.seat, entry.arrival.commit
+                own = self._spec.algorithm.own_start and seat > 0 and commit.sequence == 0
+                center = self.center.of(seat)
+                entry.measure = judging.measure(
+                    entry.vector, center, commit.loss, from_center=not own
+                )
         measures = [entry.measure for entry in entries if entry.measure is not None]
         found = judging.judge.find(measures, judging.seen)
         for entry, reason in zip(entries, found, strict=True):

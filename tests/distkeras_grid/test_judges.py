@@ -62,6 +62,13 @@ def test_the_first_commits_are_compared_with_each_other(healthy):
     assert Outliers().find([Measure(9e5, 1.0, 0.0)], Seen()) == [""]
 
 
+def test_a_change_that_is_not_known_is_not_compared():
+    """Members of an ensemble begin with weights of their own."""
+    first = [Measure(2.3, 1.0, 0.0), Measure(2.4, None, 0.0), Measure(9e5, None, 0.0)]
+    assert [bool(each) for each in Outliers().find(first, Seen())] == [False, False, True]
+    assert Outliers().find([Measure(2.3, 50.0, 0.0)], Seen([first[1]], 2.4)) == [""]
+
+
 def test_nothing_is_compared_with_zero_or_with_a_negative_loss():
     told = seen(norm=0.0, loss=-1.0, statistics=0.0)
     assert Outliers().find([Measure(-0.1, 3.0, 1.0)], told) == [""]

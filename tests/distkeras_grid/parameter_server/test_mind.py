@@ -914,3 +914,13 @@ def test_a_checkpoint_has_what_was_seen():
     assert against.message.skipped
     assert large.message.skipped
     assert len(events(again, SkippedRecord)) == 2
+
+
+def test_members_that_begin_with_weights_of_their_own_are_no_outliers():
+    _, mind = judged("member", judge=Outliers(), own_start=True)
+    first, second = started(mind)
+    send(mind, first, 0, 1.001)
+    replies = send(mind, second, 0, 9.0)
+    assert [reply.message.skipped for reply in replies] == [False, False]
+    (reply,) = send(mind, second, 1, 9.5, version=1)
+    assert reply.message.skipped
