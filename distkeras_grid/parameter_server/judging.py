@@ -46,6 +46,7 @@ class Judging:
         self.judge = judge
         self.seen = Seen()
         self.course: Vector | None = None
+        self._spare: Vector | None = None
         self._sends_weights = traits.sends is Sends.WEIGHTS
         (self._ruled,) = (each.span for each in sections if each.policy == "rule")
         self._averaged = [each.span for each in sections if each.policy == "average"]
@@ -90,14 +91,17 @@ class Judging:
         """
         if self.judge is None or not self.judge.needs_course:
             return None
-        course = np.zeros_like(payloads[0][self._ruled])
-        if self.course is not None:
+        # The memory of the course before last: a new vector for each commit would take longer.
+        course = np.empty_like(payloads[0][self._ruled]) if self._spare is None else self._spare
+        self._spare = course
+        if self.course is None:
+            course.fill(0)
+        else:
             np.multiply(self.course, DECAY, out=course)
-        for payload, center in zip(payloads, centers, strict=True):
-            for place, change in zip(
-                chunks(course.size), self._changes(payload, center), strict=True
-            ):
-                course[place] += change / len(payloads)
+        with np.errstate(over="ignore"):
+            for payload, center in zip(payloads, centers, strict=True):
+                for part, change in self._beside(course, payload, center):
+                    np.add(part, change if len(payloads) == 1 else change / len(payloads), out=part)
         return course
 
     def remember(self, measures: Iterable[Measure | None], course: Vector | None) -> None:
@@ -105,7 +109,8 @@ class Judging:
         for measure in measures:
             if measure is not None:
                 self.seen.add(measure)
-        self.course = course
+        if course is not None:
+            self._spare, self.course = self.course, course
 
     def forget_norms(self) -> None:
         """Begin to compare anew, because all changes will have another size."""
@@ -138,17 +143,22 @@ class Judging:
     def _cosine(self, payload: Vector, center: Vector) -> float | None:
         if self.course is None:
             return None
-        dot = squares = 0.0
-        for place, change in zip(
-            chunks(self.course.size), self._changes(payload, center), strict=True
-        ):
-            wide = change.astype(np.float64)
-            dot += float(np.dot(wide, self.course[place]))
-            squares += float(np.dot(wide, wide))
-        length = math.sqrt(squares) * _norm(
-            self.course[place] for place in chunks(self.course.size)
-        )
-        return dot / length if length > 0 else None
+        dot = squares = course = 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, change in self._beside(self.course, payload, center):
+                dot += float(np.dot(change, part))
+                squares += float(np.dot(change, change))
+                course += float(np.dot(part, part))
+        length = math.sqrt(squares) * math.sqrt(course)
+        # Squares that overflow are those of an outlier by its norm.
+        return dot / length if length > 0 and math.isfinite(length) else None
+
+    def _beside(
+        self, vector: Vector, payload: Vector, center: Vector
+    ) -> Iterator[tuple[Vector, Vector]]:
+        """Yield chunks of a vector and of the change beside them."""
+        parts = (vector[place] for place in chunks(vector.size))
+        return zip(parts, self._changes(payload, center), strict=True)
 
 
 def _differences(one: Vector, other: Vector) -> Iterator[Vector]:

@@ -43,6 +43,7 @@ EXPECTED = {
     errors.FencedError: 5,
     errors.NonFiniteCenterError: 6,
     errors.RuleFailedError: 6,
+    errors.OutlierError: 6,
     errors.TrainingError: 6,
     errors.NonFiniteLossError: 6,
     errors.WorkerFailedError: 6,
