@@ -38,6 +38,8 @@ START = np.ones(SIZE, np.float32)
 class Launch:
     """A job whose workers are threads; each window takes a moment."""
 
+    active_tasks = 0
+
     def __init__(self, settings, key, address):
         self._settings, self._key, self._address = settings, key, address
         self._cancelled = threading.Event()
