@@ -16,6 +16,7 @@ from distkeras_grid.rules import DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers import TRAINERS
+from tests.distkeras_grid.trainers.small import linear
 
 pytestmark = pytest.mark.tensorflow
 
@@ -208,11 +209,14 @@ def test_a_poisoned_worker_is_found_and_the_others_train_on(arrays, name):
     x, y = arrays
     poisoned = x.copy()
     poisoned[40:80] *= 1e6
-    clean = simulated(name, arrays, num_epoch=6, call={"shuffle": False})
-    call = {"shuffle": False}
-    found = simulated(name, (poisoned, y), num_epoch=6, validate="outliers", call=call)
-    spoiled = simulated(name, (poisoned, y), num_epoch=6, call=call)
-    losses = [run.model.evaluate(x, y, verbose=0)[0] for run in (clean, found, spoiled)]
+
+    def run(data, **arguments):
+        call = {"shuffle": False}
+        return simulated(name, data, model=linear(), num_epoch=6, call=call, **arguments)
+
+    found = run((poisoned, y), validate="outliers")
+    runs = run(arrays), found, run((poisoned, y))
+    losses = [each.model.evaluate(x, y, verbose=0)[0] for each in runs]
     assert losses[1] < losses[0] + 0.3
     assert losses[2] > 10 * losses[1]
     assert {record.worker for record in found.history.skipped} == {1}

@@ -27,7 +27,15 @@ from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.saved_run import load
-from tests.distkeras_grid.trainers.small import CLASSES, ROWS, WIDTH, build, trained, weights
+from tests.distkeras_grid.trainers.small import (
+    CLASSES,
+    ROWS,
+    WIDTH,
+    build,
+    linear,
+    trained,
+    weights,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -387,7 +395,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
 
     def run(data, **arguments):
         trainer = getattr(distkeras_grid, name)(
-            build("sgd"), num_workers=2, num_epoch=6, batch_size=4, **arguments
+            linear(), num_workers=2, num_epoch=6, batch_size=4, **arguments
         )
         model = trainer.train(data, shuffle=False, seed=5)
         return trainer.history, model.evaluate(*arrays, verbose=0)[0]
