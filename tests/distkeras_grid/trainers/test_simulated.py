@@ -211,8 +211,9 @@ def test_a_poisoned_worker_is_found_and_the_others_train_on(arrays, name):
     poisoned[40:80] *= 1e6
 
     def run(data, **arguments):
+        rate = {"worker_optimizer": "sgd", "learning_rate": 0.3}
         call = {"shuffle": False}
-        return simulated(name, data, model=linear(), num_epoch=6, call=call, **arguments)
+        return simulated(name, data, model=linear(), num_epoch=9, call=call, **rate, **arguments)
 
     found = run((poisoned, y), validate="outliers")
     runs = run(arrays), found, run((poisoned, y))
@@ -220,7 +221,7 @@ def test_a_poisoned_worker_is_found_and_the_others_train_on(arrays, name):
     assert losses[1] < losses[0] + 0.3
     assert losses[2] > 10 * losses[1]
     assert {record.worker for record in found.history.skipped} == {1}
-    assert found.history.samples + found.history.samples_skipped == 6 * ROWS
+    assert found.history.samples + found.history.samples_skipped == 9 * ROWS
 
 
 def test_the_same_seed_and_cluster_give_the_same_run(arrays):

@@ -395,7 +395,13 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
 
     def run(data, **arguments):
         trainer = getattr(distkeras_grid, name)(
-            linear(), num_workers=2, num_epoch=6, batch_size=4, **arguments
+            linear(),
+            "sgd",
+            learning_rate=0.1,
+            num_workers=2,
+            num_epoch=6,
+            batch_size=4,
+            **arguments,
         )
         model = trainer.train(data, shuffle=False, seed=5)
         return trainer.history, model.evaluate(*arrays, verbose=0)[0]
