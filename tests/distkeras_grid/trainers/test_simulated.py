@@ -208,7 +208,7 @@ def test_a_poisoned_worker_is_found_and_the_others_train_on(arrays, name):
     """Rows 40 to 79 are those of worker 1."""
     x, y = arrays
     poisoned = x.copy()
-    poisoned[40:80] *= 1e6
+    poisoned[40:80] = 1e6 * x[40:80][::-1]
 
     def run(data, **arguments):
         rate = {"worker_optimizer": "sgd", "learning_rate": 0.3}

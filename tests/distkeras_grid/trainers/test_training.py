@@ -375,12 +375,15 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_place(frame):
 
 @pytest.fixture(scope="module")
 def poisoned(spark, arrays):
-    """The second half of the rows, which are those of worker 1, are a million times too large."""
+    """The second half of the rows, those of worker 1, are too large and not those of their labels.
+
+    Rows that are only too large would still tell a linear net the sign of its weights.
+    """
     import pyarrow as pa
 
     x, y = arrays
     scaled = x.copy()
-    scaled[ROWS // 2 :] *= 1e6
+    scaled[ROWS // 2 :] = 1e6 * x[ROWS // 2 :][::-1]
     table = pa.table({"features": pa.array(list(scaled)), "label": pa.array(y.astype(np.int32))})
     return spark.createDataFrame(table).coalesce(1).cache()
 
