@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hdfs import InsecureClient
+from hdfs import HdfsError, InsecureClient
 
 from tests.hadoop.counting_net import BATCH, LABEL, ROWS
 from tests.hadoop.test_submit import CLUSTER, SMALL
@@ -62,6 +62,19 @@ def masters(identifier: str) -> list[int]:
     ]
 
 
+def samples_kept(files: InsecureClient, folder: str) -> int:
+    """Samples of the newest checkpoint; 0 if there is none yet."""
+    if files.status(folder, strict=False) is None:
+        return 0
+    names = sorted(name for name in files.list(folder) if name.startswith("checkpoint-"))
+    try:
+        with files.read(f"{folder}/{names[-1]}/manifest.json") as reader:
+            return int(json.loads(reader.read())["samples"])
+    except (IndexError, HdfsError):
+        # It was replaced by a newer one meanwhile.
+        return 0
+
+
 def wait_for(found: Any, process: subprocess.Popen[str]) -> Any:
     deadline = time.monotonic() + SECONDS
     while not (answer := found()):
@@ -98,9 +111,7 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
             assert process.stdout is not None
             identifier = process.stdout.readline().strip()
             assert re.fullmatch(r"application_\d+_\d+", identifier), process.communicate()
-            wait_for(
-                lambda: files.status(f"{checkpoints}/checkpoint-00000002", strict=False), process
-            )
+            wait_for(lambda: samples_kept(files, checkpoints), process)
             (master,) = masters(identifier)
             os.kill(master, signal.SIGKILL)
             _, err = process.communicate(timeout=SECONDS)
