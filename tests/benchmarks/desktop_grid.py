@@ -41,6 +41,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--quorum", type=float, default=0.8)
     parser.add_argument("--images-per-class", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--protocol", choices=PROTOCOLS, action="append", help="may be repeated; by default both"
+    )
     return parser
 
 
@@ -144,7 +147,7 @@ def main(words: list[str]) -> None:
             f"{arguments.tile} at {arguments.angles} angles, {tiles.store.pool.classes} classes "
             f"of {len(tiles.store.files)} images in {arguments.images}, quorum {arguments.quorum}"
         )
-        for protocol in PROTOCOLS:
+        for protocol in arguments.protocol or PROTOCOLS:
             report(arguments, protocol, run(arguments, protocol, tiles, validation))
     spark.stop()
 
