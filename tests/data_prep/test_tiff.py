@@ -440,6 +440,89 @@ def test_a_stack_of_no_known_type():
         read_image(bytes(content), "x", Choice(page=0))
 
 
+def test_a_slide_of_hamamatsu_is_its_baseline():
+    """Its scanners store an overview and a map of the slide, too, whose pages do not say so."""
+    slide = RNG.integers(0, 256, (512, 768, 3), dtype=np.uint8)
+    small = slide[:64, :96].copy()
+    stream = BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        options = {"metadata": None, "software": False, "compression": "zlib", "rowsperstrip": 16}
+        levels = (
+            (slide, 20.0),
+            (slide[::2, ::2].copy(), 10.0),
+            (small, -1.0),
+            (small[..., 0], -2.0),
+        )
+        for pixels, lens in levels:
+            tags = [(65420, 4, 1, 1, False), (65421, 11, 1, lens, False), (271, 2, 0, "H", False)]
+            kind = "rgb" if pixels.ndim == 3 else "minisblack"
+            given = {"photometric": kind, "resolution": (20_000, 20_000), "resolutionunit": 3}
+            file.write(pixels, extratags=tags, **given, **options)
+    picture = read_image(stream.getvalue(), "x.ndpi")
+    np.testing.assert_array_equal(picture.pixels, slide)
+    assert picture.pixel_size == (0.5, 0.5)
+
+
+def scn(*images, depth=1):
+    """Write a slide as Leica's scanners do; `images` are (pixels, offset, size in nanometres)."""
+    described, number = "", 0
+    for pixels, offset, size in images:
+        height, width = pixels.shape[:2]
+        parts = "".join(
+            f'<dimension r="{level}" ifd="{number + level}" sizeX="{width}" sizeY="{height}"/>'
+            for level in range(2)
+        )
+        described += (
+            f'<image name="image_{number}" sizeZ="{depth}"><pixels sizeX="{width}" '
+            f'sizeY="{height}">{parts}</pixels><view sizeX="{size[0]}" sizeY="{size[1]}" '
+            f'offsetX="{offset[0]}" offsetY="{offset[1]}"/></image>'
+        )
+        number += 2
+    place = "http://www.leica-microsystems.com/scn/2010/10/01"
+    told = (
+        f'<?xml version="1.0"?><scn xmlns="{place}"><collection sizeX="26000000" '
+        f'sizeY="76000000">{described}</collection></scn>'
+    )
+    stream = BytesIO()
+    options = {"photometric": "rgb", "metadata": None, "software": False, "compression": "zlib"}
+    with tifffile.TiffWriter(stream) as file:
+        for pixels, _, _ in images:
+            for step in (1, 2):
+                part = pixels[::step, ::step].copy()
+                file.write(part, tile=(256, 256), description=told, **options)
+                told = ""
+    return stream.getvalue()
+
+
+WHOLE = (RNG.integers(0, 256, (608, 208, 3), dtype=np.uint8), (0, 0), (26_000_000, 76_000_000))
+SCAN = (RNG.integers(0, 256, (512, 768, 3), dtype=np.uint8), (5_000, 9_000), (384_000, 256_000))
+
+
+def test_a_slide_of_leica_is_its_scan():
+    """The overview of the whole slide is an image like the scans."""
+    content = scn(WHOLE, SCAN)
+    np.testing.assert_array_equal(read_image(content, "x.scn").pixels, SCAN[0])
+    by_part = open_image(BytesIO(content), "x.scn", region_bytes=0).pixels
+    np.testing.assert_array_equal(by_part.read(250, 250, 768, 512), SCAN[0][250:, 250:])
+
+
+def test_a_slide_of_leica_with_two_scans_is_two_pages():
+    content = scn(WHOLE, SCAN, (SCAN[0][::-1].copy(), (9_000, 9_000), SCAN[2]))
+    with pytest.raises(AmbiguousImageError):
+        read_image(content, "x.scn")
+    chosen = read_image(content, "x.scn", Choice(page=1)).pixels
+    np.testing.assert_array_equal(chosen, SCAN[0][::-1])
+
+
+def test_an_overview_of_leica_alone_is_taken():
+    np.testing.assert_array_equal(read_image(scn(WHOLE), "x.scn").pixels, WHOLE[0])
+
+
+def test_focal_planes_of_leica_are_refused():
+    with pytest.raises(ImageError):
+        read_image(scn(WHOLE, SCAN, depth=2), "x.scn")
+
+
 def test_a_slide_of_aperio_is_its_baseline():
     """Levels, thumbnail, label and overview of a file do not count."""
     slide = RNG.integers(0, 256, (512, 768, 3), dtype=np.uint8)
