@@ -1,0 +1,237 @@
+"""Hundreds of workers, many of which die, against a real server process for minutes.
+
+    python -m tests.benchmarks.soak [--seconds 600] [--workers 200] [--megabytes 0.1]
+
+Each worker exchanges at random moments. Now and then its connection breaks in the middle of a
+frame, and another attempt comes for it. The driver polls, and keeps the history. What server and
+driver hold is printed every ten seconds, at the end what it grew by in a minute, and what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
+
+import numpy as np
+import psutil
+
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.frames import encode
+from distkeras_grid.parameter_server.messages import Content, WindowCommit
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.records import WindowRecord
+from tests.specs import make_settings
+
+#: Of the workers; each has its share of them as threads.
+PROCESSES = 8
+#: Seconds between two exchanges of a worker, at most; and part of them that break off.
+PAUSE, LOSSES = 0.02, 0.001
+EVERY = 10.0  # s
+ROWS = 1_000_000
+START_SECONDS = 120.0
+SETTLING = 2.0  # s
+VECTOR = Content.VECTOR
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What server and driver hold at a moment.
+
+    Parameters
+    ----------
+    seconds : float
+        Since all workers had started.
+    server_mb, driver_mb : float
+        Resident memory [MB].
+    threads, descriptors : int
+        Of the server.
+    windows : int
+        Windows in the driver's history.
+    losses : int
+        Attempts that have come for workers whose connection broke.
+    """
+
+    seconds: float
+    server_mb: float
+    driver_mb: float
+    threads: int
+    descriptors: int
+    windows: int
+    losses: int
+
+
+def work(
+    address: ServerAddress, key: bytes, seat: int, size: int, over: Event, lost: Queue[int]
+) -> None:
+    """Be a worker until the time is over; come again after each loss."""
+    chance, attempt = random.Random(seat), 0
+    payload, reply = np.full(size, 1e-6, np.float32), np.empty(size, np.float32)
+    while not over.is_set():
+        with WorkerClient.connect(
+            address, seat_key(workers_key(key), seat), "soak", seat, attempt, size, START_SECONDS
+        ) as client:
+            start = client.ready(ROWS, START_SECONDS)
+            sequence, version = start.next_sequence, start.version
+            while not over.wait(chance.random() * PAUSE):
+                if chance.random() < LOSSES:
+                    break_off(client, chance)
+                    break
+                commit = WindowCommit(
+                    sequence, version, 1, sequence, 1, 1, 0.5, {}, time.time(), 0.01
+                )
+                version = client.exchange(commit, payload, reply).version
+                sequence += 1
+        attempt += 1
+        lost.put(seat)
+
+
+def break_off(client: WorkerClient, chance: random.Random) -> None:
+    """Send the beginning of a frame, and reset the connection or close it."""
+    stream = client._conversation.channel._stream._socket
+    head = encode(WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0.0, 0.0), client.vector.nbytes, VECTOR)
+    stream.sendall(head[: chance.randrange(len(head) + 1)])
+    if chance.random() < 0.5:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.close()
+
+
+def work_many(
+    address: ServerAddress, key: bytes, seats: range, size: int, over: Event, lost: Queue[int]
+) -> None:
+    """Be some of the workers, each in a thread."""
+    threads = [
+        threading.Thread(target=work, args=(address, key, seat, size, over, lost)) for seat in seats
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def soak(
+    seconds: float, workers: int, size: int, every: float, say: Callable[[Sample], object]
+) -> list[Sample]:
+    """Let workers exchange and die for a while.
+
+    Parameters
+    ----------
+    seconds : float
+        How long, from the moment that all have started [s].
+    workers : int
+    size : int
+        Scalars of the vector.
+    every : float
+        Seconds between two samples.
+    say : callable
+        Receives each sample when it is taken. The last is taken after all workers have gone.
+    """
+    key = new_key()
+    settings = make_settings(run="soak", seats=workers, trainable_size=size, rows=ROWS * workers)
+    context = multiprocessing.get_context("spawn")
+    over, lost = context.Event(), context.Queue()
+    count = min(PROCESSES, workers)
+    with ServerProcess(settings, np.zeros(size, np.float32), key) as server:
+        address = replace(server.address, unix_path=None)
+        processes = [
+            context.Process(
+                target=work_many,
+                args=(address, key, range(number, workers, count), size, over, lost),
+            )
+            for number in range(count)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            return list(_samples(server, seconds, every, over, lost, processes, say))
+        finally:
+            over.set()
+            for process in processes:
+                process.join(START_SECONDS)
+                process.kill()
+
+
+def _samples(server, seconds, every, over, lost, processes, say) -> Iterator[Sample]:
+    history, losses, began, due = History(), 0, None, every
+    deadline = time.monotonic() + START_SECONDS
+    while began or time.monotonic() < deadline:
+        for event in server.poll().events:
+            if isinstance(event, WindowRecord):
+                history.add(event)
+                began = began or time.monotonic()
+        while not lost.empty():
+            lost.get()
+            losses += 1
+        elapsed = 0.0 if began is None else time.monotonic() - began
+        if elapsed > seconds:
+            break
+        if elapsed > due:
+            due += every
+            yield _told(say, server, elapsed, len(history.records), losses)
+        time.sleep(0.1)
+    over.set()
+    for process in processes:
+        process.join(START_SECONDS)
+    # Threads end when their peers have gone.
+    time.sleep(SETTLING)
+    yield _told(say, server, elapsed, len(history.records), losses)
+
+
+def _told(say, server, elapsed, windows, losses) -> Sample:
+    process, driver = psutil.Process(server._process.pid), psutil.Process()
+    sample = Sample(
+        elapsed,
+        process.memory_info().rss / 1e6,
+        driver.memory_info().rss / 1e6,
+        process.num_threads(),
+        process.num_fds(),
+        windows,
+        losses,
+    )
+    say(sample)
+    return sample
+
+
+def growth(samples: Sequence[Sample], name: str) -> float:
+    """Return the slope of a line through the second half of the samples, a minute [MB]."""
+    half = [sample for sample in samples if sample.seconds > samples[-1].seconds / 2]
+    minutes = [sample.seconds / 60 for sample in half]
+    return float(np.polyfit(minutes, [getattr(sample, name) for sample in half], 1)[0])
+
+
+def main() -> None:
+    """Print the samples and the growth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--megabytes", type=float, default=0.1)
+    flags = parser.parse_args()
+    print(f"{flags.workers} workers, {flags.megabytes:g} MB, {LOSSES:.0%} of exchanges break off")
+    print("seconds  server MB  driver MB  threads  descriptors  windows  losses")
+
+    def say(sample: Sample) -> None:
+        print(
+            f"{sample.seconds:7.0f} {sample.server_mb:10.1f} {sample.driver_mb:10.1f} "
+            f"{sample.threads:8d} {sample.descriptors:12d} {sample.windows:8d} {sample.losses:7d}",
+            flush=True,
+        )
+
+    size = int(flags.megabytes * 1e6 / 4)
+    samples = soak(flags.seconds, flags.workers, size, EVERY, say)
+    for name in ("server_mb", "driver_mb"):
+        print(f"growth of {name} in the second half: {growth(samples[:-1], name):+.2f} MB a minute")
+
+
+if __name__ == "__main__":
+    main()
