@@ -20,6 +20,7 @@ NAMES = (
     "simulated_patterns",
     "model_parallel",
     "fuzz",
+    "soak",
 )
 
 

@@ -37,7 +37,7 @@ from tests.specs import make_settings
 #: Of the workers; each has its share of them as threads.
 PROCESSES = 8
 #: Seconds between two exchanges of a worker, at most; and part of them that break off.
-PAUSE, LOSSES = 0.02, 0.001
+PAUSE, LOSSES = 2.0, 0.02
 EVERY = 10.0  # s
 ROWS = 1_000_000
 START_SECONDS = 120.0
