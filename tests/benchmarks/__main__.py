@@ -14,6 +14,7 @@ NAMES = (
     "feeding",
     "encodings",
     "tiling",
+    "tiling_job",
     "large_images",
     "desktop_grid",
     "training",

@@ -1,0 +1,168 @@
+"""What the second pass of a tiling job costs beside cutting and compressing alone.
+
+Generated images of 2272x1704 pixels, tiles of 256 with half overlap at 24 angles, raw. The job cuts
+them by two Spark tasks and writes Parquet; it is also run without writing. Alone, one process on
+one thread cuts the same tiles and compresses them in pages as large as the job's, with and without
+measuring their quality, and writes nothing. All sides take turns, and times are those of the
+processor, of all processes, so that other work on the machine counts less. The share is the part of
+the job's time that cutting and compressing alone take.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from data_prep import TileSpec
+from data_prep.cutting import Cutting
+from data_prep.manifest import planned_source
+from data_prep.picture import Choice
+from data_prep.plan import Plan, plan_units
+from data_prep.reading import FILE, Opening
+from data_prep.schema import image_field
+from data_prep.stages import (
+    PAGE_BYTES,
+    ZSTD_LEVEL,
+    Reader,
+    inspect_images,
+    one_image_a_batch,
+    tile_frame,
+    write_tiles,
+)
+from data_prep.tiles import iter_tiles
+from distkeras_grid.spark.session import build_session, task_slots
+from tests.benchmarks.scale import measuring
+from tests.benchmarks.tiling import make_image
+
+ANGLES = range(0, 360, 15)
+SPEC = TileSpec(angles=ANGLES)
+IMAGES, RUNS = 2, 3
+
+Pixels = NDArray[np.uint8]
+
+
+def pictures(channels: int) -> list[Pixels]:
+    """Return images that differ."""
+    return [np.roll(make_image(channels), 97 * number, axis=1) for number in range(IMAGES)]
+
+
+def compress(images: list[Pixels], white: int | None) -> int:
+    """Cut images, and compress their tiles page by page."""
+    zstd, count = pa.Codec("zstd", ZSTD_LEVEL), 0
+    for image in images:
+        page: list[bytes] = []
+        for tile in iter_tiles(image, SPEC, white=white):
+            page.append(tile.pixels.tobytes())
+            count += 1
+            if sum(map(len, page)) >= PAGE_BYTES:
+                zstd.compress(b"".join(page), asbytes=True)
+                page.clear()
+        zstd.compress(b"".join(page), asbytes=True)
+    return count
+
+
+def cut(images: list[Pixels]) -> int:
+    """Cut images."""
+    return sum(1 for image in images for _ in iter_tiles(image, SPEC))
+
+
+class Job:
+    """The second pass over images that the first pass has seen.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    root : Path
+        A folder for images and tiles.
+    images : list of array
+    """
+
+    def __init__(self, spark: Any, root: Path, images: list[Pixels]) -> None:
+        channels = images[0].shape[2]
+        self._spark, self._root, self._runs = spark, root, 0
+        (root / "images").mkdir()
+        for number, image in enumerate(images):
+            cv2.imwrite(str(root / "images" / f"{number}.tif"), image[:, :, ::-1])
+        self._cutting = Cutting(SPEC, "raw", 90, channels, Choice(), root=f"file:{root}")
+        # Tasks open the files themselves, so Spark reads no contents.
+        self._reader = Reader(Opening(FILE), lambda _: spark.createDataFrame([], "path string"))
+        lengths = {
+            f"file:{path}": path.stat().st_size for path in sorted(root.glob("images/*.tif"))
+        }
+        sources = tuple(
+            planned_source(each, each.uri[-5:], label="a", split="train", group=None)
+            for each in inspect_images(spark, lengths, self._reader, self._cutting)
+        )
+        plan = Plan(sources, ("a",), len(ANGLES), SPEC.tile**2 * channels)
+        self._field = image_field(SPEC, channels, "uint8", "raw", ("a",), 8)
+        self._units = plan_units(plan, task_slots(spark))
+        self._tiles = plan.tiles
+
+    def write(self) -> int:
+        """Write the tiles as the job does."""
+        self._runs += 1
+        folder = str(self._root / f"tiles-{self._runs}")
+        write_tiles(self._spark, self._frame(), self._field, folder)
+        return self._tiles
+
+    def drop(self) -> int:
+        """Cut the tiles and hand them to the JVM, which drops them."""
+        with one_image_a_batch(self._spark):
+            self._frame().write.format("noop").mode("overwrite").save()
+        return self._tiles
+
+    def _frame(self) -> Any:
+        return tile_frame(self._spark, self._units, self._reader, self._field, self._cutting)
+
+
+def measure(ways: dict[str, Callable[[], int]]) -> dict[str, list[float]]:
+    """Return microseconds of the processor a tile; all ways take turns, after one run each."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for run in range(RUNS + 1):
+        for name, way in ways.items():
+            with measuring() as cost:
+                count = way()
+            if run:
+                found[name].append(cost.processor / count * 1e6)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    cv2.setNumThreads(1)
+    spark = build_session("tiling job", master="local[2]")
+    print(f"{IMAGES} images of 2272x1704, {len(ANGLES)} angles, raw; microseconds of the processor")
+    print(f"a tile, medians of {RUNS} runs:")
+    for name, channels in (("gray", 1), ("RGB", 3)):
+        images = pictures(channels)
+        with tempfile.TemporaryDirectory() as temporary:
+            job = Job(spark, Path(temporary), images)
+            found = measure(
+                {
+                    "job": job.write,
+                    "job without writing": job.drop,
+                    "cut": partial(cut, images),
+                    "cut, compress": partial(compress, images, None),
+                    "cut, measure quality, compress": partial(compress, images, 255),
+                }
+            )
+        for way, costs in found.items():
+            shares = [cost / whole for cost, whole in zip(costs, found["job"], strict=True)]
+            print(
+                f"  {name:<5} {way:<31} {statistics.median(costs):>6.0f}, of the job "
+                f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
+            )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
