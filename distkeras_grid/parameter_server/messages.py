@@ -282,7 +282,8 @@ class Exchanged(Message, frozen=True):
     learning_rate : float or None
         The rate to go on with, if the driver has set one.
     state_version : int
-        If workers make the steps: version of the weights and the optimizer state on the server.
+        If workers make the steps: version of the weights and the optimizer state that the server
+        has, or will have from another worker.
     state_wanted : bool
         Whether the server asks this worker for newer ones.
     sequence : int

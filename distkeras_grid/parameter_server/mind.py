@@ -584,7 +584,8 @@ class ServerMind:
             wanted = not actions and self._asks_for_state()
             if wanted:
                 self._asked.add(entry.session.seat)
-            answer = replace(self._dated(reply), state_wanted=wanted, keep=self._asks(entry, now))
+            dated = self._dated(reply, told=not wanted and self._others_tell(entry.session.seat))
+            answer = replace(dated, state_wanted=wanted, keep=self._asks(entry, now))
             actions.append(Send(entry.session, answer, self._sent(entry), size))
         return actions
 
@@ -632,9 +633,9 @@ class ServerMind:
         spec = self._spec
         return Telling(spec.compression, spec.size, replies=self._rule.traits.reply_has_vector)
 
-    def _dated(self, reply: Exchanged) -> Exchanged:
+    def _dated(self, reply: Exchanged, *, told: bool = False) -> Exchanged:
         version = 0 if self._replay is None else self._replay.version
-        return replace(reply, state_version=version)
+        return replace(reply, state_version=self.books.version if told else version)
 
     # Snapshots and steps
 
@@ -651,7 +652,22 @@ class ServerMind:
             return False
         self._replay.forget(self.books.version)
         behind = self.books.version - self._replay.version
-        return behind >= KEPT_STEPS or self._snapshots.awaits
+        ends = self._waits_for_all and self.books.all_through
+        return behind >= KEPT_STEPS or self._snapshots.awaits or ends
+
+    def _others_tell(self, seat: int) -> bool:
+        """Whether a worker that has no windows left need not send its weights and its state.
+
+        One that is asked in this round or in a later one sends them. If that one is lost, its next
+        attempt sends them, and the run waits for it.
+        """
+        return self._replay is not None and self._waits_for_all and self.books.is_through(seat)
+
+    @property
+    def _waits_for_all(self) -> bool:
+        """Whether the run cannot end without one of its workers."""
+        workers = self._spec.workers
+        return self._spec.quorum_of(workers) == workers and not self.books.stop
 
     def _fetch_step(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         self.books.check(event.sender)

@@ -471,6 +471,11 @@ class ServerState:
         due = (seat.rows or 0) * self._spec.epochs
         return self.stop or seat.samples_folded + seat.samples_dropped >= due
 
+    @property
+    def all_through(self) -> bool:
+        """Whether no worker has windows left."""
+        return all(self.is_through(number) for number in range(len(self._seats)))
+
     def info(self, arrival: Arrival) -> CommitInfo:
         """Return what the rule may know about an admitted commit.
 

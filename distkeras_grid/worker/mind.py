@@ -394,7 +394,8 @@ class WorkerMind:
         )
         self.phase = "starting"
         self.version = self.samples = 0
-        # The newest version whose weights the server has, and the version of the other workers.
+        # The newest version whose weights the server needs not from this worker, and the version of
+        # the other workers.
         self.told = self.newest = 0
         self.stop = False
         # Sequence number of the next window.

@@ -336,6 +336,55 @@ def test_who_was_asked_may_die_and_the_next_is_asked():
     assert grid.round(2)[0].state_wanted
 
 
+def all_rounds(grid):
+    """Make all rounds of the run; return the answers to the last one."""
+    last = grid.spec.rows // 2 * grid.spec.epochs
+    for sequence in range(last - 1):
+        answers = grid.round(sequence)
+        assert not any(each.state_wanted for each in answers.values())
+        assert {each.state_version for each in answers.values()} == {0}
+        for session in grid.sessions:
+            grid.say(session, FetchStep(sequence))
+    return last, grid.round(last - 1)
+
+
+def test_after_the_last_round_one_worker_tells_for_all():
+    grid = Grid(snapshots=0)
+    last, answers = all_rounds(grid)
+    assert [answers[seat].state_wanted for seat in (0, 1)] == [True, False]
+    # A worker tells at its end what it thinks that the server lacks.
+    assert [answers[seat].state_version for seat in (0, 1)] == [0, last]
+    grid.say(grid.sessions[1], Finish())
+    grid.tell(0, last, 7, 8)
+    np.testing.assert_array_equal(grid.center().vector, vector(7))
+
+
+def test_who_is_to_tell_for_all_may_die_and_its_next_attempt_tells():
+    grid = Grid(snapshots=0)
+    last, _ = all_rounds(grid)
+    grid.say(grid.sessions[1], Finish())
+    grid.mind.handle(Lost(grid.sessions[0]), 0.0)
+    grid.sessions[0] = grid.join(0, 1)
+    start = grid.start(grid.sessions[0]).message
+    assert (start.version, start.newest) == (0, last)
+    for version in range(last):
+        assert grid.say(grid.sessions[0], FetchStep(version)).message.version == version
+    grid.tell(0, last, 7, 8)
+    np.testing.assert_array_equal(grid.center().vector, vector(7))
+
+
+def test_each_worker_tells_where_the_run_may_end_without_the_one_that_is_asked():
+    for answers in (all_rounds(Grid(quorum=0.5, snapshots=0))[1], stopped_round()):
+        assert not any(each.state_wanted for each in answers.values())
+        assert {each.state_version for each in answers.values()} == {0}
+
+
+def stopped_round():
+    grid = Grid(snapshots=0)
+    grid.stop()
+    return grid.round(0)
+
+
 def test_a_run_that_its_quorum_has_ended_waits_for_no_weights():
     grid = Grid(quorum=0.5)
     for sequence in range(2):
