@@ -18,9 +18,12 @@ _Result = TypeVar("_Result")
 #: Seconds of the first pause and of the longest. A random part, at most half, is taken off.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
+# Not Python's global generator: it is the user's, who seeds it alike on all workers, and threads
+# that draw from it would change the user's numbers.
+_CHANCE = random.SystemRandom().random
 
 
-def pauses(chance: Callable[[], float] = random.random) -> Iterator[float]:
+def pauses(chance: Callable[[], float] = _CHANCE) -> Iterator[float]:
     """Yield the pause before each further attempt [s], without end.
 
     Parameters

@@ -1,3 +1,4 @@
+import random
 import time
 from itertools import islice
 
@@ -17,6 +18,17 @@ def test_pauses_double_up_to_a_bound_and_differ():
     assert plain[-1] == LONGEST_PAUSE
     assert next(pauses(lambda: 0.999)) == pytest.approx(plain[0] / 2, rel=0.01)
     assert len({tuple(islice(pauses(), 3)) for _ in range(5)}) == 5
+
+
+def test_pauses_are_random_by_themselves():
+    """Users seed Python's generator alike on all workers, and its numbers are theirs."""
+    found = []
+    for _ in range(2):
+        random.seed(1)
+        before = random.getstate()
+        found.append(list(islice(pauses(), 3)))
+        assert random.getstate() == before
+    assert found[0] != found[1]
 
 
 def test_the_seconds_are_for_all_connections_together():
