@@ -46,8 +46,8 @@ test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, S
 test-full: setup ## every test: also each notebook, each fault, each way to submit; before a change is done
 	@$(PYTEST) -m ""
 
-test-faults: setup ## kill workers, executors, server and driver of runs on a standalone cluster
-	@$(BIN)/python -m pytest -q -m faults tests/faults
+test-faults: setup ## kill workers, executors, server and driver of runs, and the driver of a night
+	@$(BIN)/python -m pytest -q -m faults tests
 
 fault-table: setup ## write tests/faults/README.md from the tests
 	@$(BIN)/python -m tests.faults.table

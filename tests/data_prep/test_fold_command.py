@@ -15,6 +15,7 @@ from data_prep.fold_command import main, make_folds
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_tiles
+from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
 
@@ -27,27 +28,34 @@ def draw(path, seed):
     Image.fromarray(pixels).save(path)
 
 
-@pytest.fixture
-def settings(tmp_path):
+@pytest.fixture(scope="module")
+def once(spark, tmp_path_factory):
     """Two specimens for each of two classes, with two images each, and one that is tested on."""
+    root = tmp_path_factory.mktemp("once")
     for i in range(5):
         for j in range(2):
             for label in "ab":
-                draw(tmp_path / "raw" / label / f"S{i}_{j}.png", 100 * ord(label) + 10 * i + j)
-    return TilingSettings(
-        *(str(tmp_path / "raw"), str(tmp_path / "tiles"), TileSpec(32, overlap=0, angles=[0])),
+                draw(root / "raw" / label / f"S{i}_{j}.png", 100 * ord(label) + 10 * i + j)
+    settings = TilingSettings(
+        *(str(root / "raw"), str(root / "tiles"), TileSpec(32, overlap=0, angles=[0])),
         split="0.8:0.2",
         group="(?P<group>[ab]/S[0-9])",
         update=True,
     )
+    return FirstNight.of(settings, spark)
+
+
+@pytest.fixture
+def settings(once, tmp_path):
+    """The first night is over."""
+    return once.copy(tmp_path)
 
 
 def sources(frame):
     return {row.source for row in frame.select("source").distinct().collect()}
 
 
-def test_each_fold_is_read_by_name(spark, settings, capsys):
-    update_tiles(settings, spark=spark)
+def test_each_fold_is_read_by_name(settings, capsys):
     before = {path: path.stat().st_mtime_ns for path in Path(settings.output).rglob("*.parquet")}
     assert main(["--data", settings.output, "--by", "2"]) == 0
     assert "fold_1: holds out 8 images" in capsys.readouterr().out
@@ -71,7 +79,6 @@ def test_each_fold_is_read_by_name(spark, settings, capsys):
 
 
 def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
-    update_tiles(settings, spark=spark)
     first = make_folds(settings.output, "group", name="specimen", spark=spark)
     assert len(first.columns) == 8
     draw(Path(settings.input) / "a" / "S9_0.png", 1)
@@ -101,23 +108,23 @@ def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
         table.write_text("\n".join(["file,label,group", *lines]))
 
     write({})
-    tabled = replace(settings, labels=str(table), group=None)
+    output = str(tmp_path / "tabled")
+    tabled = replace(settings, output=output, labels=str(table), group=None)
     update_tiles(tabled, spark=spark)
-    folds = make_folds(settings.output, "2", spark=spark)
-    read_tiles(settings.output, splits=ALL[:2], fold="fold_0")
+    folds = make_folds(output, "2", spark=spark)
+    read_tiles(output, splits=ALL[:2], fold="fold_0")
     held_out = {(path[0], int(path[3])): fold for path, fold in folds.held_out.items()}
     one = next(key for key, fold in held_out.items() if fold == "fold_0")
     other = next(key for key, fold in held_out.items() if fold == "fold_1")
     write({one: "the same", other: "the same"})
     update_tiles(tabled, spark=spark)
     with pytest.raises(SplitLeakError):
-        read_tiles(settings.output, splits=ALL[:2], fold="fold_0")
-    make_folds(settings.output, "2", overwrite=True, allow_empty=True, spark=spark)
-    read_tiles(settings.output, splits=ALL[:1], fold="fold_0")
+        read_tiles(output, splits=ALL[:2], fold="fold_0")
+    make_folds(output, "2", overwrite=True, allow_empty=True, spark=spark)
+    read_tiles(output, splits=ALL[:1], fold="fold_0")
 
 
 def test_what_is_not_there_is_named(spark, settings, tmp_path):
-    update_tiles(settings, spark=spark)
     with pytest.raises(SchemaError):
         read_tiles(settings.output, splits=("train",), fold="fold_0")
     with pytest.raises(PathNotFoundError):

@@ -23,28 +23,55 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.storage import Storage
+from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
 
 SPEC = TileSpec(32, angles=[0, 40, 90, 130])
 
 
-@pytest.fixture
-def folder(tmp_path):
+def conf(spark):
+    names = (
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.maxConcurrentOutputFileWriters",
+    )
+    return [spark.conf.get(name) for name in names]
+
+
+@pytest.fixture(scope="module")
+def conf_before(spark):
+    return conf(spark)
+
+
+@pytest.fixture(scope="module")
+def once(spark, conf_before, tmp_path_factory):
     """Twelve small micrographs of two classes, below a folder whose name has a space."""
     rng = np.random.default_rng(5)
-    root = tmp_path / "raw images"
+    folder = tmp_path_factory.mktemp("once")
+    root = folder / "raw images"
     for label in ("a", "b"):
         (root / label).mkdir(parents=True)
         for i in range(6):
             pixels = rng.integers(0, 256, (80, 100), dtype=np.uint8)
             Image.fromarray(pixels).save(root / label / f"{i}.png")
-    return root
+    settings = TilingSettings(str(root), str(folder / "tiles"), SPEC, split="0.5:0.5")
+    return FirstNight.of(settings, spark)
 
 
 @pytest.fixture
-def settings(folder, tmp_path):
-    return TilingSettings(str(folder), str(tmp_path / "tiles"), SPEC, split="0.5:0.5")
+def folder(once, tmp_path):
+    return once.copy_images(tmp_path)
+
+
+@pytest.fixture
+def settings(once, folder, tmp_path):
+    return replace(once.settings, input=str(folder), output=str(tmp_path / "tiles"))
+
+
+@pytest.fixture
+def manifest(once, settings):
+    """The images are tiled: what the data set says."""
+    return once.copy_tiles(settings.output).manifest
 
 
 def left_behind(settings):
@@ -58,9 +85,8 @@ def names_in(settings):
     )
 
 
-def test_end_to_end(spark, settings, folder):
-    said = []
-    manifest = tile_images(settings, spark=spark, say=said.append)
+def test_end_to_end(spark, once):
+    settings, folder, manifest = once.settings, Path(once.settings.input), once.done.manifest
     assert left_behind(settings) == ["raw images", "tiles"]
     frame = spark.read.parquet(settings.output)
     rows = frame.collect()
@@ -87,13 +113,12 @@ def test_end_to_end(spark, settings, folder):
         assert splits.setdefault(row.source, row.split) == row.split
     for label in "ab":
         assert sorted(s for p, s in splits.items() if p[0] == label) == ["test"] * 3 + ["train"] * 3
-    assert any("12 images, 4 angles" in line and "free" in line for line in said)
+    assert any("12 images, 4 angles" in line and "free" in line for line in once.said)
 
 
-def test_manifest(spark, settings):
-    manifest = tile_images(settings, spark=spark)
-    written = json.loads((Path(settings.output) / "_dataset.json").read_text())
-    assert written == manifest
+def test_manifest(once):
+    written = json.loads((Path(once.settings.output) / "_dataset.json").read_text())
+    assert written == once.done.manifest
     assert Field.from_metadata("image", written["image"]).nbytes == 1024
     assert TileSpec.from_json(written["spec"]) == SPEC
     assert written["classes"] == ["a", "b"]
@@ -103,9 +128,8 @@ def test_manifest(spark, settings):
     assert written["versions"]["pyspark"]
 
 
-def test_files_are_sorted_compressed_and_without_dictionary(spark, settings):
-    tile_images(settings, spark=spark)
-    files = sorted(Path(settings.output).glob("shard=0/split=*/*.parquet"))
+def test_files_are_sorted_compressed_and_without_dictionary(once):
+    files = sorted(Path(once.settings.output).glob("shard=0/split=*/*.parquet"))
     assert {path.parent.name for path in files} == {"split=train", "split=test"}
     for path in files:
         rows = pq.read_table(path, columns=["source", "angle", "y", "x"]).to_pylist()
@@ -116,18 +140,35 @@ def test_files_are_sorted_compressed_and_without_dictionary(spark, settings):
         assert not image.has_dictionary_page
 
 
-def test_metadata_survive_select_filter_and_parquet(spark, settings, tmp_path):
-    manifest = tile_images(settings, spark=spark)
-    frame = spark.read.parquet(settings.output).where("label = 1").select("label", "image")
+def test_metadata_survive_select_filter_and_parquet(spark, once, tmp_path):
+    manifest = once.done.manifest
+    frame = spark.read.parquet(once.settings.output).where("label = 1").select("label", "image")
     assert frame.schema["image"].metadata == manifest["image"]
     frame.limit(3).write.parquet(str(tmp_path / "again"))
     again = spark.read.parquet(str(tmp_path / "again"))
     assert again.schema["image"].metadata == manifest["image"]
 
 
-def test_jpeg_is_stored_as_pictures_with_paths(spark, settings):
-    settings = replace(settings, encoding="jpeg", quality=95)
-    tile_images(settings, spark=spark)
+@pytest.fixture(scope="module")
+def varied(spark, once, tmp_path_factory):
+    """The same images with two copies, as JPEG, in groups."""
+    root = tmp_path_factory.mktemp("varied")
+    folder = once.copy_images(root)
+    for name in ("7.png", "8.png"):
+        (folder / "a" / name).write_bytes((folder / "a" / "0.png").read_bytes())
+    settings = replace(
+        once.settings,
+        input=str(folder),
+        output=str(root / "tiles"),
+        encoding="jpeg",
+        quality=95,
+        group=r"(?P<group>[0-9])\.png",
+    )
+    return FirstNight.of(settings, spark)
+
+
+def test_jpeg_is_stored_as_pictures_with_paths(spark, varied):
+    settings = varied.settings
     frame = spark.read.parquet(settings.output)
     assert Field.from_metadata("image", frame.schema["image"].metadata).encoding == "jpeg"
     row = frame.select("image.*", "tile_id").first()
@@ -179,6 +220,8 @@ def test_planes_are_chosen_or_refused(spark, settings, folder):
     np.testing.assert_array_equal(pixels, expected)
 
 
+# Also in test_zoned_job.py.
+@pytest.mark.full
 def test_12_bits_in_16_reach_the_model_from_0_to_1(spark, settings, folder):
     for seed, path in enumerate(sorted(folder.glob("*/*.png"))):
         pixels = np.random.default_rng(seed).integers(0, 4096, (80, 100), dtype=np.uint16)
@@ -193,11 +236,8 @@ def test_12_bits_in_16_reach_the_model_from_0_to_1(spark, settings, folder):
     assert {row.bg_fraction for row in rows} == {0}
 
 
-def test_identical_files_are_one_source(spark, settings, folder):
-    original = folder / "a" / "0.png"
-    for name in ("7.png", "8.png"):
-        (folder / "a" / name).write_bytes(original.read_bytes())
-    manifest = tile_images(settings, spark=spark)
+def test_identical_files_are_one_source(spark, varied):
+    settings, manifest = varied.settings, varied.done.manifest
     left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
     assert left_out == {
         "a/7.png": "the same bytes as a/0.png",
@@ -206,14 +246,16 @@ def test_identical_files_are_one_source(spark, settings, folder):
     assert spark.read.parquet(settings.output).select("source").distinct().count() == 12
 
 
-def test_groups_stay_together(spark, settings):
-    settings = replace(settings, group=r"(?P<group>[0-9])\.png")
-    tile_images(settings, spark=spark)
+def test_groups_stay_together(spark, varied):
     splits = {}
-    for row in spark.read.parquet(settings.output).select("source", "split").distinct().collect():
+    for row in (
+        spark.read.parquet(varied.settings.output).select("source", "split").distinct().collect()
+    ):
         assert splits.setdefault(row.source[-5:], row.split) == row.split
 
 
+# Also in test_update.py.
+@pytest.mark.full
 def test_labels_and_splits_from_a_table(spark, settings, folder, tmp_path):
     lines = ["file,label,split"]
     lines += [f"{p.parent.name}/{p.name},{int(p.stem) % 3},train" for p in folder.glob("*/*.png")]
@@ -238,8 +280,8 @@ def test_16_bits_are_kept(spark, settings, folder):
         tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
 
 
+@pytest.mark.usefixtures("manifest")
 def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
-    tile_images(settings, spark=spark)
     with pytest.raises(OutputExistsError, match="--overwrite"):
         tile_images(settings, spark=spark)
     smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
@@ -258,9 +300,8 @@ def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
     ],
 )
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
-    spark, settings, monkeypatch, refused
+    spark, settings, manifest, monkeypatch, refused
 ):
-    manifest = tile_images(settings, spark=spark)
     rename = Storage.rename
 
     def refuse(self, source, target, **options):
@@ -276,8 +317,8 @@ def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
     assert names_in(settings) == ["_dataset.json", "shard=0"]
 
 
+@pytest.mark.usefixtures("manifest")
 def test_a_data_set_with_a_file_of_the_user_is_never_replaced(spark, settings):
-    tile_images(settings, spark=spark)
     notes = Path(settings.output) / "thesis.txt"
     notes.write_text("x")
     with pytest.raises(OutputExistsError, match=r"but holds thesis\.txt, too"):
@@ -352,11 +393,6 @@ def test_nothing_stays_behind_when_a_task_fails(spark, settings, folder, monkeyp
     assert left_behind(settings) == ["raw images"]
 
 
-def test_settings_of_the_session_are_restored(spark, settings):
-    names = (
-        "spark.sql.execution.arrow.maxRecordsPerBatch",
-        "spark.sql.maxConcurrentOutputFileWriters",
-    )
-    before = [spark.conf.get(name) for name in names]
-    tile_images(settings, spark=spark)
-    assert [spark.conf.get(name) for name in names] == before
+@pytest.mark.usefixtures("once")
+def test_settings_of_the_session_are_restored(spark, conf_before):
+    assert conf(spark) == conf_before

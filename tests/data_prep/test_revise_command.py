@@ -16,6 +16,7 @@ from data_prep.leak_check import check_leaks_of
 from data_prep.revise_command import main
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
 
@@ -40,21 +41,28 @@ def told(data, *splits, **more):
     }
 
 
-@pytest.fixture
-def settings(tmp_path):
+@pytest.fixture(scope="module")
+def once(spark, tmp_path_factory):
+    root = tmp_path_factory.mktemp("once")
     for i in range(3):
         for label in "ab":
-            draw(tmp_path / "raw" / label / f"{i}.png", 10 * ord(label) + i)
-    return TilingSettings(
-        *(str(tmp_path / "raw"), str(tmp_path / "tiles"), TileSpec(32, overlap=0, angles=[0])),
+            draw(root / "raw" / label / f"{i}.png", 10 * ord(label) + i)
+    settings = TilingSettings(
+        *(str(root / "raw"), str(root / "tiles"), TileSpec(32, overlap=0, angles=[0])),
         split="0.7:0.3",
         update=True,
     )
+    return FirstNight.of(settings, spark)
 
 
-def test_a_night_with_other_labels_writes_no_tile(spark, settings):
-    raw = Path(settings.input)
-    first = update_tiles(settings, spark=spark)
+@pytest.fixture
+def settings(once, tmp_path):
+    """The first night is over."""
+    return once.copy(tmp_path)
+
+
+def test_a_night_with_other_labels_writes_no_tile(spark, once, settings):
+    raw, first = Path(settings.input), once.done
     data = settings.output
     make_folds(data, "2", allow_empty=True, spark=spark)
     before, stored = told(data, "train", "test"), files(data)
@@ -98,7 +106,6 @@ def test_a_night_with_other_labels_writes_no_tile(spark, settings):
 
 
 def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, tmp_path, capsys):
-    update_tiles(settings, spark=spark)
     data = settings.output
     before, stored = told(data, "train", "test"), files(data)
     (tmp_path / "labels.csv").write_text("file,label\na/0.png,b\na/1.png,c\n")

@@ -96,9 +96,9 @@ def test_each_night_is_a_version_that_can_be_read_while_its_shards_are_kept(
         read_tiles(data, version=0)
 
 
-def test_what_is_no_data_set_of_tiles_has_no_versions(spark, settings, tmp_path):
+def test_what_is_no_data_set_of_tiles_has_no_versions(spark, tmp_path):
     with pytest.raises(PathNotFoundError):
-        list_versions(settings.input, spark=spark)
+        list_versions(str(tmp_path), spark=spark)
     spark.range(3).write.parquet(str(tmp_path / "plain"))
     with pytest.raises(SchemaError):
         read_parquet(spark, str(tmp_path / "plain"), version=0)
