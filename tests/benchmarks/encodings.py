@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -166,12 +166,12 @@ def measure(spark: Any, root: Path, name: str, channels: int, spec: TileSpec) ->
         print(f"  read by {title}, tiles/s: {shown}; difference is {ratio:.2f} times as fast")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", default=[SAMPLES])
     parser.add_argument("--images", type=int, default=4, help="images of each folder (4)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     spark = build_session("encodings", master="local[2]")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS))
     for folder in arguments.folders:

@@ -9,6 +9,7 @@ longer than 5 s, or needs too much memory.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from itertools import islice
 from time import monotonic
 
@@ -19,13 +20,13 @@ from tests.fuzzing import check, inputs
 MEASURED = 10
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Print a line for each target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of all targets (1000000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets whose names contain this")
-    flags = parser.parse_args()
+    flags = parser.parse_args(words)
     targets = [target for target in all_targets() if flags.only in target.name]
     share = -(-flags.inputs // len(targets))
     print(f"{'read':>32} {'inputs':>9} {'taken':>9} {'refused':>9} {'seconds':>8}")

@@ -88,7 +88,12 @@ def towers() -> None:
     spark.stop()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print both tables."""
     print(processor_name())
     convolutions()
     towers()
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,14 +251,14 @@ def _fingerprint(rng: np.random.Generator) -> bytes:
     return header + rng.bytes(256) + rng.bytes(192 * 4) + rng.bytes(192 * 32)
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Measure each part in a process of its own, so that none inherits another's memory."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
     add: Callable[..., Any] = parser.add_argument
     add("--images", type=int, default=4, help="images of the first night (4)")
     add("--planned", type=int, default=100_000, help="images that are only planned (100000)")
     add("--part", choices=PARTS, help="only this part")
-    flags = parser.parse_args()
+    flags = parser.parse_args(words)
     if flags.part is None:
         given = ["--images", str(flags.images), "--planned", str(flags.planned)]
         command = [sys.executable, "-m", "tests.benchmarks.scale", *given]

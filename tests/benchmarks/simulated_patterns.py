@@ -16,7 +16,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -202,12 +202,12 @@ def quorum(scale: float) -> Iterator[str]:
     )
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Print the patterns; return 1 where the data are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=["quorum", "energy", "elastic"])
     parser.add_argument("--scale", type=float, default=1.0)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     folder, missing = fashion.find_folder()
     if folder is None and set(options.names) != {"quorum"}:

@@ -210,13 +210,13 @@ def growth(samples: Sequence[Sample], name: str) -> float:
     return float(np.polyfit(minutes, [getattr(sample, name) for sample in half], 1)[0])
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Print the samples and the growth."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--workers", type=int, default=200)
     parser.add_argument("--megabytes", type=float, default=0.1)
-    flags = parser.parse_args()
+    flags = parser.parse_args(words)
     print(f"{flags.workers} workers, {flags.megabytes:g} MB, {LOSSES:.0%} of exchanges break off")
     print("seconds  server MB  driver MB  threads  descriptors  windows  losses")
 

@@ -159,26 +159,32 @@ class SnapshotServer(ServerProcess):
         The snapshots, in order.
     """
 
-    def __init__(self, settings: ServerSettings, center: Vector, key: bytes) -> None:
-        super().__init__(settings, center, key)
+    def __init__(self, settings: ServerSettings, *parts: Any, **more: Any) -> None:
+        super().__init__(settings, *parts, **more)
         self._marks = settings.spec.snapshots_per_epoch
         self._rows = settings.spec.rows
         self.centers: list[Vector] = []
 
-    def poll(self, timeout: float) -> Update:
+    def poll(self, *parts: Any, **more: Any) -> Update:
         """Return the news, after the snapshots that they tell of."""
-        update = super().poll(timeout)
+        update = super().poll(*parts, **more)
         while len(self.centers) < update.samples_folded * self._marks // self._rows:
-            self.centers.append(self.center(len(self.centers) + 1))
+            self.centers.append(super().center(len(self.centers) + 1))
         return update
+
+    def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
+        """Return the present center, or that at the end of an epoch, which has been fetched."""
+        if snapshot is None:
+            return super().center(None, seat)
+        return self.centers[snapshot * self._marks - 1]
 
 
 def _execute(prepared: PreparedRun) -> list[Vector]:
     """Run to the end with a server that keeps its snapshots, and return them."""
     servers: list[SnapshotServer] = []
 
-    def serve(*parts: Any) -> SnapshotServer:
-        servers.append(SnapshotServer(*parts))
+    def serve(*parts: Any, **more: Any) -> SnapshotServer:
+        servers.append(SnapshotServer(*parts, **more))
         return servers[0]
 
     prepared.execute(run_progress(SILENT), serve)

@@ -1,0 +1,169 @@
+"""Each benchmark at its smallest size: ``python -m tests.benchmarks.smallest NAME``.
+
+Its figures say nothing. It shows that a benchmark still fits what it measures.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep import TileSpec
+from distkeras_grid.comparison.split_runs import SplitSetup
+from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks import fashion
+
+#: More than the rows on which targets are chosen.
+TRAINING_ROWS = fashion.VALIDATION_ROWS + 1024
+TEST_ROWS = 100
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """How a benchmark becomes small.
+
+    Parameters
+    ----------
+    words : tuple of str
+        Its arguments.
+    constants : dict of str to dict
+        New values of constants, by module and name.
+    """
+
+    words: tuple[str, ...] = ()
+    constants: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+# A word that names a folder of two small images, one of each class.
+IMAGES = "{images}"
+EPOCHS = {"EPOCHS": 2}
+SMALLEST = {
+    "exchange": Smallest(
+        constants={"exchange": {"MEGABYTES": (1,), "CLIENTS": (1,), "LIMIT_BYTES": 10**6}}
+    ),
+    "feeding": Smallest(constants={"feeding": {"ROWS": 200, "RUNS": 1}}),
+    "tiling": Smallest(
+        constants={
+            "tiling": {"SPEC": TileSpec(64, angles=[0, 30]), "SIZE": (160, 120), "REPETITIONS": 1}
+        }
+    ),
+    "large_images": Smallest(constants={"large_images": {"WIDTH": 512, "HEIGHTS": (512,)}}),
+    "desktop_grid": Smallest(
+        (
+            *("--images", IMAGES, "--iterations", "1", "--workers", "2", "--train", "20"),
+            *("--test", "10", "--tile", "32", "--angles", "1", "--quorum", "1"),
+        )
+    ),
+    "training": Smallest(
+        (
+            *("--nets", "mlp", "--batches", "32", "--repetitions", "1", "--seeds", "1"),
+            *("--parts", "epochs", "accuracy", "own-batch", "defaults"),
+        ),
+        {
+            "epochs": {"TRIAL_STEPS": 2, "EPOCHS_OF_OURS": {"mlp": 1}},
+            "curves": EPOCHS,
+            "accuracy": EPOCHS,
+            "own_batch": {**EPOCHS, "SIZES": (32,)},
+            "defaults": {**EPOCHS, "SEEDS": (1,)},
+        },
+    ),
+    "simulated_patterns": Smallest(
+        ("--scale", "0.003"),
+        {
+            "simulated_patterns": {
+                "CELLS": ((5, 20, None), (10, 10, (98.43, 98.64))),
+                "SEEDS": 1,
+                "GEM_WORKERS": (2,),
+            }
+        },
+    ),
+    "model_parallel": Smallest(
+        constants={
+            "model_parallel": {
+                "SETUPS": (SplitSetup((2, 4), 4, (1.0,)),),
+                "ROWS": 256,
+                "WIDTH": 8,
+                "EPOCHS": 1,
+            }
+        }
+    ),
+    "fuzz": Smallest(("--inputs", "200")),
+    "soak": Smallest(("--seconds", "5", "--workers", "8"), {"soak": {"EVERY": 1.0}}),
+    "encodings": Smallest(
+        (IMAGES, "--images", "1"),
+        {"encodings": dict.fromkeys(("SPEC", "SMALL"), TileSpec(32, angles=[0]))},
+    ),
+    "scale": Smallest(
+        ("--images", "2", "--planned", "60", "--part", "nights"),
+        {
+            "scale": {
+                "SPEC": TileSpec(64, angles=[0, 30], mode="inscribed", include_original=True),
+                "SIZE": (160, 120),
+            }
+        },
+    ),
+    "scale planning": Smallest(("--planned", "60", "--part", "planning")),
+    "scale likeness": Smallest(("--planned", "60", "--part", "likeness")),
+}
+
+
+def run(name: str, folder: Path) -> int:
+    """Run a benchmark at its smallest size; `folder` receives what it reads."""
+    smallest, random = SMALLEST[name], np.random.default_rng(0)
+    for module, constants in smallest.constants.items():
+        changed = importlib.import_module(f"tests.benchmarks.{module}")
+        for constant in constants:
+            # One that is not there any more would be changed in vain.
+            getattr(changed, constant)
+        vars(changed).update(constants)
+    os.environ[fashion.VARIABLE] = str(_write_idx(folder / "idx", random))
+    images = _write_images(folder / "images", random)
+    words = [str(images) if word == IMAGES else word for word in smallest.words]
+    module = importlib.import_module(f"tests.benchmarks.{name.partition(' ')[0]}")
+    return int(module.main(*([words] if words else [])) or 0)
+
+
+def _write_images(folder: Path, random: np.random.Generator) -> Path:
+    from PIL import Image
+
+    for number in range(8):
+        path = folder / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (80, 100), dtype=np.uint8)).save(path)
+    return folder
+
+
+def _write_idx(folder: Path, random: np.random.Generator) -> Path:
+    """Write the four files of Fashion-MNIST with fewer images, which are noise."""
+    folder.mkdir()
+    for split, count in (("train", TRAINING_ROWS), ("test", TEST_ROWS)):
+        images = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = random.integers(0, 10, count).astype(np.uint8)
+        for file, values in zip(fashion.FILES[split], (images, labels), strict=True):
+            (folder / file).write_bytes(gzip.compress(idx_of(values), 1))
+    return folder
+
+
+def idx_of(values: NDArray[np.uint8]) -> bytes:
+    """Return an array in the format of IDX."""
+    head = bytes((0, 0, 8, values.ndim)) + np.array(values.shape, ">i4").tobytes()
+    return head + values.tobytes()
+
+
+def names() -> list[str]:
+    """Return all benchmarks; each has a smallest size."""
+    return sorted({*benchmarks.NAMES, *SMALLEST})
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="dkg-smallest-") as found:
+        sys.exit(run(" ".join(sys.argv[1:]), Path(found)))
