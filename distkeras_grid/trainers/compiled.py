@@ -69,4 +69,6 @@ def compiled_copy(source: ModelSource) -> CompiledModel:
     settings = CompileSettings.from_json(described, source.objects)
     compile_model(model, settings, source.objects)
     check_travels(model)
+    # Saved once more: Keras cannot exchange the compilation of an archive alone, which may have the
+    # state of another optimizer.
     return CompiledModel(model, model_to_bytes(model), described)

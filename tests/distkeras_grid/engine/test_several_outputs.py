@@ -102,7 +102,7 @@ def flat(model):
     return get_flat_weights(model)
 
 
-@pytest.mark.parametrize("steps", [1, STEPS])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.full), STEPS])
 @pytest.mark.parametrize(
     ("structure", "settings"),
     [("list", BY_NAME), ("list", BY_ORDER), ("dict", BY_NAME)],

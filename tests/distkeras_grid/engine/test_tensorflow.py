@@ -182,7 +182,7 @@ def flat(model):
     return get_flat_weights(model)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.full), "adam"])
 @pytest.mark.parametrize("build", [mlp, cnn, subclass], ids=["mlp", "cnn", "subclass"])
 def test_without_xla_equals_fit_bit_for_bit(build, optimizer):
     reference = fitted(compiled(build, optimizer), images(), epochs=2)

@@ -62,7 +62,12 @@ def weights(model):
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+# What a smaller choice in make test shows as well.
+def full(*values):
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("optimizer", [full("sgd"), "adam"])
 def test_S1_one_worker_is_fit(arrays, optimizer):
     expected = build(optimizer)
     expected.fit(*arrays, batch_size=8, epochs=3, shuffle=False, verbose=0)
@@ -129,10 +134,19 @@ def test_A2_adag_with_one_worker_equals_lookahead(arrays):
     np.testing.assert_allclose(weights(found.model), expected, rtol=0, atol=2e-6)
 
 
+# One of each kind: any time, with a force, in rounds of weights and of steps, with Nesterov's step,
+# by energies. tests/invariants has the rules of all.
+KINDS = ("DOWNPOUR", "AEASGD", "AveragingTrainer", "SynchronousSGD", "EAMSGD", "GEM")
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        *((name, {}) for name in sorted(set(TRAINERS) - {"SingleTrainer", "EnsembleTrainer"})),
+        *((name, {}) for name in KINDS),
+        *(
+            full(name, {})
+            for name in sorted(set(TRAINERS) - {"SingleTrainer", "EnsembleTrainer", *KINDS})
+        ),
         ("DOWNPOUR", {"server_optimizer": "adagrad", "server_learning_rate": 0.2}),
         ("ADAG", {"compression": "bfloat16"}),
     ],
@@ -160,7 +174,7 @@ def test_Q1_workers_that_average_each_step_are_one_with_all_their_batches(arrays
     np.testing.assert_allclose(weights(found.model), weights(expected), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", [full("sgd"), "adam"])
 def test_Q5_workers_that_step_by_the_mean_gradient_are_fit_with_all_their_batches(
     arrays, optimizer
 ):
@@ -397,7 +411,8 @@ def test_a_step_that_applies_nothing_is_refused_also_where_its_time_is_given(arr
         simulated("SynchronousSGD", arrays, model=net, custom_objects={"Idle": Idle})
 
 
-@pytest.mark.parametrize("name", ["ADAG", "SynchronousSGD"])
+# On Spark, in test_training.py, the other way round.
+@pytest.mark.parametrize("name", [full("ADAG"), "SynchronousSGD"])
 def test_sparse_exchanges_are_fewer_bytes_and_less_time(arrays, name):
     slow = Cluster(3, batch_seconds=0.01, bandwidth=1e4)
     dense, sparse = (
@@ -575,7 +590,9 @@ def normalizing():
     return model
 
 
-@pytest.mark.parametrize("name", ["ADAG", "AveragingTrainer", "SynchronousSGD", "AEASGD"])
+@pytest.mark.parametrize(
+    "name", ["ADAG", *(full(name) for name in ("AveragingTrainer", "SynchronousSGD", "AEASGD"))]
+)
 def test_recalibrated_statistics_are_those_of_all_rows(arrays, name):
     """A normalization of the inputs: no weights before it, so they are known from the rows."""
     x, _ = arrays
@@ -629,7 +646,7 @@ def test_statistics_are_measured_only_where_there_are_any(arrays):
         trainer("ADAG", statistics="sum")
 
 
-@pytest.mark.parametrize("name", ["ADAG", "AveragingTrainer", "AEASGD"])
+@pytest.mark.parametrize("name", ["ADAG", full("AveragingTrainer"), full("AEASGD")])
 def test_frozen_weights_do_not_travel_and_stay_as_they_are(arrays, name):
     """Normalization in a frozen net keeps its statistics; one that trains sends them."""
     import keras
