@@ -22,10 +22,12 @@ MANIFEST = "manifest.json"
 #: Digits of the digest in the name of a shared piece.
 DIGITS = 16
 _FOLDER = re.compile(r"checkpoint-(\d{8})")
+_ROWS = re.compile("rows-[0-9a-f]{32}")
 
 Content: TypeAlias = bytes | memoryview
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,80}\.[a-z]{1,8}$")]
+RowsName: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_ROWS.pattern}$")]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -90,6 +92,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether XLA compiles the workers' windows.
     pieces : tuple of Piece
         All its files but this one.
+    rows : str, optional
+        Name of the folder beside it with the rows of the run, where these were stored.
     """
 
     format: int
@@ -102,6 +106,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spec: dict[str, Any]
     xla: bool
     pieces: tuple[Piece, ...]
+    rows: RowsName | None = None
 
     @property
     def folder(self) -> str:
@@ -275,3 +280,15 @@ def unused(names: Iterable[str], manifests: Sequence[Manifest]) -> list[str]:
     """Return the names of shared pieces that no checkpoint consists of."""
     used = {piece.name for manifest in manifests for piece in manifest.pieces if piece.shared}
     return sorted(set(names) - used)
+
+
+def unused_rows(names: Iterable[str], manifests: Sequence[Manifest]) -> list[str]:
+    """Return the names of folders with rows that belong to no checkpoint.
+
+    Examples
+    --------
+    >>> unused_rows(["rows-" + 32 * "0", "rows", "shared"], [])
+    ['rows-00000000000000000000000000000000']
+    """
+    used = {manifest.rows for manifest in manifests}
+    return sorted(name for name in names if _ROWS.fullmatch(name) and name not in used)

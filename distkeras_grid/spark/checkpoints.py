@@ -1,8 +1,9 @@
 """Checkpoints in a directory on any Hadoop path; `distkeras_grid.checkpoints` defines them.
 
 A new checkpoint is written under a hidden name, its manifest last, and then renamed. If the driver
-is killed meanwhile, the former checkpoints stay as they were. The newest two are kept. Other files
-in the directory are never touched.
+is killed meanwhile, the former checkpoints stay as they were. The newest two are kept. Rows that
+were stored for a run stay as long as one of its checkpoints. Other files in the directory are never
+touched.
 
 The directory names the driver that writes to it (`Generation`). A driver that finds another one
 named there has been replaced, for example by an attempt that YARN has started, and is fenced: it
@@ -27,6 +28,7 @@ from distkeras_grid.checkpoints import (
     folder_name,
     numbers_of,
     unused,
+    unused_rows,
 )
 from distkeras_grid.errors import (
     DataError,
@@ -177,6 +179,21 @@ class CheckpointStore:
             if name.startswith("_checkpoint-") and name.endswith(".tmp"):
                 self._files.delete(f"{self.uri}/{name}")
 
+    def new_rows(self) -> str:
+        """Return a new folder for the rows of a run, which its checkpoints will name."""
+        return f"{self.uri}/rows-{secrets.token_hex(16)}"
+
+    def rows_of(self, manifest: Manifest) -> str | None:
+        """Return the folder with the rows of a checkpoint's run; None if they were not stored."""
+        return None if manifest.rows is None else f"{self.uri}/{manifest.rows}"
+
+    def drop_rows(self, folder: str) -> None:
+        """Delete the rows of a run that has ended, unless it has left a checkpoint."""
+        name = folder.rpartition("/")[2]
+        kept = [self._manifest(number) for number in self._numbers()]
+        if unused_rows([name], kept):
+            self._files.delete(f"{self.uri}/{name}")
+
     def next_number(self) -> int:
         """Return the number of the next checkpoint."""
         return self.newest_number() + 1
@@ -222,6 +239,7 @@ class CheckpointStore:
     def _delete_old(self) -> None:
         # Listed before the check, so nothing that a later driver has written is among them.
         numbers, names = self._numbers(), self._files.list_names(f"{self.uri}/{SHARED}")
+        folders = self._files.list_names(self.uri)
         self._check_generation()
         for number in numbers[KEPT:]:
             self._files.delete(self._folder(number))
@@ -232,6 +250,8 @@ class CheckpointStore:
             return
         for name in unused(names, kept):
             self._files.delete(f"{self.uri}/{SHARED}/{name}")
+        for name in unused_rows(folders, kept):
+            self._files.delete(f"{self.uri}/{name}")
 
     def _read(self, number: int) -> Checkpoint:
         manifest = self._manifest(number)

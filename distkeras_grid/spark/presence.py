@@ -197,7 +197,7 @@ class Presence:
         try:
             self._show()
             self._thread.start()
-            self.take_over(self._proven_dead())
+            self.take_over(self.find_dead())
         except BaseException as error:
             self._leave(error)
             raise
@@ -261,7 +261,12 @@ class Presence:
                 # The next sign may be written; if none is, publishing notices it.
                 self._say(f"no sign of life could be written: {error}")
 
-    def _proven_dead(self) -> set[str]:
+    @property
+    def beats(self) -> int:
+        """Number of signs of life after the first one."""
+        return self._sign.beat
+
+    def find_dead(self) -> set[str]:
         """Return the ids of all other runs that left something; all are dead.
 
         Raises
@@ -270,13 +275,14 @@ class Presence:
             If one of them lives.
         """
         others = self.owners() - {self.id}
-        first = {other: self._read(other) for other in others}
-        unsure = {each: text for each, text in first.items() if not self._is_gone(each, text)}
+        first = {other: self.sign_of(other) for other in others}
+        unsure = {each: text for each, text in first.items() if not self.is_gone(each, text)}
         if unsure:
             self._watch(unsure)
         return others
 
-    def _is_gone(self, other: str, text: str | None) -> bool:
+    def is_gone(self, other: str, text: str | None) -> bool:
+        """Tell whether the run with this sign of life is dead for certain."""
         # The sign is the first thing that a run writes, and the last that it deletes.
         if text is None:
             return True
@@ -294,7 +300,7 @@ class Presence:
             self._say(f"waiting whether {_described(text)} still works here ...")
         for _ in range(LOOKS):
             time.sleep(LOOK_SECONDS)
-            now = {other: text for other in unsure if (text := self._read(other)) is not None}
+            now = {other: text for other in unsure if (text := self.sign_of(other)) is not None}
             for other, text in now.items():
                 if text != unsure[other] or self._lives_here(text):
                     raise BusyError(
@@ -310,7 +316,8 @@ class Presence:
             return False
         return process_began(sign.process) == sign.began
 
-    def _read(self, other: str) -> str | None:
+    def sign_of(self, other: str) -> str | None:
+        """Return the sign of life of a run; None if there is none."""
         return self.text_of(owner_name(other))
 
     def text_of(self, name: str) -> str | None:

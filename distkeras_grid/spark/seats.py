@@ -1,15 +1,13 @@
 """Which row goes to which worker, the same in every attempt.
 
-Rows are numbered in the DataFrame's own order (partition after partition). The number decides the
-seat and, on the worker, the order. So a task that runs again sees the same rows in the same order,
-and the server tells it with which window to continue.
+Rows are numbered in the DataFrame's own order (partition after partition), or were when they were
+stored (`distkeras_grid.spark.stored_rows`). The number decides the seat and, on the worker, the
+order. So a task that runs again sees the same rows in the same order, and the server tells it with
+which window to continue.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -25,23 +23,17 @@ from distkeras_grid.spark.dataframes import (
     quoted,
 )
 from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.stored_rows import IDENTITY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SEAT = "_distkeras_grid_seat"
-_RUN = "_distkeras_grid_run"
 _KEY = "key"
 
 CHANGED = (
     "The data have changed since their rows were counted, or Spark reads them in other partitions. "
     "Write them to Parquet, and train on the Parquet files."
-)
-
-KEPT = (
-    "The rows come from a sort, a join or a group, and are kept on the executors' disks. If an "
-    "executor is lost, its share is computed again; if rows come in another order then, the run "
-    "ends with an error. Rows that are read from Parquet files are always the same."
 )
 
 # monotonically_increasing_id() is (partition << 33) + the row's position in the partition.
@@ -86,7 +78,7 @@ def summarize(frame: DataFrame, columns: Columns) -> DataSummary:
 
     split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None).cast("string")
     found = (
-        frame.groupBy(F.spark_partition_id().alias("partition"))
+        frame.groupBy(_partition(frame).alias("partition"))
         .agg(
             F.count(F.lit(1)).alias("rows"),
             F.collect_set(split).alias("splits"),
@@ -164,42 +156,6 @@ def largest_seat(rows: int, seats: int) -> int:
     return -(-rows // seats)
 
 
-@contextmanager
-def pinned(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
-    """Yield the data in partitions that are the same each time they are read.
-
-    Rows get their numbers from their partitions. Files give the same partitions each time. After a
-    sort, a join or a group Spark plans the partitions again for each query, so the columns of the
-    run are computed once and kept on the executors' disks until the context ends. What is lost with
-    an executor is computed again, and may have another order; workers' digests find that out.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The user's data.
-    columns : Columns
-        Columns that the run reads.
-    """
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as F
-
-    plan: Any = frame._jdf
-    if "Exchange" not in plan.queryExecution().executedPlan().toString():
-        yield frame
-        return
-    features = [field.name for field in columns.features]
-    labels = [label.name for label in columns.labels]
-    names = [*features, *labels, columns.weight, SPLIT_COLUMN]
-    chosen = [quoted(name) for name in frame.columns if name in names]
-    # Spark would share equal plans with another run of this driver, and drop them with the first.
-    own = F.lit(secrets.token_hex(8)).alias(_RUN)
-    kept = frame.select(*chosen, own).persist(StorageLevel.DISK_ONLY)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
-
-
 def deal(
     frame: DataFrame,
     columns: Columns,
@@ -226,7 +182,7 @@ def deal(
     """
     from pyspark.sql import functions as F
 
-    chosen = [_row_number(summary).alias(ROW), *travelling(frame, columns)]
+    chosen = [_row_number(frame, summary).alias(ROW), *travelling(frame, columns)]
     if columns.weight is not None:
         chosen.append(F.col(quoted(columns.weight)).cast("float").alias(WEIGHT))
     row, dealt = F.col(ROW), frame.select(*chosen)
@@ -243,7 +199,16 @@ def deal(
     return dealt.repartition(seats, F.col(_KEY)).drop(_KEY, _SEAT)
 
 
-def _row_number(summary: DataSummary) -> Column:
+def _partition(frame: DataFrame) -> Column:
+    """Return the number of the partition in which a row is, or was when it was stored."""
+    from pyspark.sql import functions as F
+
+    if IDENTITY not in frame.columns:
+        return F.spark_partition_id()
+    return F.shiftrightunsigned(F.col(IDENTITY), _PARTITION_SHIFT).cast("int")
+
+
+def _row_number(frame: DataFrame, summary: DataSummary) -> Column:
     """Return the row's number: its position in the partition plus the rows of all earlier ones.
 
     A row beyond those that `summarize` counted in its partition is an error. Its number would
@@ -251,7 +216,8 @@ def _row_number(summary: DataSummary) -> Column:
     """
     from pyspark.sql import functions as F
 
-    identity = F.monotonically_increasing_id()
+    stored = IDENTITY in frame.columns
+    identity = F.col(IDENTITY) if stored else F.monotonically_increasing_id()
     partition = F.shiftrightunsigned(identity, _PARTITION_SHIFT).cast("int")
     place = identity.bitwiseAND(F.lit((1 << _PARTITION_SHIFT) - 1))
     last = summary.partition_rows[-1][0]

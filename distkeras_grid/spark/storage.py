@@ -273,7 +273,7 @@ class Storage:
                     stream.close()
             finally:
                 source.close()
-            self._open_to_all(file_system, path, "644")
+            self._set_mode(file_system, path, "644")
 
     def make_public_dirs(self, uri: str, levels: int) -> None:
         """Create the directory `uri`; it and those above it, `levels` in all, get mode 755."""
@@ -281,10 +281,17 @@ class Storage:
         with translated("change the mode of", uri):
             file_system, path = self._open(uri)
             for _ in range(levels):
-                self._open_to_all(file_system, path, "755")
+                self._set_mode(file_system, path, "755")
                 path = path.getParent()
 
-    def _open_to_all(self, file_system: Any, path: Any, mode: str) -> None:
+    def make_private_dirs(self, uri: str) -> None:
+        """Create the directory `uri`, which only its owner may read, and those above it."""
+        self.make_dirs(uri)
+        with translated("change the mode of", uri):
+            file_system, path = self._open(uri)
+            self._set_mode(file_system, path, "700")
+
+    def _set_mode(self, file_system: Any, path: Any, mode: str) -> None:
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission(mode)
         file_system.setPermission(path, permission)
 

@@ -2,7 +2,8 @@
 
 They are: columns, the model and whether the features fit it, encryption, executors, then rows,
 labels, weights and splits in one job over the data, the slots, and the same for the validation
-data. Before they have passed, nothing is written and no worker runs. Their results complete the
+data. Before they have passed, no worker runs, and nothing is written but rows that have no fixed
+order. Their results complete the
 trainer's draft to the run's specification.
 """
 
@@ -35,7 +36,7 @@ from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_colum
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
 from distkeras_grid.spark.interpreters import check_executors
 from distkeras_grid.spark.memory import ModelSize, check_containers
-from distkeras_grid.spark.seats import KEPT, DataSummary, largest_seat, pinned
+from distkeras_grid.spark.seats import DataSummary, largest_seat
 from distkeras_grid.spark.session import (
     active_session,
     executor_slots,
@@ -68,9 +69,11 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.local_sets.store import LocalPlan
+    from distkeras_grid.spark.stored_rows import StoredRows
     from distkeras_grid.spec import DataSpec, DraftSpec
     from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.request import DataRequest, Method, RunRequest, ServerRequest
+    from distkeras_grid.trainers.row_storage import RowStorage
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,15 @@ class CheckedData:
         Counts from one pass over the rows.
     local : LocalPlan, optional
         What workers draw their sets from; `frame` then has one row for each worker.
+    stored : StoredRows, optional
+        How the rows were stored, if they were.
     """
 
     frame: DataFrame
     columns: Columns
     summary: DataSummary
     local: LocalPlan | None = None
+    stored: StoredRows | None = None
 
 
 @dataclass(frozen=True)
@@ -123,13 +129,15 @@ class Checked:
     notes: list[str]
 
 
-def check(request: RunRequest, resources: ExitStack) -> Checked:
+def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Checked:
     """Check everything that can be known before work starts, the cheapest first.
 
     Parameters
     ----------
     request : RunRequest
         What is asked for.
+    storage : RowStorage
+        Where rows are stored that Spark may compute in another order.
     resources : ExitStack
         Receives what must be released when the run has ended.
 
@@ -151,12 +159,9 @@ def check(request: RunRequest, resources: ExitStack) -> Checked:
     place = _check_executors(spark, request.server)
     workers, warnings = _settle_workers(spark, draft, method)
     if local is None:
-        asked = frame
-        frame = resources.enter_context(pinned(asked, columns))
-        if frame is not asked and local_cores(str(spark.sparkContext.master)) is None:
-            warnings.append(KEPT)
+        frame, stored = resources.enter_context(storage.settled(frame, columns))
         summary = inspect_training(frame, columns, compiled.model)
-        data = CheckedData(frame, columns, summary)
+        data = CheckedData(frame, columns, summary, stored=stored)
     else:
         data = _check_local(spark, local, columns, request, compiled.model, workers)
     settled = settle_class_weight(

@@ -198,12 +198,15 @@ class Identity:
         Whether XLA compiles the workers' windows.
     model : bytes
         The compiled model, as the workers load it.
+    rows : str, optional
+        Name of the folder with the run's rows, where these were stored.
     """
 
     run: str
     spec: RunSpec
     xla: bool
     model: bytes = field(repr=False)
+    rows: str | None = None
 
 
 class Checkpointer:
@@ -346,6 +349,7 @@ class Checkpointer:
             "epochs": len(history.epoch_records),
             "spec": self._identity.spec.to_json(),
             "xla": self._identity.xla,
+            "rows": self._identity.rows,
         }
         self._segments, self._counts = segments, history.counts()
         arguments = (server, update.captured, facts, pack(tree), segments, shared)

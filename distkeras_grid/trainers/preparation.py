@@ -42,6 +42,7 @@ from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.resuming import as_begun, check_same_run, compiled_again
+from distkeras_grid.trainers.row_storage import RowStorage
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
@@ -267,7 +268,11 @@ class PreparedRun:
         saving = self.saving
         if saving is None:
             return None
-        identity = Identity(self.settings.run, self.spec, saving.xla, self.checked.compiled.archive)
+        checked = self.checked
+        rows = None if checked.data.stored is None else checked.data.stored.name
+        identity = Identity(
+            self.settings.run, self.spec, saving.xla, checked.compiled.archive, rows
+        )
         return Checkpointer(
             saving.store,
             identity,
@@ -369,7 +374,8 @@ def prepare(
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
         request = as_begun(request, resumed)
-    checked = check(request, resources)
+    rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
+    checked = check(request, RowStorage(store, rows, progress.note), resources)
     if resumed is not None:
         checked = replace(
             checked, compiled=compiled_again(checked.compiled, resumed, request.source.objects)
@@ -400,6 +406,8 @@ def prepare(
         request.source.objects,
         version_of(checked.data.frame),
     )
+    if checked.data.stored is not None:
+        description["stored_rows"] = checked.data.stored.told()
     if resumed is not None:
         told = {"restarted": "driver", "at": time.time(), **resumed.told()}
         description["resumed"] = [*resumed.driver.resumed, told]

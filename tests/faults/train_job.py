@@ -25,8 +25,12 @@ DEFAULTS = {
     # each worker, or a list of seats, whose executors die one after another.
     "fault": "nothing",
     "at_epoch": 3,
-    # Whether the rows come from a shuffle.
+    # Whether the rows come in an order that each execution of their plan draws anew.
     "shuffled": False,
+    # Whether the run writes checkpoints.
+    "saved": False,
+    # The cluster's file system, where it has one.
+    "file_system": "",
 }
 DRIVER = {
     "spark.driver.host": "127.0.0.1",
@@ -75,10 +79,21 @@ def kill_executors(folder: Path, seats: list[int], history) -> None:
         killed |= folded
 
 
+def in_any_order(rows):
+    """Return the rows behind a sort whose keys are drawn each time that a task computes them."""
+    import random
+
+    from pyspark.sql import functions as F
+
+    draw = F.udf(lambda _: random.random(), "double").asNondeterministic()
+    return rows.withColumn("drawn", draw("x")).orderBy("drawn").drop("drawn")
+
+
 def run(spark, folder: Path, settings) -> dict:
     import distkeras_grid
 
     folder.mkdir()
+    saving = {"checkpoint_dir": str(folder / "checkpoints")} if settings["saved"] else {}
     loss = counting.negative_sum(folder)
     trainer = getattr(distkeras_grid, settings["trainer"])(
         counting.counting_model(settings["rows"], loss),
@@ -89,6 +104,7 @@ def run(spark, folder: Path, settings) -> dict:
             "batch_size": 4,
             "num_epoch": settings["epochs"],
             "communication_window": 2,
+            **saving,
             **settings["arguments"],
         },
     )
@@ -109,7 +125,7 @@ def run(spark, folder: Path, settings) -> dict:
     try:
         data = counting.counting_data(spark, settings["rows"])
         if settings["shuffled"]:
-            data = data.repartition(3)
+            data = in_any_order(data)
         trainer.train(data, seed=1, callbacks=callbacks)
     except (distkeras_grid.errors.GridError, KeyboardInterrupt) as raised:
         error = type(raised).__name__
@@ -118,6 +134,7 @@ def run(spark, folder: Path, settings) -> dict:
         "error": error,
         "seconds_after": time.monotonic() - moment[0] if moment else None,
         "samples": trainer.history.samples,
+        "stored_rows": trainer.run.get("stored_rows"),
         "seats": [[r.worker, r.attempt] for r in trainer.history.records],
         "joined": [[r.worker, r.attempt] for r in trainer.history.workers if r.status == "joined"],
         "weights": [] if error else trainer.model.get_weights()[0].ravel().tolist(),
@@ -130,7 +147,9 @@ def main(master: str, folder: str, text: str) -> None:
     from distkeras_grid.spark.session import build_session
 
     settings = {**DEFAULTS, **json.loads(text)}
-    spark = build_session("faults", master=master, settings=DRIVER)
+    hadoop = {"spark.hadoop.fs.defaultFS": settings["file_system"]}
+    more = hadoop if settings["file_system"] else {}
+    spark = build_session("faults", master=master, settings={**DRIVER, **more})
     home = Path(folder)
     results = {}
     if settings["trainer"] == "AveragingTrainer":

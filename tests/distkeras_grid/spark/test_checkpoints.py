@@ -32,11 +32,11 @@ def content(number, who="run"):
     return own, shared
 
 
-def manifest_of(number, own, shared, who):
+def manifest_of(number, own, shared, who, rows=None):
     pieces = [piece_of(name, told) for name, told in own.items()]
     for name, told in shared.items():
         pieces.append(shared_piece(name.split("-")[0], name.split(".")[1], told))
-    return Manifest(FORMAT, number, who, 0.0, number, 0, 0, {}, False, tuple(pieces))
+    return Manifest(FORMAT, number, who, 0.0, number, 0, 0, {}, False, tuple(pieces), rows)
 
 
 def write(store, who="run"):
@@ -80,6 +80,27 @@ def test_the_newest_two_are_kept_with_what_they_share(tmp_path):
     found = store.newest(print)
     assert found.manifest.number == 6
     check_whole(found)
+
+
+def test_rows_stay_as_long_as_a_checkpoint_of_their_run(tmp_path):
+    store = begun(tmp_path, 0)
+    first, second = store.new_rows(), store.new_rows()
+    left = []
+    for number, folder in enumerate((first, first, second, second), start=1):
+        own, shared = content(number)
+        name = folder.rpartition("/")[2]
+        (tmp_path / name).mkdir(exist_ok=True)
+        store.write(manifest_of(number, own, shared, "run", name), own, shared)
+        assert store.rows_of(store.newest(print).manifest) == folder
+        left.append(sorted(path.name for path in tmp_path.glob("rows-*")))
+    one, two = (folder.rpartition("/")[2] for folder in (first, second))
+    assert left == [[one], [one], sorted([one, two]), [two]]
+    store.drop_rows(second)
+    assert (tmp_path / second.rpartition("/")[2]).exists()
+    third = store.new_rows()
+    (tmp_path / third.rpartition("/")[2]).mkdir()
+    store.drop_rows(third)
+    assert not (tmp_path / third.rpartition("/")[2]).exists()
 
 
 def every_file(folder):

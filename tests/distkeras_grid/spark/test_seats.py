@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import Columns, Label, resolve_columns
-from distkeras_grid.spark.seats import CHANGED, check_summary, deal, largest_seat, pinned, summarize
+from distkeras_grid.spark.seats import CHANGED, check_summary, deal, largest_seat, summarize
+from distkeras_grid.spark.stored_rows import is_repeatable, kept_rows, read_rows, store_rows
 
 COLUMNS = Columns((Field("f", (2,), "float32"),), (Label("label", None, integer=True),))
 
@@ -53,7 +55,7 @@ def frame(spark):
     )
 
 
-def dealt_rows(frame, seats, *, shuffle, seed=0):
+def dealt_rows(frame, seats, *, shuffle, seed=0, stored=None):
     """Return (seat, row number, first feature) of every row."""
     columns = resolve_columns(frame, "f", "label")
 
@@ -71,7 +73,11 @@ def dealt_rows(frame, seats, *, shuffle, seed=0):
                 }
             )
 
-    with pinned(frame, columns) as kept:
+    if stored is not None:
+        standing = nullcontext(store_rows(frame, columns, str(stored)).frame)
+    else:
+        standing = nullcontext(frame) if is_repeatable(frame) else kept_rows(frame, columns)
+    with standing as kept:
         summary = summarize(kept, columns)
         dealt = deal(kept, columns, summary, seats, shuffle=shuffle, seed=seed)
         rows = dealt.mapInArrow(tell, "seat long, row long, value long").collect()
@@ -119,17 +125,16 @@ def test_sorted_data_keep_their_order_without_shuffle(frame):
 
 
 @pytest.mark.spark
-def test_the_end_of_one_run_leaves_what_another_has_kept_of_the_same_frame(frame):
-    kept = frame.sparkSession.sparkContext._jsc.sc().getPersistentRDDs
-    shuffled, before = frame.repartition(2), kept().size()
+def test_stored_rows_keep_their_numbers_in_other_partitions(frame, tmp_path):
+    ordered = frame.orderBy("id", ascending=False)
+    rows = dealt_rows(ordered, 2, shuffle=False, stored=tmp_path / "rows")
+    assert [(row, value) for _, row, value in rows] == [(n, 10 - n) for n in range(11)]
     columns = resolve_columns(frame, "f", "label")
-    with pinned(shuffled, columns) as first:
-        first.count()
-        with pinned(shuffled, columns) as second:
-            second.count()
-            assert kept().size() == before + 2
-        assert kept().size() == before + 1
-    assert kept().size() == before
+    again = read_rows(frame, columns, str(tmp_path / "rows")).frame
+    summary = summarize(again, columns)
+    dealt = deal(again.repartition(5), columns, summary, 2, shuffle=False)
+    found = sorted((row["row"], int(row["features_0"][0])) for row in dealt.collect())
+    assert found == [(row, value) for _, row, value in rows]
 
 
 @pytest.mark.spark

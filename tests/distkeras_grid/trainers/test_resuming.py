@@ -147,6 +147,26 @@ def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers):
     refuse_others(frame, tmp_path / "checkpoints", kind, options)
 
 
+@pytest.mark.spark
+@pytest.mark.tensorflow
+def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path):
+    """Another execution of the same program would get them in another order."""
+    from pyspark.sql import functions as F
+
+    def drawn():
+        return frame.withColumn("drawn", F.rand()).orderBy("drawn")
+
+    first = trainer_of(SingleTrainer, tmp_path / "checkpoints")
+    with pytest.raises(KeyboardInterrupt):
+        first.train(drawn(), seed=1, callbacks=[failing(1)])
+    told = first.run["stored_rows"]
+    assert told["bytes"] > 0
+    second = trainer_of(SingleTrainer, tmp_path / "checkpoints")
+    second.train(drawn(), callbacks=[failing(99)])
+    assert second.history.samples == EPOCHS * frame.count()
+    assert second.run["stored_rows"] == {**told, "seconds": 0.0}
+
+
 def refuse_others(frame, folder, kind, options):
     """A folder of checkpoints is for one run only."""
     with pytest.raises(OutputExistsError):

@@ -1,0 +1,60 @@
+"""Rows without a fixed order, stored on a real HDFS; executors of a standalone cluster die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdfs import InsecureClient
+
+from distkeras_grid.errors import NoSpaceError
+from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.stored_rows import store_rows
+from tests.cluster import Cluster
+from tests.faults.test_matrix import ROWS, run
+from tests.hadoop.conftest import Grid
+
+pytestmark = [pytest.mark.full, pytest.mark.hadoop]
+
+EPOCHS = 60
+
+
+@pytest.fixture(scope="module")
+def client(grid: Grid) -> InsecureClient:
+    return InsecureClient(grid.sandbox.webhdfs, user="root")
+
+
+@pytest.mark.promise(
+    "executors: killed, with rows of a shuffle, on HDFS without checkpoints",
+    "The rows are stored in the user's home directory for the run; exact.",
+)
+@pytest.mark.cluster
+@pytest.mark.tensorflow
+def test_they_are_in_the_home_directory_until_the_run_ends(
+    cluster: Cluster, grid: Grid, client: InsecureClient, project: Path, tmp_path: Path
+) -> None:
+    settings = {"fault": [1, 0], "shuffled": True, "epochs": EPOCHS, "file_system": grid.hdfs}
+    result = run(cluster, project, tmp_path, **settings)
+    assert result["error"] is None
+    assert result["weights"] == [EPOCHS] * ROWS
+    folder = result["stored_rows"]["folder"]
+    assert folder.startswith(f"{grid.hdfs}/user/root/.distkeras_grid/rows/rows-")
+    assert result["stored_rows"]["bytes"] > 0
+    assert client.list("/user/root/.distkeras_grid/rows") == []
+
+
+@pytest.mark.spark
+def test_a_full_quota_is_told_before_the_training(
+    spark: Any, grid: Grid, client: InsecureClient
+) -> None:
+    client.makedirs("/narrow")
+    jvm = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{grid.hdfs}/narrow")
+    files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    files.setQuota(path, (1 << 63) - 1, 1 << 20)
+    frame = spark.range(100).selectExpr("array(cast(id as float)) as f", "0 as label").orderBy("f")
+    with pytest.raises(NoSpaceError) as caught:
+        store_rows(frame, resolve_columns(frame, "f", "label"), f"{grid.hdfs}/narrow/rows")
+    assert "\n" not in str(caught.value)
+    assert client.list("/narrow") == []
