@@ -113,5 +113,5 @@ def test_nights(grid: Grid) -> None:
     shards = [name for name in names if name.startswith("shard=")]
     assert sorted(shards) == ["shard=1", "shard=2"]
     beside = {"_dataset.json", "_likeness", "_reports", "_versions"}
-    beside |= {"_croissant.json", ".huggingface.yaml"}
+    beside |= {"_README.md", "_croissant.json", ".huggingface.yaml"}
     assert set(names) - set(shards) <= beside
