@@ -28,7 +28,7 @@ setup: $(READY) ## install everything into .venv (what the other targets call)
 $(READY): setup.py constraints.txt
 	@tests/prerequisites.sh "$(PYTHON)"
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
-	@echo "Installing packages into .venv (about 700 MB to download the first time, a few minutes) ..."
+	@echo "Installing packages into .venv (about 800 MB to download the first time, a few minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' & \
 		pid=$$!; start=$$(date +%s); \
 		while kill -0 $$pid 2>/dev/null; do sleep 4; kill -0 $$pid 2>/dev/null && echo "  installing, $$(( $$(date +%s) - start )) s"; done; wait $$pid

@@ -9,6 +9,8 @@ TENSORFLOW = [
     "tensorflow-cpu>=2.21,<2.22; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "tensorflow>=2.21,<2.22; sys_platform != 'linux' or platform_machine != 'x86_64'",
 ]
+# The other backend of Keras. The plain packages compute on CPUs.
+JAX = ["jax>=0.10,<0.11", "jaxlib>=0.10,<0.11"]
 # Formats of microscopes: Zeiss CZI, Leica LIF, Nikon ND2 and OME-Zarr.
 FORMATS = ["liffile>=2026.2", "nd2>=0.11", "pylibCZIrw>=5.0", "zarr>=3.0"]
 # Gatan's dm3 and dm4. RosettaSciIO is under the GPL, so it has an extra of its own.
@@ -82,12 +84,13 @@ setup(
     extras_require={
         "tensorflow": TENSORFLOW,
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        "jax": JAX,
         "notebook": NOTEBOOK,
         "formats": FORMATS,
         "dm": DM,
         # Built from source: needs a C compiler and Kerberos' headers.
         "kerberos": ["requests-gssapi>=1.3"],
-        "dev": TENSORFLOW + NOTEBOOK + FORMATS + DM + DEVELOPMENT,
+        "dev": TENSORFLOW + JAX + NOTEBOOK + FORMATS + DM + DEVELOPMENT,
     },
     entry_points={"console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"]},
 )

@@ -172,6 +172,8 @@ class AlgorithmSpec(Value, frozen=True):
         Whether workers but the first draw initial weights of their own.
     jit : bool or "auto", default "auto"
         Whether XLA compiles windows.
+    backend : str, default "tensorflow"
+        The backend of Keras on driver and workers.
     compile : mapping of str to object, default {}
         What `CompileSettings.to_json` returned.
     """
@@ -184,6 +186,7 @@ class AlgorithmSpec(Value, frozen=True):
     statistics: StatisticsSource = "average"
     own_start: bool = False
     jit: bool | Literal["auto"] = "auto"
+    backend: str = "tensorflow"
     compile: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -529,6 +532,7 @@ class DraftSpec(Value, frozen=True):
         layout: LayoutSpec,
         schedule: ScheduleSpec,
         compiled: Mapping[str, Any] | None = None,
+        backend: str = "tensorflow",
         data: DataSpec | None = None,
         threads: int = 1,
     ) -> RunSpec:
@@ -544,6 +548,8 @@ class DraftSpec(Value, frozen=True):
             What `schedule` returned.
         compiled : mapping, optional
             What `CompileSettings.to_json` returned.
+        backend : str, default "tensorflow"
+            The backend of Keras.
         data : DataSpec, optional
             What is read of the data.
         threads : int, default 1
@@ -551,7 +557,9 @@ class DraftSpec(Value, frozen=True):
         """
         replace = msgspec.structs.replace
         return RunSpec(
-            algorithm=replace(self.algorithm, rule=rule, compile=dict(compiled or {})),
+            algorithm=replace(
+                self.algorithm, rule=rule, backend=backend, compile=dict(compiled or {})
+            ),
             layout=layout,
             schedule=schedule,
             exchange=self.exchange,

@@ -32,10 +32,10 @@ from distkeras_grid.comparison.nets import NETS
 from distkeras_grid.comparison.page import write_report
 from distkeras_grid.comparison.results import Results
 from distkeras_grid.comparison.study import Regime, check_names, run_study
-from distkeras_grid.spark.interpreters import package_versions
+from distkeras_grid.engine.registry import current_backend
+from distkeras_grid.spark.interpreters import package_versions, training_packages
 
 TRAINERS = ("ADAG", "DOWNPOUR", "AEASGD", "AveragingTrainer", "SingleTrainer", LOCAL)
-VERSIONS = ("distkeras_grid", "keras", "tensorflow", "pyspark")
 EXAMPLES = """\
 examples:
   a quick look:
@@ -113,6 +113,7 @@ def compare(flags: argparse.Namespace) -> ExitCode:
 def conditions(flags: argparse.Namespace, data: Data) -> dict[str, object]:
     """Return what every cell of a folder has in common."""
     path = flags.fashion_mnist or flags.data
+    packages = ("distkeras_grid", "pyspark", *training_packages(current_backend()))
     return {
         "title": flags.title or ("Fashion-MNIST" if flags.fashion_mnist else Path(path).name),
         "rows": data.rows,
@@ -124,7 +125,7 @@ def conditions(flags: argparse.Namespace, data: Data) -> dict[str, object]:
         "optimizer": flags.optimizer,
         "learning_rate": flags.learning_rate or "its own",
         "processor": f"{processor_name()}, {os.cpu_count()} cores",
-        "versions": ", ".join(f"{k} {v}" for k, v in package_versions(VERSIONS).items()),
+        "versions": ", ".join(f"{k} {v}" for k, v in package_versions(packages).items()),
     }
 
 

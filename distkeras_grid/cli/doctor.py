@@ -136,6 +136,7 @@ def has_ticket() -> bool | None:
 
 
 def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Finding]:
+    from distkeras_grid.engine.registry import BACKENDS, backend_named, configured_backend
     from distkeras_grid.spark.addresses import place_server
     from distkeras_grid.spark.doctor import (
         Finding,
@@ -149,7 +150,11 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         check_storage,
         describe_executors,
     )
-    from distkeras_grid.spark.interpreters import check_executors
+    from distkeras_grid.spark.interpreters import (
+        TRAINING_PACKAGES,
+        check_executors,
+        training_packages,
+    )
     from distkeras_grid.spark.session import settled_slots
     from distkeras_grid.spark.storage import Storage
 
@@ -164,11 +169,16 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     yield check_slots(slots, flags.workers)
     yield from check_scheduling(setting)
     yield from check_gpus(setting)
-    yield caught("executors", lambda: describe_executors(check_executors(spark), sys.executable))
+    backend = configured_backend()
+    yield caught("backend", lambda: f"Keras runs on {backend_named(backend).packages[0]}")
+    packages = training_packages(backend) if backend in BACKENDS else TRAINING_PACKAGES
+    yield caught(
+        "executors", lambda: describe_executors(check_executors(spark, packages), sys.executable)
+    )
     place = place_server(spark, flags.host, flags.port)
 
     def reach() -> str:
-        check_executors(spark, place=place)
+        check_executors(spark, packages, place)
         port = f"port {place.port}" if place.port else "any free port"
         return f"executors reach the parameter server's place: {place.advertised_host}, {port}"
 

@@ -15,6 +15,7 @@ from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
+from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.outputs import Output, OutputKind
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 PREDICTIONS = OutputKind("set of predictions", marker=MANIFEST, others=("_SUCCESS", "part-*"))
-PACKAGES = ("distkeras_grid", "pyspark", "tensorflow", "keras")
 
 DESCRIPTION = """\
 Write a copy of a data set with the model's predictions in a new column: Parquet files, and
@@ -159,7 +159,7 @@ def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[st
     rows : int
         Rows written.
     """
-    from distkeras_grid.spark.interpreters import package_versions
+    from distkeras_grid.spark.interpreters import package_versions, training_packages
 
     told = ("data", "split", "fold", "data_version", "model", "features", "prediction", "drop")
     return {
@@ -168,5 +168,7 @@ def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[st
         **{name: getattr(flags, name) for name in told},
         "labels": labels,
         "rows": rows,
-        "versions": package_versions(PACKAGES),
+        "versions": package_versions(
+            ("distkeras_grid", "pyspark", *training_packages(current_backend()))
+        ),
     }

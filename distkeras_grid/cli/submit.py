@@ -18,6 +18,7 @@ from distkeras_grid.cli.console import note, tell
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.verbs import VERBS
+from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
@@ -200,6 +201,7 @@ def planned(flags: argparse.Namespace) -> Submission:
         py_files=files,
         name=flags.name or name,
         tag=f"distkeras-grid-{uuid.uuid4().hex}",
+        backend=configured_backend(),
         settings=parse_settings(flags.conf),
         **{
             name: getattr(flags, name)

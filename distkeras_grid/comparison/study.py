@@ -17,6 +17,7 @@ from distkeras_grid.comparison.nets import NETS
 from distkeras_grid.comparison.processes import Side
 from distkeras_grid.comparison.results import Results
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
+from distkeras_grid.engine.registry import VARIABLE, current_backend
 from distkeras_grid.errors import ConfigurationError, NonFiniteLossError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spec import RunSpec
@@ -27,7 +28,6 @@ from distkeras_grid.weights import Vector
 FIT_SECONDS = 6 * 3600.0
 # What the workers of a run have, and what keeps TensorFlow's start quiet.
 ENVIRONMENT = {
-    "KERAS_BACKEND": "tensorflow",
     "TF_ENABLE_ONEDNN_OPTS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
@@ -259,7 +259,7 @@ def _train(cell: Cell, data: Data, regime: Regime) -> Measured:
 def _fit(cell: Cell, data: Data, regime: Regime) -> Measured:
     """Train by ``fit`` in a process of its own, on arrays in memory, with all cores."""
     build = partial(LocalFit, cell, data.folder, data.field, data.classes, regime)
-    with Side(build, ENVIRONMENT) as side:
+    with Side(build, {**ENVIRONMENT, VARIABLE: current_backend()}) as side:
         side.ask("train")
         points: list[Point] = side.answer(FIT_SECONDS)
         return Measured(points[0], points[-1], side.start_seconds, None)

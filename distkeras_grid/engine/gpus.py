@@ -1,6 +1,7 @@
 """The GPUs of a worker: those that Spark gave its task, and no others.
 
-The settings for TensorFlow are tested. How it behaves on a GPU is not, because none was available.
+The settings for TensorFlow and JAX are tested. How they behave on a GPU is not, because none was
+available.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distkeras_grid.engine.registry import BACKENDS
 from distkeras_grid.errors import ClusterError, ConfigurationError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -28,9 +30,9 @@ def gpus_of(resources: Mapping[str, Any]) -> list[str] | None:
 
 
 def use_gpus(addresses: Sequence[str] | None) -> None:
-    """Make only these GPUs visible to TensorFlow, before it is imported.
+    """Make only these GPUs visible to Keras' backend, before it is imported.
 
-    TensorFlow then allocates GPU memory as it needs it.
+    The backend then allocates GPU memory as it needs it.
 
     Parameters
     ----------
@@ -40,26 +42,21 @@ def use_gpus(addresses: Sequence[str] | None) -> None:
     Raises
     ------
     ClusterError
-        If TensorFlow already runs in this process, with other GPUs.
+        If the backend is already imported in this process, with other GPUs.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if addresses is None:
         return
     visible = ",".join(addresses)
-    if "tensorflow" in sys.modules and os.environ.get(VISIBLE) != visible:
+    running = [name for name in BACKENDS if name in sys.modules]
+    if running and os.environ.get(VISIBLE) != visible:
         raise ClusterError(
-            f"This Python process already runs TensorFlow with {VISIBLE}="
+            f"This Python process already runs {running[0]} with {VISIBLE}="
             f"{os.environ.get(VISIBLE, '')}, and Spark gave the task GPU {visible}: set "
             "spark.python.worker.reuse=false."
         )
     os.environ[VISIBLE] = visible
-
-
-def count_gpus() -> int:
-    """Return how many GPUs TensorFlow sees."""
-    import tensorflow as tf
-
-    return len(tf.config.list_physical_devices("GPU"))
 
 
 def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: int) -> None:
@@ -70,7 +67,7 @@ def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: in
     addresses : sequence of str or None
         GPUs that Spark assigned to this task.
     visible : int
-        GPUs that TensorFlow sees.
+        GPUs that the backend sees.
     workers : int
         Number of workers in the run.
 

@@ -1,4 +1,4 @@
-"""Whether XLA compiles a window."""
+"""Whether XLA compiles the loop over a window."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from distkeras_grid.engine.compile_settings import has_own_train_step
 from distkeras_grid.engine.keras_model import layers_of
 
 # On a CPU, XLA makes a loop over convolutions or pooling 20 to 100 times slower, and one over
-# dense layers 1.2 to 1.6 times faster (measured, TensorFlow 2.21). Other layers than these use
-# TensorFlow's own kernels.
+# dense layers 1.2 to 1.6 times faster (measured, TensorFlow 2.21). With other layers than these,
+# TensorFlow uses its own kernels, and JAX a call of XLA for each batch.
 XLA_LAYERS = frozenset(
     {
         "Activation",
@@ -48,7 +48,7 @@ XLA_LAYERS = frozenset(
 
 
 def decide_jit(model: Any, jit: bool | Literal["auto"]) -> bool:
-    """Decide whether XLA compiles the windows of a model.
+    """Decide whether XLA compiles the loop over the windows of a model.
 
     Parameters
     ----------

@@ -250,7 +250,8 @@ def set_flat_weights(
     """
     layout = layout or weight_layout(model)
     variables = model_variables(model, slots=bool(layout.slots)).all
-    for variable, part in zip(variables, layout.unflatten(vector), strict=True):
+    # A copy, because JAX may use aligned memory where it is, and the caller goes on writing there.
+    for variable, part in zip(variables, layout.unflatten(vector.copy()), strict=True):
         variable.assign(part)
 
 

@@ -397,7 +397,7 @@ def _take_sums(optimizer: Any, out: Vector) -> None:
 
 
 def _check_applied(optimizer: Any, before: int, model: Any) -> None:
-    if int(optimizer.iterations.numpy()) == before:
+    if int(np.asarray(optimizer.iterations)) == before:
         raise ConfigurationError(
             f"train_step of {type(model).__name__} applied nothing: this rule needs the "
             "gradients that train_step gives to self.optimizer.apply(...), and it gave none."

@@ -81,3 +81,10 @@ def _without_notices() -> Iterator[None]:
             held.seek(0)
             kept = [line for line in held if not NOTICE.match(line)]
             os.write(2, b"".join(kept))
+
+
+def count_gpus() -> int:
+    """Return how many GPUs TensorFlow sees."""
+    import tensorflow as tf
+
+    return len(tf.config.list_physical_devices("GPU"))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from distkeras_grid.engine.base import ModelEngine
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
+
+#: The variable that Keras reads when it is imported.
+VARIABLE = "KERAS_BACKEND"
 
 
 @dataclass(frozen=True)
@@ -18,23 +25,36 @@ class Backend:
     Parameters
     ----------
     engine : str
-        ``module:class`` of its `ModelEngine`. The class takes a compiled model, and the keywords
-        ``scaling``, ``block_shape``, ``jit``, ``local_steps``, ``momentum`` and
-        ``optimizer_state``.
-    prepare : str
-        ``module:function`` that limits the process to a number of threads, before the backend's
-        first operation, and returns the number in use.
+        ``module:class`` of its `ModelEngine`, a `distkeras_grid.engine.keras_engine.KerasEngine`.
+    process : str
+        Module with two functions: ``prepare_process`` limits the process to a number of threads,
+        before the backend's first operation, and returns the number in use. ``count_gpus`` returns
+        how many GPUs it sees.
+    packages : tuple of str
+        Packages whose versions must be the same on driver and executors.
+    extras : tuple of str
+        Extras of this project that install it.
     """
 
     engine: str
-    prepare: str
+    process: str
+    packages: tuple[str, ...]
+    extras: tuple[str, ...]
 
 
 #: By the names that ``keras.backend.backend()`` returns.
 BACKENDS: Mapping[str, Backend] = {
     "tensorflow": Backend(
         engine="distkeras_grid.engine.tensorflow:TensorFlowEngine",
-        prepare="distkeras_grid.engine.process:prepare_process",
+        process="distkeras_grid.engine.process",
+        packages=("tensorflow",),
+        extras=("tensorflow", "gpu"),
+    ),
+    "jax": Backend(
+        engine="distkeras_grid.engine.jax:JaxEngine",
+        process="distkeras_grid.engine.jax_process",
+        packages=("jax", "jaxlib"),
+        extras=("jax",),
     ),
 }
 
@@ -53,21 +73,83 @@ def backend_named(name: str) -> Backend:
     'distkeras_grid.engine.tensorflow:TensorFlowEngine'
     """
     if name not in BACKENDS:
-        first = next(iter(BACKENDS))
         raise ConfigurationError(
-            f"Workers train on the Keras backend {', '.join(map(repr, BACKENDS))}. "
-            f"Received: {name!r}. Set KERAS_BACKEND={first} before Keras is imported, for the "
-            f"driver and for the executors (spark.executorEnv.KERAS_BACKEND={first})."
+            f"Workers train on the Keras backends {', '.join(map(repr, BACKENDS))}. "
+            f"Received: {name!r}. Set {VARIABLE} to one of them before Keras is imported. "
+            "Executors take the driver's."
         )
     return BACKENDS[name]
 
 
 def current_backend() -> str:
-    """Return the backend that Keras runs on in this process."""
-    import keras
+    """Return the backend that Keras runs on in this process.
 
+    Raises
+    ------
+    EnvironmentMismatchError
+        If its package is not installed.
+    """
+    try:
+        import keras
+    except ModuleNotFoundError as error:
+        raise EnvironmentMismatchError(
+            f"Keras cannot be imported with {VARIABLE}={configured_backend()}: {error}. Install "
+            "the backend: pip install 'distkeras_grid[tensorflow]', or [jax]."
+        ) from error
     name: str = keras.backend.backend()
     return name
+
+
+def configured_backend() -> str:
+    """Return the backend that Keras runs on, or will run on; without its import, which is slow."""
+    if "keras" in sys.modules:
+        return current_backend()
+    if named := os.environ.get(VARIABLE):
+        return named
+    folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    try:
+        return str(json.loads((folder / "keras.json").read_text()).get("backend", "tensorflow"))
+    except (OSError, ValueError):
+        # As Keras itself does.
+        return "tensorflow"
+
+
+def use_backend(name: str, threads: int) -> int:
+    """Let Keras run on a backend in this process, with some threads.
+
+    Parameters
+    ----------
+    name : str
+        A key of `BACKENDS`.
+    threads : int
+        Threads of one operation.
+
+    Returns
+    -------
+    int
+        The number of threads in use; see `Backend`.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If Keras already runs on another backend here, or its package is not installed.
+    """
+    if "keras" not in sys.modules:
+        os.environ[VARIABLE] = name
+    elif (here := current_backend()) != name:
+        raise EnvironmentMismatchError(
+            f"The driver's Keras runs on {name}. Received: Keras on {here} in this Python process "
+            f"of an executor. Let it start with {VARIABLE}={name} "
+            f"(spark.executorEnv.{VARIABLE}={name})."
+        )
+    in_force: int = _module(backend_named(name).process).prepare_process(threads)
+    return in_force
+
+
+def count_gpus(name: str) -> int:
+    """Return how many GPUs a backend sees."""
+    count: int = _module(backend_named(name).process).count_gpus()
+    return count
 
 
 def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
@@ -91,12 +173,10 @@ def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
     return engine
 
 
-def prepare_process(backend: str, threads: int) -> int:
-    """Limit the threads of a backend in this process; return the number in use."""
-    in_force: int = _found(backend_named(backend).prepare)(threads)
-    return in_force
-
-
 def _found(place: str) -> Any:
     module, name = place.split(":")
-    return getattr(importlib.import_module(module), name)
+    return getattr(_module(module), name)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)

@@ -98,13 +98,18 @@ class ModelPredictor:
             If the model cannot be saved, an input or output has no column, or `df` comes from
             Spark Connect.
         EnvironmentMismatchError
-            If executors lack TensorFlow or have another version.
+            If executors lack the backend of Keras or have another version.
         """
         from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
         from distkeras_grid.engine.keras_model import model_to_bytes
+        from distkeras_grid.engine.registry import current_backend
         from distkeras_grid.spark.dataframes import as_dataframe, resolve_features
-        from distkeras_grid.spark.interpreters import check_executors
+        from distkeras_grid.spark.interpreters import (
+            check_executors,
+            ship_backend,
+            training_packages,
+        )
         from distkeras_grid.spark.session import active_session
 
         spark = active_session()
@@ -118,13 +123,16 @@ class ModelPredictor:
                 )
         fields = resolve_features(df, self.features_col, self.keras_model)
         check_fit(self.keras_model, fields)
-        check_executors(spark)
+        backend = current_backend()
+        ship_backend(spark, backend)
+        check_executors(spark, training_packages(backend))
         archive = model_to_bytes(self.keras_model)
         columns, places, added = _with_features(df, fields)
         plan = PredictionPlan(
             key=_key(archive, self.custom_objects),
             archive=spark.sparkContext.broadcast(archive),
             custom_objects=self.custom_objects,
+            backend=backend,
             fields=fields,
             places=places,
             added=added,
@@ -152,6 +160,8 @@ class PredictionPlan:
         The model, as ``.keras``.
     custom_objects : mapping of str to object
         The user's own classes and functions.
+    backend : str
+        The backend of Keras on the driver.
     fields : tuple of Field
         The feature columns, in the order of the model's inputs.
     places : tuple of int
@@ -167,6 +177,7 @@ class PredictionPlan:
     key: str
     archive: Broadcast[bytes]
     custom_objects: Mapping[str, Any]
+    backend: str
     fields: tuple[Field, ...]
     places: tuple[int, ...]
     added: int
@@ -330,10 +341,10 @@ def _model_of(plan: PredictionPlan) -> Any:
         from pyspark import TaskContext
 
         from distkeras_grid.engine.keras_model import model_from_bytes
-        from distkeras_grid.engine.registry import prepare_process
+        from distkeras_grid.engine.registry import use_backend
 
         context = TaskContext.get()
-        prepare_process("tensorflow", context.cpus() if context is not None else 1)
+        use_backend(plan.backend, context.cpus() if context is not None else 1)
         _models[plan.key] = model_from_bytes(plan.archive.value, plan.custom_objects)
         while len(_models) > MODELS_KEPT:
             _models.popitem(last=False)

@@ -13,7 +13,7 @@ from distkeras_grid.model_parallel.time_model import Layers
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, settle
 from distkeras_grid.spark.session import active_session, settled_slots
-from distkeras_grid.trainers.arguments import checked_whole
+from distkeras_grid.trainers.arguments import check_tensorflow, checked_whole
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class ConvolutionSplit(Trainer):
         """Refuse layers that cannot be divided, and more devices than task slots."""
         from distkeras_grid.model_parallel.described import find_convolutions
 
+        check_tensorflow(type(self).__name__)
         layers = self._layers()
         found = find_convolutions(self.keras_model)
         if layers not in ("auto", "all"):

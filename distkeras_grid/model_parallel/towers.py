@@ -14,6 +14,7 @@ from distkeras_grid.model_parallel.tower_tasks import TowersPlan, run_tower, run
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, settle
 from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.trainers.arguments import check_tensorflow
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Towers(Trainer):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse more towers than task slots."""
+        check_tensorflow(type(self).__name__)
         count = len(self.towers)
         settle([check_slots(settled_slots(active_session(), count), count)])
 

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.engine.registry import VARIABLE, backend_named
 from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.spark.addresses import open_for_probe
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 # What a training task imports. The versions must be those of the driver; otherwise the code that
 # computes weights would differ from the code that evaluates them.
-TRAINING_PACKAGES = ("numpy", "keras", "tensorflow", "pyarrow")
+TRAINING_PACKAGES = ("numpy", "keras", "pyarrow")
 TILING_PACKAGES = (
     "numpy",
     "opencv-python-headless",
@@ -37,6 +38,20 @@ ALIASES = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
     "opencv-python-headless": ("opencv-python-headless", "opencv-python", "opencv-contrib-python"),
 }
+
+
+def training_packages(backend: str) -> tuple[str, ...]:
+    """Return what a training task imports with a backend of Keras; see `BACKENDS`."""
+    return (*TRAINING_PACKAGES, *backend_named(backend).packages)
+
+
+def ship_backend(spark: SparkSession, backend: str) -> None:
+    """Let the Python processes that Spark starts from now on run Keras on the driver's backend.
+
+    Spark sends these variables with each task. It gives tasks only processes that were started with
+    the same ones, so the variable is there before any module of the user's imports Keras.
+    """
+    spark.sparkContext.environment[VARIABLE] = backend
 
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
@@ -68,7 +83,7 @@ _CHECKED: dict[tuple[str, tuple[str, ...], ServerPlace | None], list[dict[str, A
 
 def check_executors(
     spark: SparkSession,
-    names: tuple[str, ...] = TRAINING_PACKAGES,
+    names: tuple[str, ...],
     place: ServerPlace | None = None,
 ) -> list[dict[str, Any]]:
     """Refuse executors that lack a package, have another version, or do not reach the driver.
@@ -105,7 +120,7 @@ def check_executors(
     if missing:
         raise EnvironmentMismatchError(
             f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}. Install "
-            "them: pip install 'distkeras_grid[tensorflow]'."
+            "them: pip install 'distkeras_grid[tensorflow]', or [jax]."
         )
     mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
     with nullcontext() if place is None else open_for_probe(place) as server:

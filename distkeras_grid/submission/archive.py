@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from distkeras_grid import durable
+from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.submission.distributions import Installed, needed_distributions
@@ -65,7 +66,8 @@ class Environment:
 
 def this_environment(extra_packages: Sequence[str] = ()) -> Environment:
     """Describe the part of this environment that a job needs; see `needed_distributions`."""
-    return Environment(this_interpreter(), tuple(needed_distributions(extra_packages)))
+    needed = needed_distributions(extra_packages, backend=configured_backend())
+    return Environment(this_interpreter(), tuple(needed))
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distkeras_grid.engine.registry import VARIABLE
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
@@ -63,6 +64,8 @@ class Submission:
         Settings of YARN and Kerberos.
     tag : str
         Tag by which the application is found again in YARN.
+    backend : str
+        The backend of Keras in all processes of the job.
     settings : mapping of str to str
         The user's Spark settings, which override all others.
 
@@ -88,6 +91,7 @@ class Submission:
     principal: str | None = None
     keytab: str | None = None
     tag: str = ""
+    backend: str = "tensorflow"
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -196,6 +200,7 @@ def settings(submission: Submission, python: str) -> dict[str, str]:
         "spark.pyspark.python": CONTAINER_PYTHON,
         # Only what is shipped runs, and no packages from the home of a node's user.
         "spark.executorEnv.PYTHONNOUSERSITE": "1",
+        f"spark.executorEnv.{VARIABLE}": submission.backend,
         # A run holds the executors it asked for until it ends.
         "spark.dynamicAllocation.enabled": "false",
     }
@@ -224,6 +229,7 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
         "spark.yarn.maxAppAttempts": str(submission.attempts),
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": CONTAINER_PYTHON,
         "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
+        f"spark.yarn.appMasterEnv.{VARIABLE}": submission.backend,
         # `submit` itself waits, and asks YARN for the application's state.
         "spark.yarn.submit.waitAppCompletion": "false",
     }

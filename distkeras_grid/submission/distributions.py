@@ -11,11 +11,10 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from distkeras_grid.engine.registry import backend_named
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
 
 PROJECT = "distkeras_grid"
-# Either installs TensorFlow. The first one whose packages are installed is taken.
-EXTRAS = ("tensorflow", "gpu")
 # Spark has its own Python packages, and a container needs no installers or compilers. The project
 # itself is sent separately, so that one archive serves all its versions.
 LEFT_OUT = frozenset(
@@ -54,7 +53,9 @@ class Installed:
 
 
 def needed_distributions(
-    extra_packages: Sequence[str] = (), find: Find = metadata.distribution
+    extra_packages: Sequence[str] = (),
+    find: Find = metadata.distribution,
+    backend: str = "tensorflow",
 ) -> list[Installed]:
     """Return all distributions that a job needs, sorted by name.
 
@@ -65,6 +66,8 @@ def needed_distributions(
         are included.
     find : callable
         Looks a distribution up.
+    backend : str, default "tensorflow"
+        The backend of Keras.
 
     Raises
     ------
@@ -75,7 +78,7 @@ def needed_distributions(
     """
     roots = [parse_package(text) for text in extra_packages]
     wanted = {canonicalize_name(root.name) for root in roots}
-    project = Requirement(f"{PROJECT}[{tensorflow_extra(find)}]")
+    project = Requirement(f"{PROJECT}[{installed_extra(backend, find)}]")
     found = closure([project, *roots], find, LEFT_OUT - wanted)
     del found[canonicalize_name(PROJECT)]
     return [installed(found[name]) for name in sorted(found)]
@@ -103,16 +106,24 @@ def parse_package(text: str) -> Requirement:
     return requirement
 
 
-def tensorflow_extra(find: Find) -> str:
-    """Return the extra of the project whose packages are installed.
+def installed_extra(backend: str, find: Find) -> str:
+    """Return the first extra of a Keras backend whose packages are installed.
+
+    Parameters
+    ----------
+    backend : str
+        A key of `distkeras_grid.engine.registry.BACKENDS`.
+    find : callable
+        Looks a distribution up.
 
     Raises
     ------
     EnvironmentMismatchError
-        If there is no TensorFlow.
+        If there is none.
     """
+    extras = backend_named(backend).extras
     needs = [Requirement(text) for text in find(PROJECT).requires or ()]
-    for extra in EXTRAS:
+    for extra in extras:
         own = [
             need
             for need in needs
@@ -123,8 +134,8 @@ def tensorflow_extra(find: Find) -> str:
         if own and all(_is_installed(need.name, find) for need in own):
             return extra
     raise EnvironmentMismatchError(
-        "TensorFlow is not installed here, so no environment with it can be packed. Install it: "
-        "pip install 'distkeras_grid[tensorflow]'."
+        f"Keras' backend {backend} is not installed here, so no environment with it can be packed. "
+        f"Install it: pip install 'distkeras_grid[{extras[0]}]'."
     )
 
 

@@ -28,6 +28,26 @@ def check_backend() -> None:
     backend_named(current_backend())
 
 
+def check_tensorflow(who: str) -> None:
+    """Refuse a trainer that cuts models up if Keras does not run on TensorFlow.
+
+    Parameters
+    ----------
+    who : str
+        Name of the trainer.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the backend.
+    """
+    if (name := current_backend()) != "tensorflow":
+        raise ConfigurationError(
+            f"{who} cuts models up with TensorFlow's own operations. Received: Keras on {name!r}. "
+            "Set KERAS_BACKEND=tensorflow before Keras is imported, or use another trainer."
+        )
+
+
 def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST) -> int:
     """Return a whole number as a plain integer.
 

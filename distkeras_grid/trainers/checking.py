@@ -24,6 +24,7 @@ from distkeras_grid.engine.local_steps import (
     check_reset,
     check_unscaled,
 )
+from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.judges import judge_of
@@ -34,7 +35,7 @@ from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import place_server
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
 from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
-from distkeras_grid.spark.interpreters import check_executors
+from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
 from distkeras_grid.spark.memory import ModelSize, check_containers
 from distkeras_grid.spark.seats import DataSummary, largest_seat
 from distkeras_grid.spark.session import (
@@ -277,6 +278,7 @@ def complete(
             seed=request.data.seed,
         ),
         compiled=compiled.described,
+        backend=current_backend(),
         data=data,
         threads=threads,
     )
@@ -334,7 +336,9 @@ def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
     """Return where the server will listen, after executors have tested the connection."""
     place = place_server(spark, server.host, server.port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
-    check_executors(spark, place=None if on_this_host else place)
+    backend = current_backend()
+    ship_backend(spark, backend)
+    check_executors(spark, training_packages(backend), None if on_this_host else place)
     return place
 
 

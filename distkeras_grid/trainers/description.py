@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.rules import rule_of
-from distkeras_grid.spark.interpreters import TRAINING_PACKAGES, package_versions
+from distkeras_grid.spark.interpreters import package_versions, training_packages
 from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def describe_run(
         "custom_objects": sorted(custom_objects),
         "versions": {
             "python": platform.python_version(),
-            **package_versions(("distkeras_grid", "pyspark", *TRAINING_PACKAGES)),
+            **package_versions(
+                ("distkeras_grid", "pyspark", *training_packages(spec.algorithm.backend))
+            ),
         },
     }
 

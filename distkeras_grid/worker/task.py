@@ -283,15 +283,16 @@ def prepare_worker_process(spec: RunSpec) -> None:
     """Import the backend of Keras with the task's cores and GPUs."""
     from pyspark import TaskContext
 
-    from distkeras_grid.engine.gpus import count_gpus, gpus_of, refuse_unassigned, use_gpus
-    from distkeras_grid.engine.registry import prepare_process
+    from distkeras_grid.engine.gpus import gpus_of, refuse_unassigned, use_gpus
+    from distkeras_grid.engine.registry import count_gpus, use_backend
 
     context = TaskContext.get()
     addresses = gpus_of(context.resources() if context is not None else {})
     use_gpus(addresses)
-    prepare_process("tensorflow", spec.limits.threads)
+    backend = spec.algorithm.backend
+    use_backend(backend, spec.limits.threads)
     if not spec.limits.gpu_sharing:
-        refuse_unassigned(addresses, count_gpus(), spec.workers)
+        refuse_unassigned(addresses, count_gpus(backend), spec.workers)
 
 
 def build_engine(plan: WorkerPlan, seat: int) -> ModelEngine:

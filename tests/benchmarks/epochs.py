@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,11 +12,12 @@ from typing import Self
 
 from tests.benchmarks.local import Setup, Side
 from tests.benchmarks.nets import NETS
-from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster, Trained
+from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster, OnJax, Trained
 
 WINDOW = 16
 # Steps by which the faster kernels for `fit` are found.
 TRIAL_STEPS = 100
+Train = Callable[..., Trained]
 # A run of the MLP takes a second an epoch; more of them make it as long as the others.
 EPOCHS_OF_OURS = {"mlp": 3, "cnn": 1}
 
@@ -120,10 +120,7 @@ def _rows(
         f"fit, steps_per_execution=10, all cores, {kernels}",
         Setup(net, folder, batch, onednn=onednn, steps_per_execution=10),
     )
-    if importlib.util.find_spec("jax") is None:
-        print("  Keras on JAX: left out, for jax is not installed (pip install jax)")
-    else:
-        add("fit on JAX, all cores", Setup(net, folder, batch, backend="jax"))
+    add("fit on JAX, all cores", Setup(net, folder, batch, backend="jax"))
     add(
         f"window loop in one process, all cores, window {WINDOW}",
         Setup(net, folder, batch, window=WINDOW),
@@ -132,43 +129,51 @@ def _rows(
     title = f"bound: {WORKERS} window loops at once, 1 thread each, window {WINDOW}"
     rows.append(Row(title, bound.epoch, bound.start_seconds))
     runs: dict[str, list[Trained]] = {}
+    on_jax = stack.enter_context(OnJax(folder))
     for trainer in ("AveragingTrainer", "DOWNPOUR"):
         choice = Choice(trainer, batch, {"communication_window": WINDOW})
         title = f"{trainer}, {WORKERS} workers, 1 thread each, window {WINDOW}"
         runs[title] = []
-        measure = partial(_train, cluster, choice, net, runs[title])
+        measure = partial(_train, cluster.train, choice, net, runs[title])
         rows.append(Row(title, measure, ours=True))
+        title = f"{title}, on JAX"
+        runs[title] = []
+        measure = partial(_train, on_jax.train, choice, net, runs[title])
+        rows.append(Row(title, measure))
     return rows, next(row for row in rows if row.title.startswith("bound")), runs
 
 
-def _train(cluster: Cluster, choice: Choice, net: str, runs: list[Trained]) -> float:
-    runs.append(cluster.train(choice, net, epochs=EPOCHS_OF_OURS[net], seed=len(runs)))
+def _train(train: Train, choice: Choice, net: str, runs: list[Trained]) -> float:
+    runs.append(train(choice, net, epochs=EPOCHS_OF_OURS[net], seed=len(runs)))
     return runs[-1].epoch_seconds
 
 
 def _print_rows(rows: list[Row], bound: Row) -> None:
     fit = rows[0].median
+    fastest = min(row.median for row in rows if row.title.startswith("fit"))
     loop = next(row for row in rows if row.title.startswith("window loop")).median
     print(
         f"  {'':<62}{'median':>8}{'lowest':>8}{'highest':>8}"
-        f"{'fit / it':>10}{'loop / it':>10}{'of bound':>10}"
+        f"{'fit / it':>10}{'best fit':>10}{'loop / it':>10}{'of bound':>10}"
     )
     for row in rows:
         share = f"{bound.median / row.median:10.0%}" if row.ours else ""
         print(
             f"  {row.title:<62}{row.median:8.2f}{min(row.seconds):8.2f}{max(row.seconds):8.2f}"
-            f"{fit / row.median:10.2f}{loop / row.median:10.2f}{share}",
+            f"{fit / row.median:10.2f}{fastest / row.median:10.2f}{loop / row.median:10.2f}{share}",
             flush=True,
         )
-    started = ", ".join(f"{row.start_seconds:.1f}" for row in rows if not row.ours)
+    started = ", ".join(f"{row.start_seconds:.1f}" for row in rows if row.start_seconds)
     print(f"  start-up, left out above: {started} s for the sides without Spark, in their order")
 
 
 def _print_runs(runs: dict[str, list[Trained]]) -> None:
     for title, trained in runs.items():
         first, later = trained[0].start_seconds, trained[1:] or trained
+        name, _, rest = title.partition(",")
+        where = " on JAX" if rest.endswith("on JAX") else ""
         print(
-            f"  {title.partition(',')[0]}: first batch {first:.1f} s after the call of train() in "
+            f"  {name}{where}: first batch {first:.1f} s after the call of train() in "
             f"the first run, {mean(run.start_seconds for run in later):.1f} s later; exchange "
             f"{median(run.exchange_share for run in trained):.0%} of a worker's time; return "
             f"{max(run.return_seconds for run in trained):.2f} s after the last commit at most"

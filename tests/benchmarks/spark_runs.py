@@ -6,6 +6,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean
@@ -14,6 +15,7 @@ from typing import Any, Self
 import msgspec
 
 import distkeras_grid
+from distkeras_grid.comparison.processes import Side
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import Update
@@ -26,7 +28,7 @@ from distkeras_grid.trainers.preparation import PreparedRun, prepare
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.weights import Vector
 from tests.benchmarks import fashion
-from tests.benchmarks.local import Point
+from tests.benchmarks.local import ANSWER_SECONDS, Point
 from tests.benchmarks.nets import NETS
 
 WORKERS = 2
@@ -95,6 +97,20 @@ class Trained:
     points: list[Point] = field(default_factory=list, repr=False)
 
 
+class OnJax(Side):
+    """The same in a process whose Keras runs on JAX, since a process has one backend."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+        super().__init__(partial(_started, folder), environment)
+
+    def train(self, choice: Choice, net: str, *, epochs: int, seed: int) -> Trained:
+        """Run ``train()`` as a user does."""
+        self.ask("train", choice, net, epochs, seed)
+        trained: Trained = self.answer(ANSWER_SECONDS)
+        return trained
+
+
 class Cluster:
     """A local Spark session and the training rows as Parquet; a context manager."""
 
@@ -120,7 +136,7 @@ class Cluster:
         self._session.stop()
         self._scratch.cleanup()
 
-    def train(self, choice: Choice, net: str, *, epochs: int = 1, seed: int = 0) -> Trained:
+    def train(self, choice: Choice, net: str, epochs: int = 1, seed: int = 0) -> Trained:
         """Run ``train()`` as a user does."""
         trainer = choice.build(net, seed, epochs)
         began = time.time()
@@ -189,6 +205,11 @@ def _execute(prepared: PreparedRun) -> list[Vector]:
 
     prepared.execute(run_progress(SILENT), serve)
     return servers[0].centers
+
+
+def _started(folder: Path) -> Cluster:
+    # Its session ends with the process.
+    return Cluster(folder).__enter__()
 
 
 def _trained(

@@ -5,6 +5,9 @@ An engine of another backend adds a class with a `make` of its own, and must pas
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -240,15 +243,16 @@ class ModelEngineContract(EngineContract):
 
 
 @pytest.mark.tensorflow
-class TestTensorFlow(ModelEngineContract):
-    """Keras on TensorFlow, with dropout and batch normalization."""
+class TestKeras(ModelEngineContract):
+    """The backend of this process, with dropout and batch normalization."""
 
     tolerance = 1e-6
+    options: Mapping[str, Any] = {}
 
     def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
         import keras
 
-        from distkeras_grid.engine.registry import build_engine
+        from distkeras_grid.engine.registry import build_engine, current_backend
 
         keras.utils.set_random_seed(7)
         layers = keras.layers
@@ -263,7 +267,7 @@ class TestTensorFlow(ModelEngineContract):
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(rate, momentum=momentum), loss)
-        return build_engine("tensorflow", model, local_steps=kind)
+        return build_engine(current_backend(), model, local_steps=kind, **self.options)
 
     def test_an_evaluation_is_that_of_keras(self):
         engine, block = self.make(), block_of(5)
@@ -280,6 +284,17 @@ class TestTensorFlow(ModelEngineContract):
         self.make(LocalSteps.NONE).apply(gradient, weights)
         expected = np.concatenate([start[:cut] - 0.1 * gradient[:cut], gradient[cut:]])
         np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.full
+class TestWholeBlocks(TestKeras):
+    """The same where XLA compiles the loop over a whole block."""
+
+    tolerance = 1e-5
+    options: Mapping[str, Any] = {"block_shape": (STEPS, BATCH), "jit": True}
+
+    def test_the_loop_is_compiled(self):
+        assert self.make().jit
 
 
 def test_a_backend_without_an_engine_is_refused():

@@ -53,6 +53,7 @@ def everything() -> RunSpec:
             statistics="recalibrate",
             own_start=True,
             jit=False,
+            backend="jax",
             compile={"optimizer": "sgd", "loss": None},
         ),
         layout=LayoutSpec(

@@ -138,5 +138,5 @@ def test_model_with_all_frozen_is_refused():
 
 
 def test_weights_of_other_precision_are_refused():
-    with pytest.raises(ConfigurationError, match="float64"):
-        weight_layout(net(dtype="float64"))
+    with pytest.raises(ConfigurationError, match="float16"):
+        weight_layout(net(dtype="float16"))

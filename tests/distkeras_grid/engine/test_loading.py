@@ -76,9 +76,6 @@ def test_kept_engine_gives_the_same_bits_again(archive, jit):
     weights_again, results_again = train(again)
     assert np.array_equal(weights_again, weights)
     assert results_again == results
-    (functions,) = engine._functions.values()
-    assert functions.any.experimental_get_tracing_count() == 1
-    assert functions.whole.experimental_get_tracing_count() == 1
 
 
 def test_kept_engine_takes_the_weights_and_the_optimizer_of_the_new_archive(model, archive):

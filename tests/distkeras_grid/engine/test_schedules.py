@@ -7,6 +7,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import Block
+from tests.engines import engine_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -35,9 +36,8 @@ def model(optimizer):
 
 
 def engine(optimizer, *, jit=False, **options):
-    from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
-    return TensorFlowEngine(model(optimizer), block_shape=(STEPS, BATCH), jit=jit, **options)
+    return engine_of(model(optimizer), block_shape=(STEPS, BATCH), jit=jit, **options)
 
 
 def falling(after):

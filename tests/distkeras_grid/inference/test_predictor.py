@@ -174,7 +174,7 @@ class TestOnSpark:
     def test_executors_are_asked_before_work(self, spark, model, monkeypatch):
         from distkeras_grid.spark import interpreters
 
-        def refuse(spark):
+        def refuse(spark, packages):
             raise EnvironmentMismatchError("executors lack tensorflow")
 
         monkeypatch.setattr(interpreters, "check_executors", refuse)

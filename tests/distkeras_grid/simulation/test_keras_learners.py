@@ -9,6 +9,7 @@ from distkeras_grid.rules import AccumulatedGradientRule, ElasticMomentumRule
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import ScheduleSpec
+from tests.engines import engine_of
 from tests.specs import simulated_spec
 
 pytestmark = pytest.mark.tensorflow
@@ -34,9 +35,8 @@ def compiled(optimizer="adam"):
 
 
 def engine(rule, optimizer="adam"):
-    from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
-    return TensorFlowEngine(
+    return engine_of(
         compiled(optimizer),
         block_shape=(2, 4),
         jit=False,

@@ -15,6 +15,8 @@ from distkeras_grid.spark.interpreters import (
     compare_interpreters,
     package_versions,
     refuse_unreachable,
+    ship_backend,
+    training_packages,
 )
 from tests.distkeras_grid.spark.programs import run_python
 
@@ -61,8 +63,36 @@ def test_builds_of_one_package_count_under_one_name():
 
 @pytest.mark.spark
 def test_this_session_passes_its_own_check(spark):
-    (answer,) = check_executors(spark)
+    (answer,) = check_executors(spark, training_packages("tensorflow"))
     assert answer["executable"] == sys.executable
+
+
+def test_a_backend_names_the_packages_that_must_be_the_same():
+    assert {"keras", "tensorflow"} < set(training_packages("tensorflow"))
+    assert {"keras", "jax", "jaxlib"} < set(training_packages("jax"))
+    assert "tensorflow" not in training_packages("jax")
+
+
+@pytest.mark.spark
+def test_the_drivers_backend_is_set_before_a_task_is_unpickled(spark):
+    def seen(_rows):
+        import os
+
+        yield os.environ.get("KERAS_BACKEND")
+
+    def backends():
+        return set(spark.sparkContext.parallelize(range(2), 2).mapPartitions(seen).collect())
+
+    variables = spark.sparkContext.environment
+    before = dict(variables)
+    try:
+        # Processes that run with the one do not run the tasks of the other.
+        for name in ("jax", "tensorflow", "jax"):
+            ship_backend(spark, name)
+            assert backends() == {name}
+    finally:
+        variables.clear()
+        variables.update(before)
 
 
 @pytest.mark.spark
@@ -86,7 +116,7 @@ def test_executors_reach_the_driver_where_it_listens(spark, monkeypatch):
         interpreters, "refuse_unreachable", lambda *arguments: asked.append(arguments)
     )
     place = ServerPlace("127.0.0.1", "localhost", 0, 0)
-    check_executors(spark, place=place)
+    check_executors(spark, training_packages("tensorflow"), place)
     ((told, port, token, answers),) = asked
     assert told == place
     assert port > 0
@@ -98,7 +128,7 @@ def test_an_address_that_executors_do_not_reach_is_one_error_with_both_ends(spar
     # Addresses for documentation: nobody has them, and this host answers for none of its own.
     place = ServerPlace("127.0.0.1", "127.1.2.3", 0, 0)
     with pytest.raises(ServerUnreachableError) as caught:
-        check_executors(spark, place=place)
+        check_executors(spark, training_packages("tensorflow"), place)
     said = str(caught.value)
     assert "do not reach the parameter server at 127.1.2.3:" in said
     assert "the driver listens on 127.0.0.1:" in said
@@ -126,10 +156,10 @@ import json, os, sys
 os.environ["PYSPARK_PYTHON"] = sys.argv[1]
 from pyspark.sql import SparkSession
 from distkeras_grid.errors import EnvironmentMismatchError
-from distkeras_grid.spark.interpreters import check_executors
+from distkeras_grid.spark.interpreters import check_executors, training_packages
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
-    check_executors(session)
+    check_executors(session, training_packages("tensorflow"))
 except EnvironmentMismatchError as error:
     print("told", json.dumps([str(error)]))
 """

@@ -52,6 +52,7 @@ def test_client_mode_on_yarn_as_a_whole():
         *("--py-files", "package.zip,nets.py"),
         *("--conf", "spark.pyspark.python=./environment/bin/python"),
         *("--conf", "spark.executorEnv.PYTHONNOUSERSITE=1"),
+        *("--conf", "spark.executorEnv.KERAS_BACKEND=tensorflow"),
         *("--conf", "spark.dynamicAllocation.enabled=false"),
         *("--conf", "spark.pyspark.driver.python=/here/python"),
         *("--conf", f"spark.executor.memoryOverhead={executor_overhead_mb()}m"),
@@ -59,6 +60,12 @@ def test_client_mode_on_yarn_as_a_whole():
         *("--conf", "spark.yarn.tags=tag-1"),
         *("job.py", "--data", "a b"),
     ]
+
+
+def test_driver_and_executors_have_the_backend_of_this_process():
+    settings = conf(words(deploy_mode="cluster", backend="jax"))
+    assert settings["spark.executorEnv.KERAS_BACKEND"] == "jax"
+    assert settings["spark.yarn.appMasterEnv.KERAS_BACKEND"] == "jax"
 
 
 def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():

@@ -50,7 +50,7 @@ def site(tmp_path: Path) -> Site:
         "distkeras_grid",
         *("keras>=3", "pyspark>=4", "absent; sys_platform == 'beos'"),
         *("tensorflow-cpu; extra == 'tensorflow'", "ruff; extra == 'dev'"),
-        "tensorflow[cuda]; extra == 'gpu'",
+        *("tensorflow[cuda]; extra == 'gpu'", "jax; extra == 'jax'"),
         record=False,
     )
     for name in ("pyspark", "numpy", "h5py", "pip"):
@@ -96,6 +96,15 @@ def test_the_gpu_build_serves_as_well(site: Site, tmp_path: Path):
     site.add("tensorflow", "nvidia; extra == 'cuda'")
     site.add("nvidia")
     assert {"tensorflow", "nvidia"} < set(names(needed_distributions(find=site.find)))
+
+
+def test_a_job_on_jax_needs_no_tensorflow(site: Site):
+    with pytest.raises(EnvironmentMismatchError, match=r"distkeras_grid\[jax\]"):
+        needed_distributions(find=site.find, backend="jax")
+    site.add("jax", "numpy")
+    found = names(needed_distributions(find=site.find, backend="jax"))
+    assert "jax" in found
+    assert "tensorflow_cpu" not in found
 
 
 def test_what_is_missing_is_named_with_who_needs_it(site: Site):

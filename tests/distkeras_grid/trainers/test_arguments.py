@@ -11,6 +11,7 @@ import pytest
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.trainers.arguments import (
     check_backend,
+    check_tensorflow,
     checked_class_weight,
     checked_whole,
 )
@@ -58,6 +59,11 @@ def test_another_backend_is_refused_with_what_to_set(monkeypatch):
     import keras
 
     check_backend()
+    check_tensorflow("Towers")
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ConfigurationError, match=r"'jax'.*KERAS_BACKEND=tensorflow"):
+    check_backend()
+    with pytest.raises(ConfigurationError, match=r"Towers .*'jax'.*KERAS_BACKEND=tensorflow"):
+        check_tensorflow("Towers")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
+    with pytest.raises(ConfigurationError, match=r"'jax'.*'openvino'"):
         check_backend()

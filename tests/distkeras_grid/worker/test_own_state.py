@@ -26,6 +26,7 @@ from distkeras_grid.trees import pack, unpack
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.own_state import OwnState, copy_checked
+from tests.engines import engine_of
 from tests.policies import Chosen
 from tests.specs import make_settings
 
@@ -340,7 +341,6 @@ def test_a_state_that_is_not_of_the_run_is_refused(stack, change):
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("always")
 def test_adam_dropout_and_batch_normalization_go_on_as_if_nothing_had_happened(stack):
-    from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
     def engine():
         import keras
@@ -356,7 +356,7 @@ def test_adam_dropout_and_batch_normalization_go_on_as_if_nothing_had_happened(s
         model = keras.Sequential(layers)
         rate = keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.7)
         model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse")
-        return TensorFlowEngine(model, block_shape=(1, 2))
+        return engine_of(model, block_shape=(1, 2))
 
     undisturbed, lost = (Seat(stack, "downpour", engine=engine) for _ in range(2))
     undisturbed.train()

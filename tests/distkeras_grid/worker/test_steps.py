@@ -19,6 +19,7 @@ from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
+from tests.engines import engine_of
 from tests.policies import Chosen
 from tests.specs import make_settings
 
@@ -48,9 +49,8 @@ def build(optimizer):
 
 
 def engine(optimizer):
-    from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
-    return TensorFlowEngine(build(optimizer), local_steps=LocalSteps.NONE)
+    return engine_of(build(optimizer), local_steps=LocalSteps.NONE)
 
 
 class Run:

@@ -1,0 +1,237 @@
+"""The JAX engine: Keras' own stateless ``train_step``, over a block in one compiled call.
+
+On JAX a step is a function of all variables that returns their new values. The engine keeps the
+variables in the model between windows. During a window their memory belongs to the compiled calls,
+which use it again for the new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.keras_engine import KerasEngine
+from distkeras_grid.rows import Block
+from distkeras_grid.weights import Vector
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """The compiled parts of a window: its start, a whole block, a batch, its end; and a step."""
+
+    enter: Callable[..., Any]
+    block: Callable[..., Any]
+    batch: Callable[..., Any]
+    leave: Callable[..., Any]
+    apply: Callable[..., Any]
+
+
+class JaxEngine(KerasEngine):
+    """Trains a Keras model on the JAX backend, window by window.
+
+    If `jit` says so, a whole block is one compiled call that scans the steps. All other blocks are
+    a call for each batch, so that only another batch size, and no other number of steps, compiles
+    anything new.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built and compiled; trained in place.
+    **options
+        As in `KerasEngine`.
+    """
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        super().__init__(model, **options)
+        sizes = (variable.size for variable in self.layout.variables)
+        self._bounds = list(pairwise(accumulate(sizes, initial=0)))
+        self._compiled: tuple[int, _Functions] | None = None
+        self._compiled_test: Callable[..., Any] | None = None
+
+    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+        import jax
+
+        state: Any = None
+        logs: Mapping[str, Any] = {}
+        for block in blocks:
+            if state is None:
+                self._build_metrics(block)
+                functions, groups = self._functions(), self._groups()
+                # A copy: JAX may use aligned memory where it is, and the caller writes there again.
+                state = functions.enter(_values(groups), jax.numpy.array(before))
+            if self.jit and block.shape == self._block_shape:
+                logs, state = functions.block(state, block.arrays)
+            else:
+                for step in range(block.steps):
+                    logs, state = functions.batch(state, [array[step] for array in block.arrays])
+        flat, results = functions.leave(state)
+        _assign(groups, state)
+        np.copyto(after, np.asarray(flat))
+        return logs if self._own_train_step else results
+
+    def apply(self, gradient: Vector, weights: Vector) -> None:
+        """Take a step from `weights` with a gradient that all workers use; see `Engine`."""
+        variables = ([*self._variables, *self._steps.state()],)
+        step = self._functions().apply
+        after, state = step(_values(variables), weights, gradient)
+        _assign(variables, state)
+        np.copyto(weights, np.asarray(after))
+
+    def held(self) -> list[Any]:
+        """Return a copy of the state, as `swap` takes it."""
+        return _copied([variable.value for variable in self._left_behind()])
+
+    def swap(self, held: Sequence[Any]) -> list[Any]:
+        """Put a state in and return the one that was there; see `ModelEngine`."""
+        variables = self._left_behind()
+        before = [variable.value for variable in variables]
+        _assign((variables,), (_copied(held),))
+        return before
+
+    def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
+        model = self.model
+        groups = (model.trainable_variables, model.non_trainable_variables)
+
+        def call(state: Any, x: Sequence[Any]) -> Any:
+            trainable, others = state
+            return model.stateless_call(trainable, others, self._features(x), training=True)[1]
+
+        compiled = self._jitted(call)
+        return lambda x: _assign(groups[1:], (compiled(_values(groups), x),))
+
+    def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
+        if self._compiled_test is None:
+            self._compiled_test = self._jitted(
+                lambda state, arrays: self.model.test_step(state, self._data(arrays))
+            )
+        trainable, others, _, metrics = self._groups()
+        groups = (trainable, others, metrics)
+        logs, state = self._compiled_test(_values(groups), arrays)
+        _assign(groups, state)
+        found: Mapping[str, Any] = logs
+        return found
+
+    def adopt(self, model: Any) -> None:
+        """Copy the state of another model with the same architecture and ``compile``."""
+        super().adopt(model)
+        # A window that failed has given their memory away.
+        self.model.reset_metrics()
+
+    def _functions(self) -> _Functions:
+        # The schedules' offset is a constant of what is compiled, because Keras' own step hands on
+        # only the variables that it knows. It changes with another attempt.
+        offset = int(self.schedule_offset.numpy())
+        if self._compiled is None or self._compiled[0] != offset:
+            functions = _Functions(
+                enter=self._jitted(self._entered, given_away=(0,)),
+                block=self._jitted(self._scanned, given_away=(0,)),
+                batch=self._jitted(self._stepped, given_away=(0,)),
+                leave=self._jitted(self._left),
+                apply=self._jitted(self._applied),
+            )
+            self._compiled = (offset, functions)
+        return self._compiled[1]
+
+    def _groups(self) -> tuple[list[Any], ...]:
+        """Return the variables as ``train_step`` takes their values."""
+        model = self.model
+        return (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+
+    def _jitted(self, function: Callable[..., Any], given_away: Sequence[int] = ()) -> Any:
+        import jax
+
+        if self.model.run_eagerly:
+            return function
+        return jax.jit(function, donate_argnums=tuple(given_away))
+
+    def _entered(self, state: Any, flat: Any) -> Any:
+        """Return the variables' values at the start of a window; body of a compiled function."""
+
+        def begin() -> None:
+            self.model.reset_metrics()
+            self._steps.begin()
+            self._assign(flat)
+
+        return _stateless(self._groups(), state, begin)[1]
+
+    def _stepped(self, state: Any, arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Any]:
+        """Train a batch; body of a compiled function."""
+        logs, state = self.model.train_step(state, self._data(arrays))
+        # Keras' own train_step stores its results in the metrics.
+        return (logs if self._own_train_step else {}), tuple(list(values) for values in state)
+
+    def _scanned(self, state: Any, arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Any]:
+        """Train a block; body of a compiled function."""
+        import jax
+
+        def step(state: Any, batch: Sequence[Any]) -> tuple[Any, Mapping[str, Any]]:
+            logs, state = self._stepped(state, batch)
+            return state, logs
+
+        state, logs = jax.lax.scan(step, state, tuple(arrays))
+        return {name: values[-1] for name, values in logs.items()}, state
+
+    def _left(self, state: Any) -> tuple[Any, Mapping[str, Any]]:
+        """Return the flat weights and the metrics; body of a compiled function."""
+
+        def leave() -> tuple[Any, Mapping[str, Any]]:
+            own = self._own_train_step
+            return self._leave(), {} if own else self.model.get_metrics_result()
+
+        found: tuple[Any, Mapping[str, Any]] = _stateless(self._groups(), state, leave)[0]
+        return found
+
+    def _applied(self, state: Any, flat: Any, gradient: Any) -> Any:
+        """Take a step with a flat gradient; body of a compiled function."""
+        groups = ([*self._variables, *self._steps.state()],)
+        return _stateless(groups, state, lambda: self._step(flat, gradient))
+
+    def _parts(self, flat: Any) -> list[Any]:
+        return [
+            flat[start:stop].reshape(variable.shape)
+            for variable, (start, stop) in zip(self.layout.variables, self._bounds, strict=True)
+        ]
+
+    def _flat(self, values: Sequence[Any]) -> Any:
+        import jax
+
+        return jax.numpy.concatenate([value.ravel() for value in values])
+
+
+def _values(groups: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:
+    return tuple([variable.value for variable in group] for group in groups)
+
+
+def _assign(groups: Sequence[Sequence[Any]], state: Sequence[Sequence[Any]]) -> None:
+    for group, values in zip(groups, state, strict=True):
+        for variable, value in zip(group, values, strict=True):
+            variable.assign(value)
+
+
+def _stateless(
+    groups: Sequence[Sequence[Any]], state: Sequence[Sequence[Any]], act: Callable[[], Any]
+) -> tuple[Any, tuple[list[Any], ...]]:
+    """Act with variables at some values; return the result, and the values that came of it."""
+    import keras
+
+    together = zip(chain(*groups), chain(*state), strict=True)
+    with keras.StatelessScope(state_mapping=list(together)) as scope:
+        result = act()
+    return result, tuple([scope.get_current_value(v) for v in group] for group in groups)
+
+
+def _copied(values: Sequence[Any]) -> list[Any]:
+    """Return copies, because windows give the memory of the variables away."""
+    import jax
+
+    return [jax.numpy.array(value) for value in values]

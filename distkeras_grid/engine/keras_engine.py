@@ -1,0 +1,486 @@
+"""What the engines of all Keras backends have in common: a model, its variables, its state.
+
+An engine of a backend adds how a window, a step and a test are compiled, and how states are
+swapped.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.base import State, WindowResult
+from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
+from distkeras_grid.engine.ends import declared, input_dtypes, packed
+from distkeras_grid.engine.jit import decide_jit
+from distkeras_grid.engine.keras_model import (
+    fresh_weights,
+    get_flat_statistics,
+    model_variables,
+    normalizations,
+    state_section,
+    weight_layout,
+)
+from distkeras_grid.engine.local_steps import install
+from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import Block
+from distkeras_grid.rules import LocalSteps
+from distkeras_grid.spec import OptimizerState
+from distkeras_grid.weights import StateSection, Vector
+
+# Scale and offset of an input that the model sees as it is.
+AS_IT_IS = (1.0, 0.0)
+
+
+class KerasEngine(ABC):
+    """Trains a Keras model, window by window.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built and compiled; trained in place.
+    scaling : sequence of (float, float), default ()
+        ``(scale, offset)`` of each input: the model sees ``x * scale + offset`` as float32. Empty
+        if it sees all inputs as they are.
+    block_shape : tuple of int, optional
+        ``(steps, batch)`` of a whole block. XLA compiles the loop over a block only for this
+        shape, because it compiles each shape separately.
+    jit : bool or "auto", default "auto"
+        Whether XLA compiles the loop over a whole block; see
+        `distkeras_grid.engine.jit.decide_jit`.
+    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
+        What the optimizer does in a window, and what `run` returns.
+    momentum : float, default 0.0
+        Momentum of the look-ahead.
+    optimizer_state : {"keep", "reset", "average"}, default "keep"
+        Whether the model's own optimizer keeps its state from window to window, is new in each
+        window, or takes its state from the vector, which has a section for it.
+
+    Attributes
+    ----------
+    layout : WeightLayout
+        Order and shapes of the variables in the flat vector.
+    jit : bool
+        The decision.
+    schedule_offset : keras.Variable
+        Batches by which schedules of the learning rate are ahead of the optimizer's count.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model is not built, not compiled, or has no loss.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        scaling: Sequence[tuple[float, float]] = (),
+        block_shape: tuple[int, int] | None = None,
+        jit: bool | Literal["auto"] = "auto",
+        local_steps: LocalSteps = LocalSteps.OPTIMIZER,
+        momentum: float = 0.0,
+        optimizer_state: OptimizerState = "keep",
+    ) -> None:
+        import keras
+
+        compile_model(model)
+        self.model = model
+        slots = optimizer_state == "average"
+        self.layout = weight_layout(model, slots=slots)
+        self.jit = decide_jit(model, jit) and block_shape is not None
+        self._inputs = input_dtypes(model)
+        self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
+        self._block_shape = block_shape
+        self._variables = model_variables(model, slots=slots).all
+        self._own_train_step = has_own_train_step(model)
+        self._metrics_built = False
+        self._install = partial(
+            install, kind=local_steps, momentum=momentum, reset=optimizer_state == "reset"
+        )
+        self._steps = self._install(model)
+        self._slots_travel = slots
+        self.schedule_offset = keras.Variable(0, dtype="int", name="schedule_offset")
+        follow_schedules_from(self._steps.rated, self.schedule_offset)
+
+    def weights(self) -> Vector:
+        """Return a copy of the model's weights as a flat vector."""
+        return self.layout.flatten([np.asarray(variable) for variable in self._variables])
+
+    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+        """Train one window from the weights `before` and write the new ones into `after`.
+
+        Parameters
+        ----------
+        before, after : ndarray
+            Shape ``(layout.size,)``, ``float32``. `LocalSteps` says what the trainable part of
+            `after` receives.
+        blocks : iterable of Block
+            The mini-batches in order. Only one block at a time is in memory.
+
+        Returns
+        -------
+        WindowResult
+            Loss and metrics are means over the samples of all blocks. If the user has an own
+            ``train_step``, its results are those of the last step, as in Keras.
+
+        Raises
+        ------
+        ConfigurationError
+            If the model's own ``train_step`` returns no loss.
+        """
+        counted = _Counted(blocks)
+        values = _numbers(self._trained(before, counted, after))
+        self._steps.finish(after)
+        if "loss" not in values:
+            raise ConfigurationError(
+                f"train_step of {type(self.model).__name__} must return a dict with a 'loss'. "
+                f"Received: {sorted(values)}"
+            )
+        return WindowResult(
+            steps=counted.steps,
+            samples=counted.samples,
+            loss=values.pop("loss"),
+            metrics=values,
+        )
+
+    @abstractmethod
+    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+        """Train the blocks, write the flat weights into `after`, and return the metrics."""
+
+    @abstractmethod
+    def apply(self, gradient: Vector, weights: Vector) -> None:
+        """Take a step from `weights` with a gradient that all workers use; see `Engine`."""
+
+    @property
+    def step_section(self) -> StateSection:
+        """Layout of `step_state`; see `Engine`."""
+        return state_section(self._steps.state())
+
+    def step_state(self) -> list[NDArray[Any]]:
+        """Return copies of the state of the optimizer of `apply`; see `Engine`."""
+        # Keras tells a scalar as a NumPy number, which is no array.
+        return [np.array(variable.numpy()) for variable in self._steps.state()]
+
+    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
+        """Continue with another worker's optimizer state; see `Engine`."""
+        for variable, value in zip(self._steps.state(), state, strict=True):
+            variable.assign(np.array(value))
+
+    def state(self) -> State:
+        """Return copies of optimizer state, counters and random generators; see `Engine`."""
+        # Keras tells a scalar as a NumPy number, which is no array.
+        return {
+            str(n): np.array(variable.numpy()) for n, variable in enumerate(self._left_behind())
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        for number, variable in enumerate(self._left_behind()):
+            variable.assign(np.array(state[str(number)]))
+
+    @abstractmethod
+    def held(self) -> list[Any]:
+        """Return a copy of the state, as `swap` takes it."""
+
+    @abstractmethod
+    def swap(self, held: Sequence[Any]) -> list[Any]:
+        """Put a state in and return the one that was there; see `ModelEngine`."""
+
+    def fresh_weights(self, seed: Sequence[int]) -> Vector:
+        """Return newly drawn initial weights as a flat vector; the model is left alone."""
+        return fresh_weights(self.model, seed)
+
+    def warm_up(self, block: Block) -> float:
+        """Compile what windows of such blocks need, and leave the state as it was.
+
+        Parameters
+        ----------
+        block : Block
+            A block like those of the windows.
+
+        Returns
+        -------
+        float
+            How long the block takes once compiled [s].
+
+        Raises
+        ------
+        ConfigurationError
+            If gradients are to travel and the model's ``train_step`` applies none.
+        """
+        state = [(variable, variable.numpy()) for variable in self._state()]
+        before, after = self.weights(), np.empty(self.layout.size, np.float32)
+        # A shorter block, because windows have shorter batches, too.
+        last = block.part(slice(-1, None), slice(1))
+        iterations = int(np.asarray(self.model.optimizer.iterations))
+        self.run(before, [block, last], after)
+        self._steps.check_applied(iterations, self.model)
+        if self._steps.state():
+            self.apply(after, self.weights())
+        clock = time.perf_counter()
+        self.run(before, [block], after)
+        seconds = time.perf_counter() - clock
+        for variable, value in state:
+            variable.assign(value)
+        return seconds
+
+    def measure_statistics(
+        self, weights: Vector, blocks: Iterable[Block]
+    ) -> tuple[int, NDArray[np.float64]]:
+        """Find the means and variances that batch normalization sees with these weights.
+
+        They are measured in forward passes in training mode, without steps. Each batch is weighted
+        by its rows (Izmailov et al. 2018, for averaged weights, as here). If a layer is called
+        several times in a pass, its last call counts.
+        """
+        self._load(weights)
+        layers = normalizations(self.model)
+        momenta = [layer.momentum for layer in layers]
+        rows, sums = 0, np.zeros_like(get_flat_statistics(self.model))
+        for layer in layers:
+            # With this momentum the moving statistics are those of the last batch.
+            layer.momentum = 0.0
+        forward = self._forward()
+        try:
+            for block in blocks:
+                for step in range(block.steps):
+                    forward([array[step] for array in block.x])
+                    count = len(block.x[0][step])
+                    rows, sums = rows + count, sums + count * get_flat_statistics(self.model)
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.momentum = momentum
+        return rows, sums
+
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return loss and metrics of weights on rows, by Keras' own ``test_step``."""
+        self._load(weights)
+        logs: Mapping[str, Any] = {}
+        for number, block in enumerate(blocks):
+            if number == 0:
+                self._build_metrics(block)
+                self.model.reset_metrics()
+            for step in range(block.steps):
+                logs = self._test([array[step] for array in block.arrays])
+        return _numbers(logs)
+
+    @abstractmethod
+    def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
+        """Return a compiled forward pass in training mode, for the features of a batch."""
+
+    @abstractmethod
+    def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
+        """Test a batch; return the metrics of all batches since they were reset."""
+
+    def begin_after(self, steps: int) -> None:
+        """Begin after `steps` batches of earlier attempts.
+
+        The optimizer starts as new, and so does its count; with moments of zero and an old count,
+        Adam's steps would be several times too long. Schedules of the learning rate continue where
+        they were. If the optimizer's state comes with the weights, its count comes with it.
+
+        Parameters
+        ----------
+        steps : int
+            Batches, at least 0.
+        """
+        if self._slots_travel:
+            skip_steps(self.model.optimizer, steps)
+        else:
+            self.schedule_offset.assign(steps)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the optimizer's learning rate from the next window on.
+
+        Parameters
+        ----------
+        value : float
+            The rate.
+
+        Raises
+        ------
+        ConfigurationError
+            If the optimizer follows a schedule, or consists of several with a rate each.
+        """
+        optimizer = self._steps.rated
+        if not has_own_rate(optimizer):
+            raise ConfigurationError(
+                "The optimizer's learning rate follows a schedule, which counts the worker's own "
+                "steps; give it a number to change it during the run. "
+                f"Received: learning_rate={value!r}"
+            )
+        if hasattr(optimizer, "optimizers"):
+            raise ConfigurationError(
+                f"{type(optimizer).__name__} has a learning rate for each of its optimizers; it "
+                f"cannot be changed during the run. Received: learning_rate={value!r}"
+            )
+        optimizer.learning_rate = value
+
+    def set_seed(self, seed: Sequence[int]) -> None:
+        """Seed the model's random generators (dropout, noise, augmentation).
+
+        Parameters
+        ----------
+        seed : sequence of int
+            Such as (seed of the run, seat): workers must differ, or their dropout masks agree.
+        """
+        for number, variable in enumerate(_seed_generators(self.model)):
+            word = np.random.SeedSequence([*seed, number]).generate_state(1)[0]
+            variable.assign(np.array([word & 0x7FFFFFFF, 0]))
+
+    def adopt(self, model: Any) -> None:
+        """Copy the state of another model with the same architecture and ``compile``.
+
+        Parameters
+        ----------
+        model : keras.Model
+            Its weights, optimizer state and random generators are copied.
+        """
+        steps = self._install(model)
+        mine = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
+        theirs = [*model.variables, *model.optimizer.variables, *steps.state()]
+        for variable, other in zip(mine, theirs, strict=True):
+            # A copy, because JAX would share the memory.
+            variable.assign(other.numpy())
+        self.schedule_offset.assign(0)
+
+    def _left_behind(self) -> list[Any]:
+        """Return the variables that windows and steps change, except the weights.
+
+        Frozen weights do not change. Generators and counters of layers are not floats.
+        """
+        held = self.model.variables
+        counters = [v for v in held if not str(v.dtype).startswith(("float", "bfloat"))]
+        return [
+            *counters,
+            *self.model.optimizer.variables,
+            *self._steps.state(),
+            self.schedule_offset,
+        ]
+
+    def _state(self) -> list[Any]:
+        metrics = [v for metric in self.model.metrics for v in metric.variables]
+        shared = self._steps.state()
+        return [*self.model.variables, *self.model.optimizer.variables, *shared, *metrics]
+
+    def _build_metrics(self, block: Block) -> None:
+        """Create the variables of loss and metrics, which a compiled function may not do."""
+        import keras
+
+        if self._metrics_built:
+            return
+        self._metrics_built = True
+        if self._own_train_step and self.model.loss is None:
+            # Nothing compiled to build, and the model may have no call() of its own.
+            return
+        generators = [(v, v.numpy()) for v in _seed_generators(self.model)]
+        sample = block.part(slice(1), slice(1))
+        data = self._data([keras.ops.convert_to_tensor(array[0]) for array in sample.arrays])
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        prediction = self.model(x, training=False)
+        self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
+        self.model.compute_metrics(x, y, prediction, sample_weight=weight)
+        for variable, value in generators:
+            variable.assign(value)
+
+    def _load(self, weights: Vector) -> None:
+        """Set the variables, outside of a compiled function."""
+        # A copy, because JAX may use aligned memory where it is.
+        for variable, value in zip(
+            self._variables, self.layout.unflatten(weights.copy()), strict=True
+        ):
+            variable.assign(value)
+
+    @abstractmethod
+    def _parts(self, flat: Any) -> list[Any]:
+        """Return the parts of a flat tensor, in the shapes of the variables."""
+
+    @abstractmethod
+    def _flat(self, values: Sequence[Any]) -> Any:
+        """Return tensors as a flat one."""
+
+    def _leave(self) -> Any:
+        """Return the weights that are sent, flat; body of a compiled function."""
+        cut = len(self.layout.trainable)
+        trainable = self._steps.travelling(self._variables[:cut])
+        return self._flat([*trainable, *(variable.value for variable in self._variables[cut:])])
+
+    def _step(self, flat: Any, gradient: Any) -> Any:
+        """Take a step with a flat gradient, and adopt statistics; body of a compiled function."""
+        self._assign(flat)
+        parts = self._parts(gradient)
+        cut = len(self.layout.trainable)
+        self._steps.apply(parts[:cut])
+        for variable, value in zip(self._variables[cut:], parts[cut:], strict=True):
+            variable.assign(value)
+        return self._flat([variable.value for variable in self._variables])
+
+    def _assign(self, flat: Any) -> None:
+        """Set the variables from a flat tensor; body of a compiled function."""
+        parts = self._parts(flat)
+        cut = len(self.layout.trainable)
+        values = [*self._steps.loaded(parts[:cut]), *parts[cut:]]
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(value)
+
+    def _data(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Return features, labels and, if given, weights of a batch as the model takes them."""
+        outputs = max(1, len(declared(self.model, "outputs")))
+        x, y = arrays[: len(self._inputs)], arrays[len(self._inputs) :]
+        return (self._features(x), packed(self.model, "output", y[:outputs]), *y[outputs:])
+
+    def _features(self, arrays: Sequence[Any]) -> Any:
+        scaled = [_scaled(*each) for each in zip(arrays, self._inputs, self._scaling, strict=True)]
+        return packed(self.model, "input", scaled)
+
+
+class _Counted:
+    """Blocks, and what has been taken of them.
+
+    Attributes
+    ----------
+    steps, samples : int
+        Mini-batches and samples so far.
+    """
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._blocks = blocks
+        self.steps, self.samples = 0, 0
+
+    def __iter__(self) -> Iterator[Block]:
+        for block in self._blocks:
+            self.steps, self.samples = self.steps + block.steps, self.samples + block.samples
+            yield block
+
+
+def _scaled(x: Any, dtype: str, scaling: tuple[float, float]) -> Any:
+    from keras import ops
+
+    if scaling == AS_IT_IS:
+        return ops.cast(x, dtype)
+    scale, offset = scaling
+    return ops.cast(x, "float32") * scale + offset
+
+
+def _seed_generators(model: Any) -> list[Any]:
+    return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
+
+
+def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return scalars as they are, and vectors (such as F1 by class) as one number per entry."""
+    numbers = {}
+    for name, value in logs.items():
+        array = np.asarray(value)
+        if array.ndim == 0:
+            numbers[name] = float(array)
+        else:
+            numbers.update({f"{name}_{i}": float(v) for i, v in enumerate(array.ravel())})
+    return numbers

@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rows import Block, aligned_empty
+from tests.engines import assert_equals_fit, engine_of
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS, BATCH = 200, 8
+# 199 whole batches and one of 5; windows of 7 leave a shorter last one too.
+ROWS = (STEPS - 1) * BATCH + 5
+SCALE, OFFSET = 1 / 255, -0.25
+
+
+def images(shape=(6, 6, 1), rows=ROWS, classes=3):
+    rng = np.random.default_rng(7)
+    y = rng.integers(0, classes, rows)
+    x = rng.integers(0, 200, (rows, *shape), dtype=np.uint8)
+    x[np.arange(rows), y % shape[0]] += 50
+    return x, y
+
+
+def negative_sum(_, y_pred):
+    import keras
+
+    return -keras.ops.sum(y_pred)
+
+
+def as_floats(x):
+    return x.astype(np.float32) * np.float32(SCALE) + np.float32(OFFSET)
+
+
+def mlp():
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(16, "relu"),
+            keras.layers.Dense(3, "softmax"),
+        ]
+    )
+
+
+def cnn():
+    import keras
+
+    layers = keras.layers
+    inputs = keras.Input((6, 6, 1))
+    x = layers.Conv2D(4, 3, use_bias=False)(inputs)
+    x = layers.BatchNormalization()(x)
+    x = layers.ReLU()(x)
+    x = layers.Flatten()(layers.MaxPooling2D()(x))
+    x = layers.Dropout(0.3, seed=3)(x)
+    return keras.Model(inputs, layers.Dense(3, "softmax")(x))
+
+
+def subclass(own_train_step=False):
+    import keras
+
+    class Small(keras.Model):
+        def __init__(self, units, **kwargs):
+            super().__init__(**kwargs)
+            self.units = units
+            self.flatten = keras.layers.Flatten()
+            self.dense = keras.layers.Dense(units, activation="softmax")
+
+        def call(self, x):
+            return self.dense(self.flatten(x))
+
+        def get_config(self):
+            return {**super().get_config(), "units": self.units}
+
+    class Own(Small):
+        def train_step(self, *arguments):
+            logs = super().train_step(*arguments)
+            if isinstance(logs, tuple):  # JAX
+                return {**logs[0], "doubled": 2.0 * logs[0]["loss"]}, logs[1]
+            return {**logs, "doubled": 2.0 * logs["loss"]}
+
+    model = (Own if own_train_step else Small)(3)
+    model(np.zeros((1, 6, 6, 1), np.float32))
+    return model
+
+
+def compiled(build, optimizer, metrics=("accuracy",), weighted_metrics=None):
+    import keras
+
+    keras.utils.set_random_seed(11)
+    model = build()
+    model.compile(
+        optimizer,
+        "sparse_categorical_crossentropy",
+        metrics=list(metrics) or None,
+        weighted_metrics=weighted_metrics,
+    )
+    return model
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_measuring_statistics_leaves_weights_and_training_as_they_were(eager):
+    from distkeras_grid.engine.keras_model import get_flat_statistics
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(1, 9, 6, 6, 1)).astype(np.float32)
+    y = random.integers(0, 3, (1, 9))
+    engine = engine_of(compiled(cnn, "sgd"))
+    engine.model.run_eagerly = eager
+    (layer,) = (layer for layer in engine.model.layers if hasattr(layer, "moving_mean"))
+    trainable = [np.asarray(v) for v in engine.model.trainable_variables]
+    rows, sums = engine.measure_statistics(
+        engine.weights(), [Block((x,), (y,)), Block((x[:, :2],), (y[:, :2],))]
+    )
+    seen = [np.asarray(engine.model.layers[1](part), float) for part in (x[0], x[0, :2])]
+    mean = [batch.mean(axis=(0, 1, 2)) for batch in seen]
+    assert (rows, layer.momentum) == (11, 0.99)
+    np.testing.assert_allclose(sums[:4], 9 * mean[0] + 2 * mean[1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(get_flat_statistics(engine.model)[:4], mean[1], rtol=0, atol=1e-6)
+    for before, variable in zip(trainable, engine.model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(before, np.asarray(variable))
+
+
+def blocks_of(arrays, start, stop):
+    """Cut rows into a block of whole batches and one of the rest."""
+    whole = (stop - start) // BATCH
+    cuts = [(start, start + whole * BATCH, whole), (start + whole * BATCH, stop, 1)]
+    blocks = []
+    for i, j, n in cuts:
+        if j > i:
+            x, y, *weight = (a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)
+            blocks.append(Block((x,), (y,), *weight))
+    return blocks
+
+
+def train(engine, arrays, window=7, epochs=1):
+    """Run an engine over all rows as a worker does; return weights and results."""
+    before, after = aligned_empty(engine.layout.size), aligned_empty(engine.layout.size)
+    before[:] = engine.weights()
+    results = []
+    for _ in range(epochs):
+        for start in range(0, len(arrays[0]), window * BATCH):
+            stop = min(start + window * BATCH, len(arrays[0]))
+            results.append(engine.run(before, blocks_of(arrays, start, stop), after))
+            before, after = after, before
+    return before.copy(), results
+
+
+def fitted(model, arrays, epochs=1):
+    x, y, *weight = arrays
+    model.fit(
+        as_floats(x),
+        y,
+        sample_weight=weight[0] if weight else None,
+        batch_size=BATCH,
+        epochs=epochs,
+        shuffle=False,
+        verbose=0,
+    )
+    return model
+
+
+def engine_for(model, **options):
+
+    options = {"scaling": ((SCALE, OFFSET),), "block_shape": (7, BATCH), **options}
+    return engine_of(model, **options)
+
+
+def flat(model):
+    from distkeras_grid.engine.keras_model import get_flat_weights
+
+    return get_flat_weights(model)
+
+
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.full), "adam"])
+@pytest.mark.parametrize("build", [mlp, cnn, subclass], ids=["mlp", "cnn", "subclass"])
+def test_without_xla_equals_fit(build, optimizer):
+    reference = fitted(compiled(build, optimizer), images(), epochs=2)
+    engine = engine_for(compiled(build, optimizer), jit=False)
+    weights, results = train(engine, images(), epochs=2)
+    assert_equals_fit(weights, flat(reference))
+    assert sum(r.samples for r in results) == 2 * ROWS
+    assert sum(r.steps for r in results) == 2 * STEPS == int(reference.optimizer.iterations)
+    assert int(engine.model.optimizer.iterations) == 2 * STEPS
+
+
+def test_a_call_for_each_batch_equals_fit_bit_for_bit():
+    """Without a scaling, which `fit` knows nothing of."""
+    x, y = images()
+    reference = fitted(compiled(cnn, "adam"), (x, y))
+    engine = engine_for(compiled(cnn, "adam"), jit=False, scaling=())
+    assert np.array_equal(train(engine, (as_floats(x), y))[0], flat(reference))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_with_xla_equals_fit(optimizer):
+    reference = flat(fitted(compiled(mlp, optimizer), images()))
+    engine = engine_for(compiled(mlp, optimizer))
+    assert engine.jit
+    weights, _ = train(engine, images())
+    assert np.linalg.norm(weights - reference) <= 1e-6 * np.linalg.norm(reference)
+
+
+def test_sample_weights_equal_fit():
+    rng = np.random.default_rng(5)
+    arrays = (*images(), rng.uniform(0, 2, ROWS).astype(np.float32))
+    weighted = {"metrics": (), "weighted_metrics": ["accuracy"]}
+    reference = flat(fitted(compiled(mlp, "adam", **weighted), arrays))
+    weights, results = train(engine_for(compiled(mlp, "adam", **weighted), jit=False), arrays)
+    assert_equals_fit(weights, reference)
+    assert set(results[0].metrics) == {"accuracy"}
+
+
+def test_own_train_step_equals_fit_and_reports_its_last_step():
+    def build():
+        return subclass(own_train_step=True)
+
+    reference = fitted(compiled(build, "sgd", metrics=()), images())
+    engine = engine_for(compiled(build, "sgd", metrics=()))
+    assert not engine.jit
+    weights, results = train(engine, images())
+    assert_equals_fit(weights, flat(reference))
+    assert results[-1].metrics["doubled"] == pytest.approx(2 * results[-1].loss)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_loss_and_metrics_are_those_of_the_window_alone(jit):
+    # A rate of 0 leaves the weights, so the window's means can be had from evaluate.
+    import keras
+
+    engine = engine_for(compiled(mlp, keras.optimizers.SGD(0.0)), jit=jit)
+    x, y = images(rows=2 * 7 * BATCH - 3)
+    _, results = train(engine, (x, y))
+    for result, rows in zip(results, (slice(0, 56), slice(56, None)), strict=True):
+        loss, accuracy = engine.model.evaluate(as_floats(x[rows]), y[rows], verbose=0)
+        assert result.loss == pytest.approx(loss, rel=1e-5)
+        assert result.metrics == {"accuracy": pytest.approx(accuracy, rel=1e-5)}
+    assert results[1].samples == 53
+    assert results[1].steps == 7
+
+
+def test_frozen_layers_stay_and_are_not_in_the_vector():
+    def build():
+        model = cnn()
+        model.layers[1].trainable = False
+        model.layers[2].trainable = False
+        return model
+
+    engine = engine_for(compiled(build, "sgd"))
+    assert [v.path.split("/")[-2:][1] for v in engine.layout.variables] == ["kernel", "bias"]
+    frozen = [
+        v.numpy() for v in engine.model.layers[1].variables + engine.model.layers[2].variables
+    ]
+    train(engine, images(rows=40))
+    after = [v.numpy() for v in engine.model.layers[1].variables + engine.model.layers[2].variables]
+    assert all(np.array_equal(a, b) for a, b in zip(frozen, after, strict=True))
+
+
+def test_warm_up_changes_nothing():
+    engine = engine_for(compiled(cnn, "adam"), jit=False)
+    cold = engine_for(compiled(cnn, "adam"), jit=False)
+    engine.warm_up(blocks_of(images(), 0, 7 * BATCH)[0])
+    assert np.array_equal(engine.weights(), cold.weights())
+    warm_weights, warm = train(engine, images(rows=150))
+    cold_weights, results = train(cold, images(rows=150))
+    assert np.array_equal(warm_weights, cold_weights)
+    assert warm == results
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("jit", [True, False])
+def test_memory_of_the_caller_is_neither_written_nor_kept(aligned, jit):
+    engine = engine_for(compiled(mlp, "sgd"), jit=jit)
+    size = engine.layout.size
+    before = aligned_empty(size) if aligned else aligned_empty(size + 1)[1:]
+    before[:] = engine.weights()
+    after, copy = np.empty(size, np.float32), before.copy()
+    engine.run(before, blocks_of(images(), 0, 7 * BATCH), after)
+    assert np.array_equal(before, copy)
+    assert not np.array_equal(after, before)
+    before[:] = np.nan
+    assert np.array_equal(engine.weights(), after)
+
+
+def test_starts_from_the_weights_it_is_given():
+    engine = engine_for(compiled(mlp, "sgd"), jit=False)
+    other = engine_for(compiled(mlp, "sgd"), jit=False)
+    blocks = blocks_of(images(), 0, 7 * BATCH)
+    start = engine.weights()
+    first, second, after = (np.empty_like(start) for _ in range(3))
+    engine.run(start, blocks, first)
+    engine.run(start, blocks, after)
+    other.run(start, blocks, second)
+    assert np.array_equal(first, after)
+    assert np.array_equal(first, second)
+
+
+def test_learning_rate_takes_effect_from_the_next_window_on():
+    import keras
+
+    engine = engine_for(compiled(mlp, keras.optimizers.SGD(0.5)), jit=True)
+    blocks = blocks_of(images(), 0, 7 * BATCH)
+    start = engine.weights()
+    after = np.empty_like(start)
+    engine.run(start, blocks, after)
+    assert not np.array_equal(after, start)
+    engine.set_learning_rate(0.0)
+    engine.run(start, blocks, after)
+    assert np.array_equal(after, start)
+
+
+def test_schedule_counts_the_workers_own_steps_and_cannot_be_set():
+    import keras
+
+    def optimizer():
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay([3, 10], [0.5, 0.1, 0.0])
+        return keras.optimizers.SGD(rate)
+
+    reference = flat(fitted(compiled(mlp, optimizer()), images()))
+    engine = engine_for(compiled(mlp, optimizer()), jit=False)
+    weights, _ = train(engine, images())
+    assert_equals_fit(weights, reference)
+    with pytest.raises(ConfigurationError, match="schedule"):
+        engine.set_learning_rate(0.1)
+
+
+def test_seeds_differ_between_seats_and_repeat():
+    def run(seed):
+        engine = engine_for(compiled(cnn, "sgd"))
+        engine.set_seed(seed)
+        return train(engine, images(rows=80))[0]
+
+    assert np.array_equal(run((1, 0)), run((1, 0)))
+    assert not np.array_equal(run((1, 0)), run((1, 1)))
+
+
+def test_integer_inputs_arrive_as_integers():
+    import keras
+
+    inputs = keras.Input((), dtype="int32")
+    weight = keras.layers.Embedding(5, 1, embeddings_initializer="zeros")(inputs)
+    model = keras.Model(inputs, weight)
+    model.compile(keras.optimizers.SGD(1.0), negative_sum)
+    engine = engine_for(model, scaling=())
+    assert not engine.jit
+    after = np.empty(5, np.float32)
+    rows = np.array([[0, 1], [2, 4]])
+    engine.run(engine.weights(), [Block((rows,), (rows,))], after)
+    assert after.tolist() == [1, 1, 1, 0, 1]
+
+
+def test_eager_model_runs_eagerly():
+    def build():
+        model = compiled(mlp, "sgd")
+        model.run_eagerly = eager
+        return model
+
+    eager = False
+    reference, _ = train(engine_for(build(), jit=False), images(rows=40))
+    eager = True
+    engine = engine_for(build(), jit=True)
+    assert not engine.jit
+    weights, _ = train(engine, images(rows=40))
+    np.testing.assert_allclose(weights, reference, rtol=1e-5, atol=1e-6)
+
+
+def test_vector_metrics_are_one_number_a_class():
+    import keras
+
+    model = compiled(mlp, "sgd", metrics=(keras.metrics.F1Score(),))
+    model.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
+    engine = engine_for(model, jit=False)
+    x, y = images(rows=16)
+    _, (result,) = train(engine, (x, np.eye(3, dtype=np.float32)[y]))
+    assert sorted(result.metrics) == ["f1_score_0", "f1_score_1", "f1_score_2"]
+
+
+def without_loss(*arguments):
+    *state, (x, _) = arguments  # JAX gives a state and takes it back
+    logs = {"mine": x[0, 0, 0, 0]}
+    return (logs, *state) if state else logs
+
+
+def test_train_step_without_loss_is_refused():
+    model = subclass()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.train_step = without_loss
+    engine = engine_for(model)
+    with pytest.raises(ConfigurationError, match=r"loss.*\['mine'\]"):
+        train(engine, images(rows=8))
