@@ -255,6 +255,29 @@ class LayoutSpec(Value, frozen=True):
         return StateSection(self.state)
 
 
+class EarlierSpec(Value, frozen=True):
+    """What other workers have trained before a run went on with another number of workers.
+
+    Parameters
+    ----------
+    epochs : int
+        Whole epochs. The present workers begin with the next one.
+    version : int
+        Version of the center with which they begin.
+    folded, dropped : int
+        Samples in the center, and samples of windows that came after their round.
+    """
+
+    epochs: int
+    version: int
+    folded: int
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _within(name, getattr(self, name), 0)
+
+
 class ScheduleSpec(Value, frozen=True):
     """How many rows go through the model, in which order, with how many exchanges.
 
@@ -281,6 +304,8 @@ class ScheduleSpec(Value, frozen=True):
     snapshots_per_epoch : int, default 0
         Copies of the center that are made while an epoch's samples are folded, the last one at its
         end; each is kept until the driver fetches it.
+    earlier : EarlierSpec, optional
+        What other workers have trained; None if the number of workers has not changed.
     """
 
     rows: int
@@ -293,6 +318,7 @@ class ScheduleSpec(Value, frozen=True):
     seed: int = 0
     bootstrap: bool = False
     snapshots_per_epoch: int = 0
+    earlier: EarlierSpec | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows", "workers", "batch_size", "epochs", "epochs_per_window"):
@@ -301,6 +327,34 @@ class ScheduleSpec(Value, frozen=True):
             _within(name, getattr(self, name), 0)
         if self.window is not None:
             _within("window", self.window, 1)
+        if self.earlier is not None and self.earlier.epochs > self.epochs:
+            raise ConfigurationError(
+                f"A run of {self.epochs} epochs has no more behind it. Received: "
+                f"{self.earlier.epochs}."
+            )
+
+    @property
+    def epochs_before(self) -> int:
+        """Epochs that other workers have trained."""
+        return 0 if self.earlier is None else self.earlier.epochs
+
+    @property
+    def epochs_left(self) -> int:
+        """Epochs that these workers train."""
+        return self.epochs - self.epochs_before
+
+    @property
+    def repeated(self) -> int:
+        """Samples that other workers have trained in the epoch that begins again."""
+        if self.earlier is None:
+            return 0
+        passed = self.earlier.folded + self.earlier.dropped
+        return max(0, passed - self.earlier.epochs * self.rows)
+
+    @property
+    def samples(self) -> int:
+        """Samples that are trained in the whole run, those that are repeated twice."""
+        return self.rows * self.epochs + self.repeated
 
     @property
     def communication_window(self) -> int | Literal["epoch", "once"]:

@@ -90,6 +90,8 @@ class Epochs:
         Whether each epoch has its own random order. Otherwise the rows keep theirs.
     bootstrap : bool, default False
         Whether to train on a sample of as many rows, drawn once with replacement.
+    before : int, default 0
+        Epochs that other workers have trained. The windows are those of the epochs after them.
 
     Examples
     --------
@@ -107,6 +109,7 @@ class Epochs:
     seat: int = 0
     shuffle: bool = True
     bootstrap: bool = False
+    before: int = 0
 
     def windows(self, start: int = 0) -> Iterator[Window]:
         """Yield the windows from the one of number `start` on; see `Policy`."""
@@ -120,6 +123,8 @@ class Epochs:
     def steps_before(self, sequence: int) -> int:
         """Return the batches of all windows before the one of number `sequence`.
 
+        Those of the epochs before count as if this seat had trained them.
+
         Examples
         --------
         >>> policy = Epochs(rows=50, batch_size=10, window=2)
@@ -130,20 +135,20 @@ class Epochs:
             return 0
         steps = math.ceil(self.rows / self.batch_size)
         if self.window is None:
-            return sequence * self.epochs_per_window * steps
+            return (self.before + sequence * self.epochs_per_window) * steps
         epochs, windows = divmod(sequence, math.ceil(steps / self.window))
-        return epochs * steps + windows * self.window
+        return (self.before + epochs) * steps + windows * self.window
 
     def once(self) -> Self:
         """Return the policy of one epoch, the first one of this."""
-        return replace(self, epochs=1, epochs_per_window=1)
+        return replace(self, epochs=1, epochs_per_window=1, before=0)
 
     def _order(self, kept: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:
         order = epoch_order(self.rows, self.seed, self.seat, epoch, shuffle=self.shuffle)
         return order if kept is None else kept[order]
 
     def _whole_epochs(self, kept: NDArray[np.int64] | None, start: int) -> Iterator[Window]:
-        starts = range(1, self.epochs + 1, self.epochs_per_window)
+        starts = range(1 + self.before, self.epochs + 1, self.epochs_per_window)
         for sequence, first in list(enumerate(starts))[start:]:
             last = min(self.epochs, first + self.epochs_per_window - 1)
             blocks = [
@@ -157,8 +162,9 @@ class Epochs:
     ) -> Iterator[Window]:
         per_epoch = math.ceil(math.ceil(self.rows / self.batch_size) / window)
         length = window * self.batch_size
-        for sequence in range(start, per_epoch * self.epochs):
+        for sequence in range(start, per_epoch * (self.epochs - self.before)):
             epoch, number = divmod(sequence, per_epoch)
+            epoch += self.before
             if number == 0 or sequence == start:
                 order = self._order(kept, epoch + 1)
             part = order[number * length : (number + 1) * length]
@@ -187,6 +193,7 @@ def policy_of(schedule: ScheduleSpec, rows: int, seat: int) -> Epochs:
         seat=seat,
         shuffle=schedule.shuffle,
         bootstrap=schedule.bootstrap,
+        before=schedule.epochs_before,
     )
 
 

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from distkeras_grid.errors import DataError
 from distkeras_grid.judges import Seen
 from distkeras_grid.parameter_server.messages import Count, RowDigits
-from distkeras_grid.spec import RunSpec
-from distkeras_grid.trees import Packed, unpack
+from distkeras_grid.spec import EarlierSpec, RunSpec
+from distkeras_grid.trees import Packed, pack, unpack
 
 Rate = Annotated[float, msgspec.Meta(gt=0)]
 Array = np.ndarray[Any, Any]
@@ -167,24 +168,32 @@ class SavedServer(_Saved, frozen=True):
         DataError
             If the data are no state of a server, or that of another run.
         """
-        try:
-            saved = msgspec.convert(unpack(data), cls, dec_hook=_array)
-        except msgspec.ValidationError as error:
-            raise DataError(f"This is no state of a parameter server: {error}.") from error
+        saved = cls._of(unpack(data))
         saved._check(spec)
         return saved
 
+    @classmethod
+    def _of(cls, tree: Mapping[str, Any]) -> SavedServer:
+        try:
+            return msgspec.convert(tree, cls, dec_hook=_array)
+        except msgspec.ValidationError as error:
+            raise DataError(f"This is no state of a parameter server: {error}.") from error
+
     def _check(self, spec: RunSpec) -> None:
-        books = self.books
+        books, earlier = (
+            self.books,
+            spec.schedule.earlier or EarlierSpec(epochs=0, version=0, folded=0),
+        )
         sums = [
             sum(getattr(seat, name) for seat in books.seats)
             for name in ("samples_folded", "samples_dropped")
         ]
         numbers = {
             "workers": len(books.seats) == spec.workers,
-            "samples": sums == [books.samples_folded, books.samples_dropped],
+            "samples": [earlier.folded + sums[0], earlier.dropped + sums[1]]
+            == [books.samples_folded, books.samples_dropped],
             "rows": sum(seat.rows or 0 for seat in books.seats) <= spec.rows,
-            "epochs": books.epochs_ended <= spec.epochs,
+            "epochs": spec.schedule.epochs_before <= books.epochs_ended <= spec.epochs,
             "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
             "replay": self.replay is None or self._replays(self.replay, spec),
             "course": self.judging is None
@@ -213,6 +222,55 @@ class SavedServer(_Saved, frozen=True):
             and all(_is(gradient, (spec.size,), np.float32) for gradient in steps.values())
             and set(map(int, steps)) >= set(range(replay.version, self.books.version))
         )
+
+
+def trained_so_far(data: Packed) -> EarlierSpec:
+    """Return what the workers of a saved server have trained.
+
+    Parameters
+    ----------
+    data : ndarray
+        The packed tree of the server, shape ``(bytes,)``, ``uint8``.
+
+    Raises
+    ------
+    DataError
+        If the data are no state of a server.
+    """
+    books = SavedServer._of(unpack(data)).books
+    return EarlierSpec(
+        epochs=books.epochs_ended,
+        version=books.version,
+        folded=books.samples_folded,
+        dropped=books.samples_dropped,
+    )
+
+
+def dealt_anew(data: Packed, workers: int) -> Packed:
+    """Return the state of a saved server for another number of workers.
+
+    Center, version, counts and the shared vectors of the rule stay. Nothing is left of the seats:
+    neither cursors, nor states that workers keep, nor vectors that the rule keeps for a seat.
+
+    Parameters
+    ----------
+    data : ndarray
+        The packed tree of the server, shape ``(bytes,)``, ``uint8``.
+    workers : int
+        Number of workers from now on.
+
+    Raises
+    ------
+    DataError
+        If the data are no state of a server.
+    """
+    tree = unpack(data)
+    own = SavedServer._of(tree).center.own
+    seat = SavedSeat(rows=None, digest="", next_sequence=0, samples_folded=0, samples_dropped=0)
+    tree["books"]["seats"] = [structs.asdict(seat) for _ in range(workers)]
+    tree["center"]["own"] = [[np.zeros_like(each) for each in own[0]] for _ in range(workers)]
+    tree["kept"] = {}
+    return pack(tree)
 
 
 def _is(array: Array, shape: tuple[int, ...], dtype: type) -> bool:

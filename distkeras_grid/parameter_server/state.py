@@ -426,7 +426,7 @@ class ServerState:
                 f"from version {commit.version}."
             )
         # Each row is trained once in each epoch, whatever the windows are.
-        most = (seat.rows or 0) * self._spec.epochs
+        most = (seat.rows or 0) * self._spec.schedule.epochs_left
         left = most - seat.samples_folded - seat.samples_dropped
         if not 1 <= commit.steps <= commit.samples <= left:
             raise RefusedError(
@@ -468,7 +468,7 @@ class ServerState:
     def is_through(self, number: int) -> bool:
         """Whether a worker has no windows left: all its samples have come, or the run stops."""
         seat = self._seats[number]
-        due = (seat.rows or 0) * self._spec.epochs
+        due = (seat.rows or 0) * self._spec.schedule.epochs_left
         return self.stop or seat.samples_folded + seat.samples_dropped >= due
 
     @property
@@ -671,7 +671,7 @@ class ServerState:
         spec = self._spec
         if self._ended:
             return parts * spec.epochs
-        passed = self.samples_folded + self.samples_dropped
+        passed = self.samples_folded + self.samples_dropped - spec.schedule.repeated
         return min(passed * parts // spec.rows, parts * spec.epochs)
 
     # The driver

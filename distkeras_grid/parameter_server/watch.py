@@ -384,7 +384,7 @@ class RunWatch:
         )
 
     def _wrong_count(self, event: Looked) -> TrainingError | None:
-        expected = self._spec.epochs * self._spec.rows
+        expected = self._spec.schedule.samples
         whole = self.needed == self._spec.workers
         all_told = not whole or event.recorded + event.skipped == expected
         if event.recorded == event.folded and all_told:
@@ -392,7 +392,8 @@ class RunWatch:
         return TrainingError(
             f"The server folded {event.folded} samples, and the history has {event.recorded} of "
             f"them and {event.skipped} that were skipped, but {self._spec.epochs} epochs of "
-            f"{self._spec.rows} rows are {expected}."
+            f"{self._spec.rows} rows, with {self._spec.schedule.repeated} that are trained again, "
+            f"are {expected}."
         )
 
     def _due(self, clock: _Clock) -> float:

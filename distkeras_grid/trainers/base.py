@@ -175,8 +175,8 @@ class Trainer(ABC):
         How often a checkpoint is written: seconds, or a text such as ``"epoch"`` or ``"2 epochs"``;
         by default every 600 s. The newest two are kept.
     resume : "auto", optional
-        Whether the run goes on from the newest checkpoint. It begins if there is none yet. Without
-        it, a folder with checkpoints is refused.
+        Whether the run goes on from the newest checkpoint, perhaps with another `num_workers`. It
+        begins if there is none yet. Without it, a folder with checkpoints is refused.
     progress : bool, default True
         Whether the progress line is shown.
 

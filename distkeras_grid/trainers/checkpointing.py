@@ -20,6 +20,8 @@ import numpy as np
 
 from distkeras_grid.checkpoints import FORMAT, Manifest, Piece, TornError, piece_of, shared_piece
 from distkeras_grid.errors import ConfigurationError, DataError, FencedError
+from distkeras_grid.parameter_server.gathering import dealt_anew
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import checked_positive
 from distkeras_grid.trees import Packed, pack, unpack
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from distkeras_grid.parameter_server.messages import Update
     from distkeras_grid.parameter_server.process import ServerProcess
     from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
-    from distkeras_grid.spec import RunSpec
 
 SERVER, DRIVER, SEAT, MODEL, HISTORY = "server.tree", "driver.tree", "seat-", "model-", "history-"
 #: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
@@ -168,6 +169,17 @@ class Resumed:
             contents[models[0].name],
             [contents[piece.name] for piece in manifest.starting_with(HISTORY)],
         )
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run, as it was when the checkpoint was written."""
+        return RunSpec.from_json(self.manifest.spec)
+
+    def parts_for(self, spec: RunSpec) -> list[Packed]:
+        """Return the parts for a run, whose number of workers may be another one."""
+        if spec.workers == self.spec.workers:
+            return self.parts
+        return [dealt_anew(self.parts[0], spec.workers)]
 
     def fill(self, history: History) -> None:
         """Add the records of the run so far."""

@@ -41,7 +41,14 @@ from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.replacement import Replacement
-from distkeras_grid.trainers.resuming import as_begun, check_same_run, compiled_again
+from distkeras_grid.trainers.resuming import (
+    as_begun,
+    change_of_workers,
+    check_same_run,
+    compiled_again,
+    going_on,
+    going_on_notes,
+)
 from distkeras_grid.trainers.row_storage import RowStorage
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
@@ -147,13 +154,13 @@ class PreparedRun:
         key, spec, model = new_key(), self.spec, self.checked.compiled.model
         center = get_flat_weights(model, layout_of(spec, model))
         progress.update(
-            total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers
+            total_samples=spec.schedule.samples, epochs=spec.epochs, workers=spec.workers
         )
         for note in self.checked.notes:
             progress.note(note)
         dealt = self._deal()
         resumed = None if self.saving is None else self.saving.resumed
-        saved = () if resumed is None else resumed.parts
+        saved = () if resumed is None else resumed.parts_for(spec)
         before = len(self.history.records)
         replaceable = self.saving is not None
         with (
@@ -288,7 +295,8 @@ class PreparedRun:
         """Return what replaces a server that dies; None without checkpoints of its state."""
         if checkpointer is None:
             return None
-        return Replacement(server, checkpointer, self.history, self.observer.go_back, progress.note)
+        parts = self.spec, self.history, self.observer.go_back, progress.note
+        return Replacement(server, checkpointer, *parts)
 
     def _fetch_centers(self, server: ServerProcess) -> None:
         if rule_of(self.spec.rule).traits.own_center:
@@ -385,6 +393,7 @@ def prepare(
         resumed = _taken_over(store, resumed, notes)
     checked.notes.extend(notes)
     if resumed is not None:
+        checked = replace(checked, spec=going_on(checked.spec, resumed))
         resumed.fill(history)
     spec, model = checked.spec, checked.compiled.model
     xla = decide_jit(model, spec.algorithm.jit)
@@ -410,11 +419,9 @@ def prepare(
         description["stored_rows"] = checked.data.stored.told()
     if resumed is not None:
         told = {"restarted": "driver", "at": time.time(), **resumed.told()}
+        told |= change_of_workers(spec, resumed)
         description["resumed"] = [*resumed.driver.resumed, told]
-        checked.notes.append(
-            f"going on from checkpoint {resumed.manifest.number}: {len(history.epoch_records)} of "
-            f"{spec.epochs} epochs, {history.samples} samples"
-        )
+        checked.notes.extend(going_on_notes(spec, history, told))
     history.params.update(description)
     prepared = PreparedRun(
         settings, checked, request.source.objects, observer, history, description, began

@@ -16,6 +16,7 @@ from distkeras_grid.history import History
 if TYPE_CHECKING:
     from distkeras_grid.errors import ServerUnreachableError
     from distkeras_grid.parameter_server.process import ServerProcess
+    from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.checkpointing import Checkpointer, SavedObserver
 
 #: How often a server is replaced without a new checkpoint in between. After that, the next server
@@ -32,6 +33,8 @@ class Replacement:
         The server, which must be replaceable.
     checkpointer : Checkpointer
         The run's checkpoints.
+    spec : RunSpec
+        The run.
     history : History
         The run's history.
     go_back : callable
@@ -45,11 +48,13 @@ class Replacement:
         self,
         server: ServerProcess,
         checkpointer: Checkpointer,
+        spec: RunSpec,
         history: History,
         go_back: Callable[[SavedObserver | None], float | None],
         note: Callable[[str], object],
     ) -> None:
-        self._server, self._checkpointer, self._history = server, checkpointer, history
+        self._server, self._checkpointer, self._spec = server, checkpointer, spec
+        self._history = history
         self._go_back, self._note = go_back, note
         # The checkpoint from which the last servers went on, and the number of these servers.
         self._number, self._count = 0, 0
@@ -87,7 +92,7 @@ class Replacement:
             f"checkpoint yet; {repeated} samples are trained again."
         )
         rate = self._go_back(None if resumed is None else resumed.driver.observer)
-        self._server.replace(() if resumed is None else resumed.parts)
+        self._server.replace(() if resumed is None else resumed.parts_for(self._spec))
         if rate is not None:
             self._server.command(learning_rate=rate)
         self._checkpointer.went_back()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,10 +12,13 @@ import msgspec
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.gathering import trained_so_far
+from distkeras_grid.rules import rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.compiled import CompiledModel
 
 if TYPE_CHECKING:
+    from distkeras_grid.history import History
     from distkeras_grid.trainers.checkpointing import Resumed
     from distkeras_grid.trainers.request import RunRequest
 
@@ -62,6 +66,8 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
     """Refuse to go on with another run than the checkpoint's.
 
     Limits and the path of the data may differ. Each worker checks whether its rows are the same.
+    The number of workers may differ where workers have a share of the rows each, and with it the
+    window and the numbers of the rule that follow from it.
 
     Parameters
     ----------
@@ -76,7 +82,11 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
         If the runs differ. Names the first difference.
     """
     begun = RunSpec.from_json(resumed.manifest.spec)
-    told = next(_differences(_comparable(begun), _comparable(spec)), None)
+    other = begun.workers != spec.workers
+    if other:
+        _check_divisible(begun, spec)
+    comparable = partial(_comparable, other_workers=other)
+    told = next(_differences(comparable(begun), comparable(spec)), None)
     if told is None:
         return
     name, then, now = told
@@ -87,9 +97,88 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
     )
 
 
-def _comparable(spec: RunSpec) -> dict[str, Any]:
+def going_on(spec: RunSpec, resumed: Resumed) -> RunSpec:
+    """Return the run from the checkpoint on: with what other workers have trained before.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run that is asked for.
+    resumed : Resumed
+        The checkpoint.
+    """
+    if spec.workers == resumed.spec.workers:
+        return spec.change(earlier=resumed.spec.schedule.earlier)
+    return spec.change(earlier=trained_so_far(resumed.parts[0]))
+
+
+def change_of_workers(spec: RunSpec, resumed: Resumed) -> dict[str, float | str]:
+    """Return what the history says about another number of workers; nothing if it is the same.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        What `going_on` returned.
+    resumed : Resumed
+        The checkpoint.
+    """
+    before = resumed.spec.workers
+    if spec.workers == before:
+        return {}
+    return {
+        "workers_before": before,
+        "workers": spec.workers,
+        "repeated": spec.schedule.repeated - resumed.spec.schedule.repeated,
+    }
+
+
+def going_on_notes(spec: RunSpec, history: History, told: Mapping[str, float | str]) -> list[str]:
+    """Return lines for the user about a run that goes on.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+    history : History
+        The run so far.
+    told : mapping
+        What the history says about the checkpoint and the workers.
+    """
+    notes = [
+        f"going on from checkpoint {told['checkpoint']}: {len(history.epoch_records)} of "
+        f"{spec.epochs} epochs, {history.samples} samples"
+    ]
+    if "workers" in told:
+        notes.append(
+            f"{told['workers']} workers go on in place of {told['workers_before']}, from the "
+            f"center and the beginning of epoch {1 + spec.schedule.epochs_before}; "
+            f"{told['repeated']} samples are trained again"
+        )
+    return notes
+
+
+def _check_divisible(begun: RunSpec, spec: RunSpec) -> None:
+    """Refuse another number of workers where a worker is more than a share of the rows."""
+    reason = ""
+    if rule_of(spec.rule).traits.own_center or spec.data.share != "partition":
+        reason = "each worker has a model of its own, which no other worker can go on with"
+    elif spec.data.local is not None:
+        reason = "each worker draws its own local sets, as many as the run has iterations"
+    if reason:
+        raise ConfigurationError(
+            f"{spec.algorithm.trainer} goes on with the number of workers with which it began, "
+            f"because {reason}. Checkpoint: {begun.workers} workers. Received: {spec.workers}."
+        )
+
+
+def _comparable(spec: RunSpec, *, other_workers: bool) -> dict[str, Any]:
     data = msgspec.structs.replace(spec.data, source="", validation=None)
-    same = spec.change(data=data, snapshots_per_epoch=0, jit="auto").to_json()
+    spec = spec.change(data=data, snapshots_per_epoch=0, jit="auto", earlier=None)
+    if other_workers:
+        # They follow from the trainer's arguments, which are compared, and from the workers.
+        rule = msgspec.structs.replace(spec.rule, parameters={})
+        spec = spec.change(rule=rule, workers=1, window=None)
+    same = spec.to_json()
     return {name: value for name, value in same.items() if name != "limits"}
 
 

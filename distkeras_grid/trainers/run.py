@@ -390,9 +390,10 @@ class Run:
         if not recent:
             self._progress.update(phase=self._phase_of_start(update), active=working)
             return
+        passed = update.samples_folded - self._spec.schedule.repeated
         self._progress.update(
             phase=TRAINING,
-            epoch=min(self._spec.epochs, 1 + update.samples_folded // self._spec.rows),
+            epoch=min(self._spec.epochs, 1 + passed // self._spec.rows),
             samples=update.samples_folded,
             active=working,
             loss=sum(record.loss * record.samples for record in recent) / samples,

@@ -353,6 +353,8 @@ class WorkerMind:
     sends_all : bool, default False
         Whether windows with a loss or weights that are not finite are sent, too. The server then
         skips them; otherwise they end the run.
+    first_version : int, default 0
+        Version of the center with which the run, or its present number of workers, began.
     dtype : dtype, default float32
         Type of the vectors.
 
@@ -379,9 +381,10 @@ class WorkerMind:
         accumulator: Callable[[], Accumulator] | None = None,
         slots_travel: bool = False,
         sends_all: bool = False,
+        first_version: int = 0,
         dtype: Any = np.float32,
     ) -> None:
-        self._sends_all = sends_all
+        self._sends_all, self._first_version = sends_all, first_version
         self._worker, self._rule, self._sections = worker, rule, layout.sections
         self._policy = policy
         self._new_accumulator, self._slots_travel = accumulator, slots_travel
@@ -522,7 +525,8 @@ class WorkerMind:
         """Return the batches behind the optimizer's schedule, or behind the state that it gets."""
         # A state that comes with the center has the age of its rounds. A late worker may have
         # trained none of them.
-        done = max(sequence, version) if self._slots_travel else sequence
+        rounds = version - self._first_version
+        done = max(sequence, rounds) if self._slots_travel else sequence
         return self._policy.steps_before(done)
 
     def _has_windows(self, sequence: int) -> bool:

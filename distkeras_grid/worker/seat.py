@@ -41,6 +41,7 @@ def worker_mind(
     dtype : dtype, default float32
         Type of the vectors.
     """
+    earlier = spec.schedule.earlier
     return WorkerMind(
         worker,
         rule,
@@ -49,5 +50,6 @@ def worker_mind(
         accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
         slots_travel=spec.algorithm.optimizer_state == "average",
         sends_all=spec.skips_nonfinite,
+        first_version=0 if earlier is None else earlier.version,
         dtype=dtype,
     )

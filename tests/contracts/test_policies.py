@@ -6,6 +6,7 @@ A policy of another kind adds a class with a strategy of its own, and must pass.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -146,3 +147,19 @@ def test_once_is_the_first_epoch_alone(policy):
     once = [i for window in policy.once().windows() for i in flat(window)]
     whole = [i for window in policy.windows() for i in flat(window)]
     assert once == whole[: policy.rows]
+
+
+@given(policies, st.integers(0, 3))
+def test_after_epochs_of_others_come_the_windows_of_the_others(policy, before):
+    """As in the whole policy, with numbers from 0 on; the batches of all epochs are counted."""
+    policy = replace(policy, epochs_per_window=1)
+    whole = list(policy.windows())
+    later = [window for window in whole if window.epoch > before]
+    found = list(replace(policy, before=min(before, policy.epochs)).windows())
+    assert [(w.epoch, w.window, flat(w)) for w in found] == [
+        (w.epoch, w.window, flat(w)) for w in later
+    ]
+    assert [window.sequence for window in found] == list(range(len(later)))
+    other = replace(policy, before=before)
+    for window, old in zip(found, later, strict=True):
+        assert other.steps_before(window.sequence) == policy.steps_before(old.sequence)

@@ -18,6 +18,7 @@ from distkeras_grid.spec import (
     CompressionSpec,
     DataSpec,
     DraftSpec,
+    EarlierSpec,
     ExchangeSpec,
     JudgeSpec,
     LayoutSpec,
@@ -74,6 +75,7 @@ def everything() -> RunSpec:
             seed=7,
             bootstrap=True,
             snapshots_per_epoch=1,
+            earlier=EarlierSpec(epochs=1, version=70, folded=120, dropped=10),
         ),
         exchange=ExchangeSpec(
             compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99}),
@@ -119,6 +121,19 @@ def test_two_specs_are_equal_if_all_their_fields_are(everything):
     assert everything.change() == everything
     assert everything.change(seed=8) != everything
     assert everything.change(seed=8).change(seed=7) == everything
+
+
+def test_what_other_workers_have_trained_is_not_trained_again_but_for_a_part_of_an_epoch(
+    everything,
+):
+    schedule = everything.schedule
+    assert (schedule.epochs_before, schedule.epochs_left) == (1, 2)
+    assert (schedule.repeated, schedule.samples) == (30, 330)
+    assert (make_spec().schedule.epochs_left, make_spec().schedule.repeated) == (1, 0)
+    with pytest.raises(ConfigurationError):
+        make_spec(earlier=EarlierSpec(epochs=2, version=0, folded=0))
+    with pytest.raises(ConfigurationError):
+        EarlierSpec(epochs=0, version=-1, folded=0)
 
 
 def test_a_spec_cannot_be_changed_in_place(everything):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.parameter_server.gathering import dealt_anew, trained_so_far
 from distkeras_grid.parameter_server.messages import (
     Exchanged,
     FetchKept,
@@ -31,7 +32,7 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, Send, ServerMind, received
 from distkeras_grid.parameter_server.settings import ServerTurn
-from distkeras_grid.records import WindowRecord
+from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.trees import pack
@@ -43,6 +44,7 @@ from distkeras_grid.worker.own_state import OwnState
 from tests.specs import make_spec
 
 SIZE, SEAT_ROWS, EPOCHS = 3, 6, 3
+ROWS = 3 * SEAT_ROWS
 DGC = DeepGradientCompression(0.5, warm_up_epochs=0)
 
 
@@ -51,14 +53,15 @@ class Worker:
 
     def __init__(self, run, number):
         self.run, self.number, self.inbox, self.over = run, number, [], False
+        self.count = run.spec.rows // run.workers
         steps = run.rule.traits.local_steps
         momentum = 0.0 if run.rule.traits.plain_sgd and number >= 0 else 0.9
         start = np.ones(SIZE, np.float32)
         self.engine = QuadraticLearner(start, 1.0, 0.1, momentum, local_steps=steps)
         rng = np.random.default_rng(number)
-        rows = rng.normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
-        self.rows = ArraySource([rows], [np.zeros(SEAT_ROWS)])
-        plan = Epochs(rows=SEAT_ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=4, seat=number)
+        rows = rng.normal(size=(self.count, SIZE)).astype(np.float32)
+        self.rows = ArraySource([rows], [np.zeros(self.count)])
+        plan = policy_of(run.spec.schedule, self.count, number)
         held = accumulators(run.compression, self.engine.layout, run.workers)
         self.mind = WorkerMind(number, run.rule, self.engine.layout, plan, accumulator=held)
         self.wanted, self.new = None, self.engine.state()
@@ -118,7 +121,7 @@ class Worker:
                 self.inbox.pop()
                 self.tell(minds.HasKept())
             case minds.Rejoin():
-                self.run.hear(self.session, Ready(SEAT_ROWS, 0.0), vector=self.vector)
+                self.run.hear(self.session, Ready(self.count, 0.0), vector=self.vector)
             case minds.Recall():
                 self.run.hear(self.session, FetchKept())
             case minds.Finish():
@@ -152,7 +155,7 @@ class Worker:
 class Run:
     """A server's mind and its workers."""
 
-    def __init__(self, rule, workers, seed, compression=None, parts=()):
+    def __init__(self, rule, workers, seed, compression=None, parts=(), **schedule):
         self.rule, self.workers, self.compression = rule, workers, compression
         self.now, self.random, self.generation = 0.0, np.random.default_rng(seed), 0
         shared = rule.traits.steps_on_workers
@@ -167,17 +170,19 @@ class Run:
             rows=SEAT_ROWS * workers,
             workers=workers,
             epochs=EPOCHS,
+            batch_size=2,
+            seed=4,
             compression=compression,
             state=momentum.step_section.variables if shared else (),
             kept_limit=1 << 16,
-        )
+        ).change(**schedule)
         if parts:
             self.mind = ServerMind.resumed(self.spec, parts)
         else:
             self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
         self.team = [Worker(self, number) for number in range(workers)]
         for worker in self.team:
-            self.hear(worker.session, Ready(SEAT_ROWS, 0.0), vector=worker.vector)
+            self.hear(worker.session, Ready(worker.count, 0.0), vector=worker.vector)
 
     def hear(self, session, message, **parts):
         self.now += 1.0
@@ -296,6 +301,52 @@ def test_a_run_of_several_workers_loses_and_repeats_no_window(name, parameters, 
         assert len(found) == len(set(found))
         assert set(found) == due
         assert np.isfinite(centers(second)).all()
+
+
+#: Rules whose workers have shares of the rows, with and without rounds.
+SHARED = [
+    *COUNTED,
+    ("averaging", {}, None),
+    ("elastic_round", {"alpha": 0.25}, None),
+    ("mean_gradient", {}, None),
+    ("mean_gradient", {}, DGC),
+]
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("workers", [2, 9])
+@pytest.mark.parametrize(("name", "parameters", "compression"), SHARED)
+def test_other_workers_train_every_row_once_in_each_epoch_that_was_not_complete(
+    name, parameters, compression, workers, seeds
+):
+    rule = build_rule(name, parameters)
+    for seed in seeds:
+        run = Run(rule, 3, seed, compression)
+        run.go(int(np.random.default_rng(seed).integers(150)))
+        parts, before = run.checkpoint()
+        center = run.mind.center.vector.copy()
+        earlier = trained_so_far(parts[0])
+        trained = sum(window.samples for window in before)
+        assert (earlier.folded, earlier.epochs) == (trained, trained // ROWS)
+        changed = {"rows": ROWS, "earlier": earlier}
+        anew = [dealt_anew(parts[0], workers)]
+        second = Run(rule, workers, seed + 1, compression, anew, **changed)
+        np.testing.assert_array_equal(second.mind.center.vector, center)
+        # They are changed once more, and now and then their server dies.
+        second.go(int(np.random.default_rng([seed, 1]).integers(100)))
+        second.replace_server(anew)
+        second.go()
+        assert all(worker.over for worker in second.team)
+        found = second.windows()
+        assert {window.epoch for window in found} == set(range(1 + earlier.epochs, EPOCHS + 1))
+        for epoch in range(1 + earlier.epochs, EPOCHS + 1):
+            assert sum(window.samples for window in found if window.epoch == epoch) == ROWS
+        assert second.mind.books.samples_folded == second.spec.schedule.samples
+        events = second.ask(Poll(0)).message.events
+        ended = [event for event in events if isinstance(event, EpochEnded)]
+        assert [event.epoch for event in ended] == list(range(1 + earlier.epochs, EPOCHS + 1))
+        again = second.spec.schedule.repeated
+        assert all(event.samples >= event.epoch * ROWS + again for event in ended)
 
 
 @pytest.mark.parametrize("seeds", FEW)

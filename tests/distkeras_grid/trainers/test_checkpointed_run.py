@@ -182,7 +182,7 @@ class Execution:
             self.observer.saved,
             self.notes.append,
         )
-        parts = self.resumed.parts if self.resumed else ()
+        parts = self.resumed.parts_for(spec) if self.resumed else ()
         since = self.resumed.manifest.version if self.resumed else 0
         with (
             ServerProcess(self.settings, START.copy(), key, parts, replaceable=True) as server,
@@ -193,7 +193,7 @@ class Execution:
             self.observer.kills = list(kills)
             self.observer.server = server
             replacement = Replacement(
-                server, checkpointer, self.history, self.observer.go_back, self.notes.append
+                server, checkpointer, spec, self.history, self.observer.go_back, self.notes.append
             )
             progress.update(total_samples=1, epochs=EPOCHS, workers=workers)
             run = Run(

@@ -10,10 +10,26 @@ import pytest
 from distkeras_grid import AveragingTrainer, SingleTrainer
 from distkeras_grid.checkpoints import FORMAT, Manifest
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
-from distkeras_grid.spec import CompressionSpec, DraftSpec, PaceSpec, RuleSpec
+from distkeras_grid.spec import (
+    CompressionSpec,
+    DraftSpec,
+    EarlierSpec,
+    LocalSpec,
+    PaceSpec,
+    RuleSpec,
+)
 from distkeras_grid.trainers.request import DataRequest, RunRequest
-from distkeras_grid.trainers.resuming import as_begun, check_same_run
+from distkeras_grid.trainers.resuming import (
+    as_begun,
+    change_of_workers,
+    check_same_run,
+    going_on,
+)
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, weights
+from tests.faults.counting import at_epoch, counting_data
+from tests.faults.test_smoke import EPOCHS as COUNTED_EPOCHS
+from tests.faults.test_smoke import ROWS as COUNTED
+from tests.faults.test_smoke import counting_trainer
 from tests.specs import make_spec
 
 EPOCHS = 12
@@ -22,7 +38,7 @@ SPEC = make_spec(workers=3, seed=11, batch_size=8, source="hdfs:///then")
 
 def checkpoint(spec=SPEC):
     manifest = Manifest(FORMAT, 4, "run", 0.0, 9, 90, 1, spec.to_json(), False, ())
-    return SimpleNamespace(manifest=manifest)
+    return SimpleNamespace(manifest=manifest, spec=spec)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +57,6 @@ def test_a_run_with_other_limits_at_another_place_is_the_same(changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"workers": 4},
         {"batch_size": 9},
         {"epochs": 7},
         {"rows": 99},
@@ -58,6 +73,36 @@ def test_another_run_is_refused_by_the_name_of_what_differs(changes):
     (name,) = changes
     with pytest.raises(ConfigurationError, match=name):
         check_same_run(SPEC.change(**changes), checkpoint())
+
+
+def test_another_number_of_workers_is_the_same_run_with_its_own_window_and_numbers():
+    rule = RuleSpec(name=SPEC.rule.name, parameters={"commit_scale": 0.25})
+    check_same_run(SPEC.change(workers=4, window=9, rule=rule), checkpoint())
+    with pytest.raises(ConfigurationError, match="window"):
+        check_same_run(SPEC.change(window=9), checkpoint())
+    with pytest.raises(ConfigurationError, match="batch_size"):
+        check_same_run(SPEC.change(workers=4, batch_size=9), checkpoint())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rule": RuleSpec(name="member")},
+        {"share": "bootstrap"},
+        {"local": LocalSpec(local_train=5)},
+    ],
+)
+def test_other_workers_cannot_go_on_with_models_or_sets_of_their_own(changes):
+    begun = SPEC.change(**changes)
+    with pytest.raises(ConfigurationError, match="own"):
+        check_same_run(begun.change(workers=4, rows=400), checkpoint(begun))
+
+
+def test_workers_that_have_taken_over_keep_what_was_trained_before():
+    earlier = EarlierSpec(epochs=1, version=9, folded=130)
+    found = going_on(SPEC, checkpoint(SPEC.change(earlier=earlier)))
+    assert found.schedule.earlier == earlier
+    assert (found.schedule.repeated, change_of_workers(found, checkpoint())) == (30, {})
 
 
 @pytest.mark.parametrize(("asked", "workers"), [(None, 3), (5, 5)])
@@ -165,6 +210,41 @@ def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path)
     second.train(drawn(), callbacks=[failing(99)])
     assert second.history.samples == EPOCHS * frame.count()
     assert second.run["stored_rows"] == {**told, "seconds": 0.0}
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.promise(
+    "driver: interrupted, and another number of workers goes on",
+    "They begin with the epoch that was not complete; what is trained again is told.",
+)
+def test_other_workers_go_on_with_the_epoch_that_was_not_complete(spark, tmp_path):
+    """From two workers to one and back; what was trained of the epoch is trained again."""
+    folder = tmp_path / "checkpoints"
+    saving = {"checkpoint_dir": str(folder), "checkpoint_every": 0.3, "resume": "auto"}
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    told = []
+    for workers, until in [(2, 4), (1, 9), (2, None)]:
+        trainer = counting_trainer("DOWNPOUR", tmp_path, num_workers=workers, **saving)
+        # The callbacks must be of the same classes.
+        callbacks = [at_epoch(until or 10**6, interrupt)]
+        if until is None:
+            trainer.train(counting_data(spark, COUNTED), seed=1, callbacks=callbacks)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                trainer.train(counting_data(spark, COUNTED), seed=1, callbacks=callbacks)
+        told = trainer.run.get("resumed", [])
+    assert [(each["workers_before"], each["workers"]) for each in told] == [(2, 1), (1, 2)]
+    repeated = [int(each["repeated"]) for each in told]
+    assert all(0 <= samples < COUNTED for samples in repeated)
+    weights = trainer.model.get_weights()[0]
+    assert weights.sum() == trainer.history.samples == COUNTED * COUNTED_EPOCHS + sum(repeated)
+    # Epochs are counted in samples: one of two workers may have been ahead of the other.
+    assert np.abs(weights - COUNTED_EPOCHS).max() < COUNTED_EPOCHS / 2
+    assert trainer.history.epoch == list(range(COUNTED_EPOCHS))
 
 
 def refuse_others(frame, folder, kind, options):
