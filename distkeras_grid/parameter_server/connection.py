@@ -256,6 +256,11 @@ class Connection:
             return iter((section,))
         return self._sealing.seal(section)
 
+    def forget_sections(self) -> None:
+        """Let go of the memory of the sections; nothing may be received after that."""
+        self.vector = self.received_state = None
+        self._expect_frame()
+
     def wanted(self) -> memoryview:
         """Return the memory for the next received bytes; it is never empty."""
         return self._target[self._filled :]

@@ -311,10 +311,6 @@ def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
         # The server multiplies no matrices; BLAS threads would take most of its start-up time.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
-        # Each connection has a thread, and glibc would keep what ended threads have freed in as
-        # many heaps: with many lost workers, a server grew by 19 MB a minute, and with two heaps
-        # by less than 1.
-        "MALLOC_ARENA_MAX": "2",
     }
     return subprocess.Popen(
         [sys.executable, "-m", "distkeras_grid.parameter_server"],

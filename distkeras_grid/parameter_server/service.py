@@ -250,6 +250,9 @@ class Service:
                 channel.send(answer.message, answer.vector, answer.state)
         finally:
             self._coordinator.lose(session)
+            # The connection refers to itself, so it lives until the next collection of garbage.
+            # Its vector must not: with every lost worker another one would stay.
+            channel.connection.forget_sections()
 
     def _answer(self, channel: Channel, session: Session, message: Message) -> Send | None:
         """Return the mind's answer, None if the client has left in the meantime.

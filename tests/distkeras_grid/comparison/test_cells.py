@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
+from distkeras_grid import durable
 from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome, grid
 from distkeras_grid.comparison.results import Results
 from distkeras_grid.errors import ConfigurationError, DataError, StorageError
@@ -66,7 +66,7 @@ def test_a_result_that_was_not_finished_is_not_there(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr(durable, "replace", fail)
     with pytest.raises(OSError, match="the disk is gone"):
         results.add(Outcome(CELL))
     assert CELL not in results

@@ -1,10 +1,12 @@
 """Real sockets against a server in this process."""
 
+import gc
 import pickle
 import socket
 import struct
 import threading
 import tracemalloc
+import weakref
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -44,6 +46,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
 )
 from distkeras_grid.records import WindowRecord
+from distkeras_grid.weights import empty_vector
 
 BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 
@@ -604,3 +607,24 @@ def test_more_connections_than_allowed_are_turned_away(serve, monkeypatch):
         assert channel._stream._socket.recv(100) == b""
     for other in kept:
         other.close()
+
+
+def test_the_vector_of_a_lost_connection_goes_with_it(serve, tools, monkeypatch):
+    """Not with the next collection of garbage, which few objects with large vectors never start."""
+    vectors = []
+
+    def allocated(size):
+        vector = empty_vector(size)
+        vectors.append(weakref.ref(vector))
+        return vector
+
+    monkeypatch.setattr(service, "empty_vector", allocated)
+    bench = serve()
+    gc.disable()
+    try:
+        for attempt in range(3):
+            bench.started(attempt=attempt).close()
+        assert len(vectors) == 3
+        tools.wait_until(lambda: not any(vector() is not None for vector in vectors))
+    finally:
+        gc.enable()
