@@ -441,8 +441,10 @@ class Trainer(ABC):
             )
         if isinstance(data, LocalSets):
             raise ConfigurationError(
-                "Local sets are formed on executors. Received: LocalSets for simulate(). Use "
-                "train(), or simulate((features, labels), cluster)."
+                "A simulation trains on rows that this process holds, and each worker of a run on "
+                "local sets draws its own. Received: LocalSets for simulate(). Simulate the rows: "
+                "simulate(train, cluster), with train, test = read_tiles(path); or train on the "
+                "sets."
             )
         request = self.request(
             data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid import Field, LocalSets, catalogue_tiles
+from distkeras_grid import Cluster, Field, LocalSets, catalogue_tiles
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -303,12 +303,18 @@ def test_what_local_sets_cannot_have_is_refused_before_work(spark, tiles):
     for trainer, data, more in wrong:
         with pytest.raises(ConfigurationError):
             trainer.train(data, **more)
-    with pytest.raises(ConfigurationError):
-        trainer_of().simulate(sets, None)
     with pytest.raises(EmptyDataError):
         trainer_of().train(LocalSets(tiles, iterations=1, local_train=300))
     with pytest.raises(ConfigurationError):
         trainer_of().train(LocalSets(tiles, iterations=1, local_train=9, mirrors=["s3a://x"]))
+
+
+@pytest.mark.tensorflow
+def test_a_simulation_of_local_sets_is_refused():
+    """The test gave no cluster, and passed without the refusal."""
+    sets = LocalSets("tiles", iterations=1, local_train=30)
+    with pytest.raises(ConfigurationError):
+        trainer_of().simulate(sets, Cluster(2))
 
 
 @pytest.mark.spark
