@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,9 @@ from distkeras_grid.errors import GridError
 from distkeras_grid.spark.storage import Storage
 
 
-def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str], object]) -> None:
+def write_cards(
+    storage: Storage, root: str, manifest: Mapping[str, Any], say: Callable[[str], object]
+) -> None:
     """Write ``.huggingface.yaml``, ``_croissant.json`` and ``_README.md``.
 
     The data set can be read without them. If a run is killed before it writes them, the files of
@@ -24,7 +26,7 @@ def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str],
     storage : Storage
     root : str
         The data set.
-    manifest : str
+    manifest : mapping
         The content of ``_dataset.json``.
     say : callable
         Receives a line for each file that could not be written.
@@ -34,18 +36,17 @@ def write_cards(storage: Storage, root: str, manifest: str, say: Callable[[str],
     except GridError as error:
         say(f"{CARD} could not be written: {error}")
     name = storage.resolve(root).rpartition("/")[2]
-    content = msgspec.json.decode(manifest)
     stated: dict[str, Any] = {"name": name, "license": croissant.UNKNOWN}
 
     def described(former: str | None) -> str:
-        text = croissant.describe(content, name, former)
+        text = croissant.describe(manifest, name, former)
         stated.update(msgspec.json.decode(text))
         return text
 
     def readable(former: str | None) -> str:
         license = stated["license"]
         told = license if isinstance(license, str) else msgspec.json.encode(license).decode()
-        return readable_card.describe(content, str(stated["name"]), told, former)
+        return readable_card.describe(manifest, str(stated["name"]), told, former)
 
     _replace(storage, f"{root}/{croissant.FILE}", described, say)
     _replace(storage, f"{root}/{readable_card.FILE}", readable, say)

@@ -556,9 +556,9 @@ def sources_of(
         if entry.status == TILED
     }
     labels |= {found[path].content: said[path].label for path in changes.work}
-    sources = []
+    sources, to_tile = [], set(changes.work)
     for path, entry in changes.entries.items():
-        if entry.content is None or path in changes.work:
+        if entry.content is None or path in to_tile:
             continue
         # An image that got another class left its former label behind.
         label = labels.get(entry.content) or str(entry.label)

@@ -158,7 +158,7 @@ def compact_tiles(
             known = DataSet.from_json(told)
             files = counted(sum(each.count for each in bundle), "file")
             say(f"  shard {number} has the rows of {counted(len(bundle), 'shard')} with {files}")
-        write_cards(storage, root, text, say)
+        write_cards(storage, root, known.content, say)
     return known.content
 
 

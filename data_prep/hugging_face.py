@@ -27,21 +27,20 @@ LABEL, SPLIT = "label", "split"
 CORRECTED = "corrected-since-it-was-tiled/use-distkeras-grid-export-format-huggingface.parquet"
 
 
-def describe_tiles(manifest: str) -> str:
+def describe_tiles(manifest: Mapping[str, Any]) -> str:
     """Return the content of ``.huggingface.yaml`` for a data set of tiles.
 
     Parameters
     ----------
-    manifest : str
+    manifest : mapping
         The content of ``_dataset.json``.
     """
-    content = msgspec.json.decode(manifest)
-    image = Field.from_metadata(IMAGE_COLUMN, content["image"])
+    image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
     kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
     if image.classes:
         kinds[LABEL] = class_label(image.classes)
     first = {IMAGE_COLUMN: "image" if image.is_file else "binary"}
-    return describe(_paths(content), first | kinds)
+    return describe(_paths(manifest), first | kinds)
 
 
 def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:

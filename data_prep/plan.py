@@ -20,7 +20,7 @@ TASK_SHARE = 0.6
 LOSS = {"raw": "without loss", "difference": "without loss", "jpeg": "with loss"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedSource:
     """One image that was inspected, labelled and assigned to a split.
 

@@ -61,8 +61,8 @@ def publish_tables(
         changed = change(before)
         if changed is None:
             return before.content
-        content, text = publish_next(storage, root, owner.id, basis, changed)
-        write_cards(storage, root, text, say)
+        content, _ = publish_next(storage, root, owner.id, basis, changed)
+        write_cards(storage, root, content, say)
     return content
 
 

@@ -103,6 +103,7 @@ class _State:
     content: dict[str, Any]  # of the manifest that is there
     basis: str | None
     change: Change = field(default_factory=Change)
+    done: dict[str, PlannedSource] = field(default_factory=dict)  # what was cut, by path
     size: float = 0.0  # bytes that are not published
     begun: bool = False  # whether something is published
 
@@ -151,6 +152,7 @@ class Shards:
             # A data set that replaces another appears as a whole.
             if shard is shards[-1] or (state.size >= most and not self._settings.overwrite):
                 self._commit(night, state)
+        night.planned = [state.done.get(each.source, each) for each in night.planned]
         # If they are lost they are computed again: an update killed before this reads once more.
         save_fingerprints(self._storage, self._root, night.fingerprints)
         return state.content
@@ -184,18 +186,14 @@ class Shards:
         plan = Plan(in_order, night.image.classes, angles, night.image.nbytes)
         number = state.last = state.last + 1
         folder = self._folder(number)
-        missing, dropped = cut_tiles(
-            self._spark, plan, self._reader, night.image, self._settings, folder, self._say
-        )
+        missing, dropped = self._write(plan, night.image, folder)
         self._lose([each for each in shard if each.sha256 in missing], night, state)
         done = [
             _filtered(each, dropped.get(each.sha256, 0))
             for each in shard
             if each.sha256 not in missing
         ]
-        night.planned = [
-            next((new for new in done if new.source == each.source), each) for each in night.planned
-        ]
+        state.done |= {each.source: each for each in done}
         if not done:
             self._storage.delete(folder)
             return {}
@@ -207,6 +205,10 @@ class Shards:
             self._storage.delete(folder)
         self._say(f"  shard {number}: {counted(tiles, 'tile')} of {counted(len(done), 'image')}")
         return {each.source: _entry(each, state, night) for each in done}
+
+    def _write(self, plan: Plan, image: Field, folder: str) -> tuple[set[str], dict[str, int]]:
+        """Cut tiles and write them to a folder; see `cut_tiles`."""
+        return cut_tiles(self._spark, plan, self._reader, image, self._settings, folder, self._say)
 
     def _tell_filtered(self, done: Sequence[PlannedSource]) -> None:
         """Report how many tiles the conditions dropped, and which images keep none."""
@@ -302,7 +304,7 @@ class Shards:
             state.change.go = sorted(shards_of(state.basis) - shards_of(text))
         plan = publish(self._owner.id, state.change, text, state.basis)
         perform(self._storage, self._root, plan)
-        write_cards(self._storage, self._root, text, self._say)
+        write_cards(self._storage, self._root, manifest, self._say)
         state.basis, state.content = text, manifest
         state.change, state.size, state.begun = Change(), 0.0, True
         # A reader between two publications of one update knows what comes with the second.

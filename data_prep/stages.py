@@ -68,7 +68,7 @@ INSPECTED = (
 Batches = Iterator["pa.RecordBatch"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Inspected:
     """What the first pass found in one file; numbers are 0 if there is an error.
 
@@ -172,8 +172,12 @@ def inspect_images(
         images = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
         images = images.repartition(parts[-1] + 1, "key").select("path")
     with one_image_a_batch(spark):
-        found = images.mapInArrow(look, INSPECTED).toArrow().to_pylist()
-    return sorted((Inspected(**row) for row in found), key=lambda each: each.uri)
+        batches = images.mapInArrow(look, INSPECTED).toArrow().to_batches()
+    found: list[Inspected] = []
+    # Fingerprints are the largest part of the driver's memory: no second copy of all of them.
+    while batches:
+        found += [Inspected(**row) for row in batches.pop().to_pylist()]
+    return sorted(found, key=lambda each: each.uri)
 
 
 def _share(lengths: Mapping[str, int], slots: int) -> float:
@@ -200,8 +204,9 @@ def inspector(
                     _inspect_row(row, by_path, cutting, shown, trials, care)
                     for row in batch.to_pylist()
                 ]
-                told = [vars(each) for each in found]
-                yield pa.RecordBatch.from_pylist(told, _inspected_schema())
+                schema = _inspected_schema()
+                told = [{name: getattr(each, name) for name in schema.names} for each in found]
+                yield pa.RecordBatch.from_pylist(told, schema)
 
     return inspect
 

@@ -287,7 +287,7 @@ class _Night:
     def _report(self, night: Night, done: Update) -> Update:
         """Write the report; if that fails, the update is still valid."""
         uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
-        tiled = [each for each in night.planned if each.source in set(night.changes.work)]
+        tiled = _tiled(night)
         entries = {entry["source"]: entry for entry in done.manifest["sources"]}
         new = sorted({entries[each.source]["shard"] for each in tiled if each.tiles})
         folders = [f"{self._root}/{shard_name(number)}" for number in new]
@@ -578,7 +578,7 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
     quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
     relabelled = len(changes.relabelled)
     left = len(changes.problems) + len(quarantined)
-    tiled = [each for each in night.planned if each.source in set(changes.work)]
+    tiled = _tiled(night)
     return Update(
         manifest=manifest,
         new=len(changes.work) - replaced,
@@ -592,6 +592,12 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
         left_out=changes.problems,
         quarantined=quarantined,
     )
+
+
+def _tiled(night: Night) -> list[PlannedSource]:
+    """Return the images that have been tiled: some of those planned may have been lost."""
+    done = set(night.changes.work)
+    return [each for each in night.planned if each.source in done]
 
 
 def _labels(changes: Changes, said: Mapping[str, Annotation]) -> set[str]:

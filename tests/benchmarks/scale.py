@@ -2,8 +2,9 @@
 
 The tiles are those of the first source: 256x256, half overlap, 72 angles, 6,972 of a gray image of
 2272x1704 pixels; 654 images make 4,559,688. Four images are tiled by the job as users run it, then
-one more, then nothing new, and all rows are read. Planning, publishing
-and the search for near-duplicates are measured on 100,000 images that are not there.
+one more, then nothing new, and all rows are read. Time and memory of ten times the images are
+measured at fewer angles, each amount in a process of its own. Planning, publishing and the search
+for near-duplicates are measured on 100,000 images that are not there.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ import numpy as np
 import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.changes import Listed, compare, decide, splits_of
+from data_prep.changes import Comparison, Listed, compare, decide, splits_of
 from data_prep.images import decode_image
 from data_prep.labels import annotate_each
 from data_prep.likeness import HEADER
-from data_prep.manifest import planned_source
+from data_prep.manifest import DataSet, planned_source
 from data_prep.near_duplicates import find_near_duplicates
 from data_prep.ownership import Ownership
 from data_prep.plan import counted, format_bytes
-from data_prep.publication import new_name
 from data_prep.schema import image_field
-from data_prep.shards import Night, Shards, _entry
+from data_prep.shards import Night, Shards
 from data_prep.stages import Inspected
+from data_prep.update import _update
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
@@ -47,7 +48,9 @@ SPEC = TileSpec(256, angles=range(0, 360, 5), mode="inscribed", include_original
 SIZE = (2272, 1704)
 SOURCE_TILES, SOURCE_IMAGES = 4_559_688, 654
 SAMPLE_SECONDS = 0.1
-PARTS = ("nights", "planning", "likeness")
+# Images at an amount and at its tenfold, and the angles at which they are cut.
+AMOUNTS, FEWER_ANGLES = (10, 100), range(0, 360, 30)
+PARTS = ("nights", "tenfold", "planning", "likeness")
 
 
 @dataclass
@@ -61,7 +64,8 @@ class Cost:
     processor : float
         Seconds of all cores, of this process and those below it.
     memory : int
-        Most bytes at a moment, of all these processes; pages that several share count for each.
+        Most bytes at a moment, of all these processes. Pages that several share count once (Linux'
+        PSS): the JVM forks to run commands, and would count twice.
     """
 
     seconds: float = 0.0
@@ -100,13 +104,13 @@ def _of_all(look: Callable[[psutil.Process], float]) -> float:
     me, total = psutil.Process(), 0.0
     for each in (me, *me.children(recursive=True)):
         # One may end between the list and the look at it.
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             total += look(each)
     return total
 
 
 def _memory(process: psutil.Process) -> float:
-    return float(process.memory_info().rss)
+    return float(process.memory_full_info().pss)
 
 
 def _seconds(process: psutil.Process) -> float:
@@ -130,10 +134,7 @@ def draw(folder: Path, count: int, first: int = 0) -> None:
 def nights(spark: Any, root: Path, images: int) -> None:
     """Tile, add, do nothing, compact and read; then extrapolate."""
     raw = root / "raw"
-    draw(root / "warm", 1)
-    small = replace(SPEC, angles=[0], include_original=False)
-    warm = TilingSettings(str(root / "warm"), str(root / "warm tiles"), small, split="1")
-    update_tiles(warm, spark=spark)
+    warm_up(spark, root)
     draw(raw, images)
     settings = TilingSettings(
         *(str(raw), str(root / "tiles"), SPEC), split="1", near_duplicates="report", update=True
@@ -160,6 +161,33 @@ def nights(spark: Any, root: Path, images: int) -> None:
     extrapolate(tiles, spent, size, len(files), task_slots(spark))
 
 
+def warm_up(spark: Any, root: Path) -> None:
+    """Let Spark and its workers start, which takes as long for one image as for many."""
+    draw(root / "warm", 1)
+    small = replace(SPEC, angles=[0], include_original=False)
+    settings = TilingSettings(str(root / "warm"), str(root / "warm tiles"), small, split="1")
+    update_tiles(settings, spark=spark)
+
+
+def amount(spark: Any, root: Path, images: int) -> None:
+    """Tile so many images in a first night, and print what it takes."""
+    warm_up(spark, root)
+    draw(root / "raw", images)
+    spec = replace(SPEC, angles=FEWER_ANGLES)
+    settings = TilingSettings(str(root / "raw"), str(root / "tiles"), spec, split="1", update=True)
+    with measuring() as cost:
+        done = update_tiles(settings, spark=spark)
+    with measuring() as idle:
+        update_tiles(settings, spark=spark)
+    print(f"{counted(images, 'image')}, {counted(done.tiles, 'tile')}: {cost}")
+    print(
+        f"  without what a night with nothing new takes: {cost.seconds - idle.seconds:.1f} s, "
+        f"{cost.processor - idle.processor:.1f} s of processor; each tile "
+        f"{(cost.processor - idle.processor) / done.tiles * 1e3:.3f} ms of it",
+        flush=True,
+    )
+
+
 def _files(root: Path) -> list[Path]:
     return sorted((root / "tiles").glob("shard=*/split=*/*.parquet"))
 
@@ -180,31 +208,45 @@ def extrapolate(tiles: int, spent: Cost, size: int, files: int, slots: int) -> N
 class Uncut(Shards):
     """Publishes images as if they had been cut."""
 
-    def _cut(self, shard: Any, night: Any, state: Any) -> Any:
-        state.last += 1
-        self._storage.make_dirs(f"{self._root}/{new_name(state.last, self._owner.id)}")
-        state.change.come.append(state.last)
-        return {each.source: _entry(each, state, night) for each in shard}
+    def _write(self, *cut: Any) -> tuple[set[str], dict[str, int]]:
+        _, _, folder = cut
+        self._storage.make_dirs(folder)
+        return set(), {}
 
 
 def planning(spark: Any, root: Path, images: int) -> None:
-    """Decide and publish a night of images that are not there, and one more image."""
+    """Decide and publish a night of images that are not there, and one image more."""
     settings = TilingSettings("/raw", str(root / "planned"), SPEC, labels="folder:1", update=True)
-    with measuring() as cost:
-        night = _planned(images, settings)
-        with Ownership(Storage(spark), settings.output, print) as owner:
-            content = Uncut(spark, settings, owner, None, lambda _: None).publish(night)
+    for night, count in (("a first", images), ("another", images + 1)):
+        with measuring() as cost, Ownership(Storage(spark), settings.output, print) as owner:
+            planned = _planned(spark, count, settings)
+            shards = Uncut(spark, settings, owner, None, lambda _: None)
+            content = shards.publish(planned)
+            done = _update(planned, content, _compared(planned))
+        print(
+            f"planning and publishing {night} night of {count:,} images, {done.new:,} new: {cost}"
+        )
     manifest = Path(settings.output, "_dataset.json").stat().st_size
-    print(f"planning and publishing {images:,} images: {cost}")
     print(
         f"  a manifest of {format_bytes(manifest)}, written {content['last_update'] + 1} times; "
         f"{len(content['shards']):,} shards"
     )
 
 
-def _planned(images: int, settings: TilingSettings) -> Night:
+def _compared(night: Night) -> Comparison:
+    return Comparison((), tuple(night.changes.work), (), {})
+
+
+def _planned(spark: Any, images: int, settings: TilingSettings) -> Night:
+    manifest, storage = f"{settings.output}/_dataset.json", Storage(spark)
+    basis = storage.read_text(manifest) if storage.exists(manifest) else None
+    before = None if basis is None else DataSet.from_text(basis)
+    entries = before.entries if before else {}
     names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(images)]
     listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
+    said, problems = annotate_each(names, settings.labels, str, r"/(?P<group>specimen\d+)/")
+    classes = tuple(sorted({each.label for each in said.values()}))
+    comparison = compare(entries, listed, said, problems, classes, prune=False)
     found = {
         name: Inspected(
             listed[name].uri,
@@ -214,14 +256,11 @@ def _planned(images: int, settings: TilingSettings) -> Night:
             bits=8,
             tiles=6972,
         )
-        for name in names
+        for name in comparison.candidates
     }
-    said, problems = annotate_each(names, settings.labels, str, r"/(?P<group>specimen\d+)/")
-    comparison = compare({}, listed, said, problems, (), prune=False)
-    classes = tuple(sorted({each.label for each in said.values()}))
     image = image_field(settings.spec, 1, "uint8", "raw", classes, 8)
-    changes = decide({}, listed, said, comparison, found, image, prune=False)
-    splits = splits_of(changes, {}, said, found, settings.fractions, settings.seed)
+    changes = decide(entries, listed, said, comparison, found, image, prune=False)
+    splits = splits_of(changes, entries, said, found, settings.fractions, settings.seed)
     planned = [
         planned_source(
             *(found[path], path),
@@ -231,7 +270,7 @@ def _planned(images: int, settings: TilingSettings) -> Night:
         )
         for path in sorted(changes.work)
     ]
-    return Night(None, None, changes, planned, listed, image)
+    return Night(before, basis, changes, planned, listed, image)
 
 
 def likeness(images: int) -> None:
@@ -257,13 +296,16 @@ def main(words: Sequence[str] | None = None) -> int:
     add: Callable[..., Any] = parser.add_argument
     add("--images", type=int, default=4, help="images of the first night (4)")
     add("--planned", type=int, default=100_000, help="images that are only planned (100000)")
-    add("--part", choices=PARTS, help="only this part")
+    add("--part", choices=(*PARTS, "amount"), help="only this part")
     flags = parser.parse_args(words)
+    command = [sys.executable, "-m", "tests.benchmarks.scale"]
     if flags.part is None:
         given = ["--images", str(flags.images), "--planned", str(flags.planned)]
-        command = [sys.executable, "-m", "tests.benchmarks.scale", *given]
-        ended = [subprocess.run([*command, "--part", part], check=False) for part in PARTS]
+        ended = [subprocess.run([*command, *given, "--part", part], check=False) for part in PARTS]
         return sum(each.returncode != 0 for each in ended)
+    if flags.part == "tenfold":
+        each = [*command, "--part", "amount", "--images"]
+        return sum(subprocess.run([*each, str(n)], check=False).returncode != 0 for n in AMOUNTS)
     if flags.part == "likeness":
         likeness(flags.planned)
         return 0
@@ -271,6 +313,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dkg-scale-") as folder:
         if flags.part == "planning":
             planning(spark, Path(folder), flags.planned)
+        elif flags.part == "amount":
+            amount(spark, Path(folder), flags.images)
         else:
             nights(spark, Path(folder), flags.images)
     spark.stop()

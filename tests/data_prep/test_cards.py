@@ -19,21 +19,21 @@ pytestmark = pytest.mark.spark
 def test_what_a_person_wrote_with_an_editor_stays(spark, tmp_path):
     """Hadoop kept a checksum beside the file, and refused to read it after an edit."""
     said: list[str] = []
-    text = json.dumps(manifest())
+    content = manifest()
     for _ in range(2):
-        write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
+        write_cards(Storage(spark), tmp_path.as_uri(), content, said.append)
         assert said == []
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CARD, FILE, PAGE])
         page = (tmp_path / PAGE).read_text()
         (tmp_path / PAGE).write_text(page.replace("## Origin", "## Origin\n\nA lake."))
-        content = json.loads((tmp_path / FILE).read_text()) | {"license": "CC-BY-4.0"}
-        (tmp_path / FILE).write_text(json.dumps(content))
+        told = json.loads((tmp_path / FILE).read_text()) | {"license": "CC-BY-4.0"}
+        (tmp_path / FILE).write_text(json.dumps(told))
     assert json.loads((tmp_path / FILE).read_text())["license"] == "CC-BY-4.0"
-    write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
+    write_cards(Storage(spark), tmp_path.as_uri(), content, said.append)
     page = (tmp_path / PAGE).read_text()
     assert page.count("A lake.") == 2
     assert "Licence: CC-BY-4.0" in page
     (tmp_path / PAGE).write_text("of somebody's own")
-    write_cards(Storage(spark), tmp_path.as_uri(), text, said.append)
+    write_cards(Storage(spark), tmp_path.as_uri(), content, said.append)
     assert (tmp_path / PAGE).read_text() == "of somebody's own"
     assert len(said) == 1

@@ -35,7 +35,7 @@ def manifest(*more, encoding="jpeg"):
 
 
 def card(content):
-    return describe_tiles(json.dumps(content))
+    return describe_tiles(content)
 
 
 def paths_of(text):
