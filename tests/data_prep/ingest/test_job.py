@@ -38,29 +38,21 @@ def idx_of(array):
     return gzip.compress(head + array.tobytes())
 
 
-def draw(side, rows):
-    """Images and labels of two splits."""
+@pytest.fixture(scope="module")
+def numbers():
+    """Images and labels of two splits, 28x28."""
     rng = np.random.default_rng(1)
     return {
         prefix: (
-            rng.integers(0, 256, (count, side, side), dtype=np.uint8),
-            (np.arange(count) % 10).astype(np.uint8),
+            rng.integers(0, 256, (rows, 28, 28), dtype=np.uint8),
+            (np.arange(rows) % 10).astype(np.uint8),
         )
-        for prefix, count in (("train", rows), ("t10k", 50))
+        for prefix, rows in (("train", 2300), ("t10k", 50))
     }
-
-
-@pytest.fixture(scope="module")
-def numbers():
-    return draw(28, 2300)
 
 
 @pytest.fixture
 def idx_settings(numbers, tmp_path):
-    return written(numbers, tmp_path)
-
-
-def written(numbers, tmp_path):
     folder = tmp_path / "a folder"
     folder.mkdir()
     for prefix, (images, labels) in numbers.items():
@@ -178,23 +170,22 @@ def test_standardised_by_the_training_split(spark, photo_settings):
     np.testing.assert_allclose(test.reshape(4, -1), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_principal_components_of_the_training_split(spark, tmp_path):
-    numbers = draw(8, 300)
-    settings = replace(written(numbers, tmp_path), gray=True, pca=True)
+def test_principal_components_of_the_training_split(spark, idx_settings, numbers):
+    settings = replace(idx_settings, gray=True, pca=True)
     ingest_images(settings, spark=spark)
     train, test = (arrays(frame)[0] for frame in read_tiles(settings.output))
     assert (train.shape, train.dtype, test.shape) == (
-        (300, 8, 8, 1),
+        (2300, 28, 28, 1),
         np.float32,
-        (50, 8, 8, 1),
+        (50, 28, 28, 1),
     )
-    rows = numbers["train"][0].reshape(300, -1) / 255.0
-    # All 64 components of 64 pixels are a rotation: distances stay, variances fall.
+    rows = numbers["train"][0].reshape(2300, -1) / 255.0
+    # All 784 components of 784 pixels are a rotation: distances stay, variances fall.
     np.testing.assert_allclose(
-        (train.reshape(300, -1) ** 2).sum(axis=1), ((rows - rows.mean(axis=0)) ** 2).sum(axis=1),
+        (train.reshape(2300, -1) ** 2).sum(axis=1), ((rows - rows.mean(axis=0)) ** 2).sum(axis=1),
         rtol=1e-3,
     )  # fmt: skip
-    variances = train.reshape(300, -1).var(axis=0)
+    variances = train.reshape(2300, -1).var(axis=0)
     assert (np.diff(variances) < 1e-6).all()
     exact = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1]
     np.testing.assert_allclose(variances, exact, rtol=0.01)
