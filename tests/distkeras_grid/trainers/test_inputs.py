@@ -168,7 +168,7 @@ def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments,
 def test_a_backend_without_an_engine_is_refused(frame, monkeypatch):
     import keras
 
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(ConfigurationError, match="KERAS_BACKEND"):
         trained("ADAG", build(), frame)
 
