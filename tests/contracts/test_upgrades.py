@@ -1,0 +1,88 @@
+"""This release reads the tiles, runs and checkpoints of each earlier one (`tests/fixtures`)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import distkeras_grid
+from tests.fixtures.write import EPOCHS, FOLDER, STOP, rows_of, trainer_of
+
+RELEASES = sorted(
+    path.name for path in FOLDER.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name)
+)
+
+
+@pytest.fixture(params=RELEASES)
+def written(request, tmp_path):
+    """A copy of what a release has written, and what it said of it."""
+    folder = tmp_path / "written"
+    shutil.copytree(FOLDER / request.param, folder)
+    return folder, json.loads((folder / "told.json").read_text())
+
+
+def weights_of(model):
+    return [each.ravel() for each in model.get_weights()]
+
+
+def test_each_release_is_there_and_on_the_page(project):
+    page = (project / "UPGRADES.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| (\d+\.\d+\.\d+) \|", page, re.MULTILINE)
+    assert sorted(told) == RELEASES
+    assert distkeras_grid.__version__ in RELEASES
+
+
+@pytest.mark.spark
+def test_tiles_are_read_and_updated(spark, written):
+    from data_prep import TileSpec, TilingSettings, tile_images
+    from tests.fixtures.write import SIZE, images
+
+    folder, told = written
+    assert rows_of(folder).count() == told["tiles"]
+    before = {tuple(row) for row in rows_of(folder).select("source", "x", "y", "split").collect()}
+    images(folder / "images", 8)
+    settings = TilingSettings(
+        f"file:{folder}/images",
+        f"file:{folder}/tiles",
+        TileSpec(SIZE, overlap=0, angles=(0,)),
+        split="0.7:0.3",
+        seed=1,
+        update=True,
+    )
+    tile_images(settings, spark=spark, say=lambda _: None)
+    after = {tuple(row) for row in rows_of(folder).select("source", "x", "y", "split").collect()}
+    assert before <= after
+    found = {row.source for row in spark.read.parquet(f"file:{folder}/tiles").collect()}
+    assert len(found) == 8
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+def test_a_run_is_loaded(spark, written):
+    folder, told = written
+    run = distkeras_grid.load(f"file:{folder}/run")
+    for found, expected in zip(weights_of(run.model), told["weights"], strict=True):
+        np.testing.assert_array_equal(found, np.float32(expected))
+    assert run.history.history["loss"] == told["loss"]
+    assert run.spec.epochs == EPOCHS
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+def test_a_training_goes_on_from_a_checkpoint(spark, written):
+    import keras
+
+    folder, told = written
+    trainer = trainer_of(folder, resume="auto")
+    calm = keras.callbacks.LambdaCallback()
+    model = trainer.train(rows_of(folder), callbacks=[calm])
+    assert trainer.history.samples == told["tiles"] * EPOCHS
+    (resumed,) = trainer.run["resumed"]
+    assert resumed["samples"] >= told["tiles"] * STOP
+    # Another processor rounds otherwise.
+    for found, expected in zip(weights_of(model), told["weights"], strict=True):
+        np.testing.assert_allclose(found, np.float32(expected), rtol=1e-3, atol=1e-4)
