@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -26,9 +27,19 @@ def stop_jobs_with_cells() -> None:
 
 
 def _cancel_after_interrupt(result: Any) -> None:
-    """Cancel all jobs, as PySpark does in scripts, if a cell was interrupted."""
+    """Cancel all jobs, as PySpark does in scripts, if a cell was interrupted.
+
+    An interrupt in the middle of what Py4J sends or receives becomes its Py4JNetworkError.
+    """
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    if isinstance(result.error_in_exec, KeyboardInterrupt) and context is not None:
+    if context is None:
+        return
+    if isinstance(result.error_in_exec, KeyboardInterrupt):
         context.cancelAllJobs()
+    elif isinstance(result.error_in_exec, Py4JNetworkError):
+        # If it was the JVM that went, there are no jobs either.
+        with contextlib.suppress(Py4JError, OSError):
+            context.cancelAllJobs()

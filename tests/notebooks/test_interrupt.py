@@ -122,6 +122,7 @@ spark.sparkContext.parallelize(range(2), 2).foreach(work)
         time.sleep(0.1)
     kernel.manager.interrupt_kernel()
     _, error = kernel.follow(cell, timeout=30)
-    assert error == "KeyboardInterrupt"
+    # The second one comes from Py4J, if the interrupt falls into what it sends or receives.
+    assert error in ("KeyboardInterrupt", "Py4JNetworkError")
     kernel.run("import time\nwhile running(): time.sleep(0.1)")
     assert "10" in kernel.run("print(spark.range(10).count())")
