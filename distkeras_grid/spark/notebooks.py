@@ -31,7 +31,7 @@ def _cancel_after_interrupt(result: Any) -> None:
 
     An interrupt in the middle of what Py4J sends or receives becomes its Py4JNetworkError.
     """
-    from py4j.protocol import Py4JError, Py4JNetworkError
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
