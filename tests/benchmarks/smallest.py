@@ -102,6 +102,9 @@ SMALLEST = {
         (IMAGES, "--images", "1"),
         {"encodings": dict.fromkeys(("SPEC", "SMALL"), TileSpec(32, angles=[0]))},
     ),
+    "tiling_job": Smallest(
+        (), {"tiling_job": {"ANGLES": (0,), "SPEC": TileSpec(angles=[0]), "IMAGES": 1, "RUNS": 1}}
+    ),
     "scale": Smallest(
         ("--images", "2", "--planned", "60", "--part", "nights"),
         {
