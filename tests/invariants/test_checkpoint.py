@@ -72,6 +72,9 @@ class Worker:
         seat, *_ = self.run.mind.handle(Join(self.number, 0), self.run.now)
         self.session, self.generation = seat.session, self.run.generation
 
+    def ready(self):
+        self.run.hear(self.session, Ready(self.count, 0.0), vector=self.vector)
+
     def meets_another_server(self):
         """Whether the next request finds another server, and the worker has to begin anew."""
         computes = isinstance(self.wanted, minds.Compute) and self.mind.phase == "computing"
@@ -89,6 +92,11 @@ class Worker:
     def act(self):
         if self.meets_another_server():
             self.inbox, self.over = [], False
+            if self.mind.phase == "starting":
+                # The client waits for the start at whichever server there is; no mind hears of it.
+                self.join()
+                self.ready()
+                return
             self.tell(minds.Replaced(self.new))
             self.join()
         elif self.inbox:
@@ -121,7 +129,7 @@ class Worker:
                 self.inbox.pop()
                 self.tell(minds.HasKept())
             case minds.Rejoin():
-                self.run.hear(self.session, Ready(self.count, 0.0), vector=self.vector)
+                self.ready()
             case minds.Recall():
                 self.run.hear(self.session, FetchKept())
             case minds.Finish():
@@ -182,7 +190,7 @@ class Run:
             self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
         self.team = [Worker(self, number) for number in range(workers)]
         for worker in self.team:
-            self.hear(worker.session, Ready(worker.count, 0.0), vector=worker.vector)
+            worker.ready()
 
     def hear(self, session, message, **parts):
         self.now += 1.0
