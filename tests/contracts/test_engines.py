@@ -247,6 +247,7 @@ class TestKeras(ModelEngineContract):
     """The backend of this process, with dropout and batch normalization."""
 
     tolerance = 1e-6
+    dropout = 0.25
     options: Mapping[str, Any] = {}
 
     def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
@@ -261,7 +262,7 @@ class TestKeras(ModelEngineContract):
                 keras.Input((WIDTH,)),
                 layers.Dense(4, "tanh"),
                 layers.BatchNormalization(),
-                layers.Dropout(0.25),
+                layers.Dropout(self.dropout),
                 layers.Dense(2),
             ]
         )
@@ -295,6 +296,11 @@ class TestWholeBlocks(TestKeras):
 
     def test_the_loop_is_compiled(self):
         assert self.make().jit
+
+    def test_a_window_may_come_in_several_blocks(self):
+        # In XLA, TensorFlow draws other numbers than in its kernels, which train other blocks.
+        self.dropout = 0.0
+        super().test_a_window_may_come_in_several_blocks()
 
 
 def test_a_backend_without_an_engine_is_refused():

