@@ -5,6 +5,7 @@ What is found is only reported: a person decides whether it becomes a zone.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import cv2
@@ -71,6 +72,18 @@ class Mark:
         """Return the mark in words."""
         thing = "uniform strip" if self.kind == "strip" else "scale bar"
         return f"{thing} at {self.left},{self.top},{self.right},{self.bottom}"
+
+
+def places_of(text: str) -> list[tuple[int, int, int, int]]:
+    """Return left, top, right and bottom edges of the marks that `Mark.describe` told.
+
+    Examples
+    --------
+    >>> places_of(f"{Mark('strip', 0, 0, 500, 4).describe()}; scale bar at 7,8,90,12")
+    [(0, 0, 500, 4), (7, 8, 90, 12)]
+    """
+    found = re.findall(r" at (\d+),(\d+),(\d+),(\d+)", text)
+    return [(int(left), int(top), int(right), int(bottom)) for left, top, right, bottom in found]
 
 
 def find_marks(pixels: Pixels, white: int) -> list[Mark]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from distkeras_grid.errors import NoSpaceError
@@ -15,7 +15,8 @@ MOST_FILE_BYTES = 256 << 20
 LEAST_FILE_BYTES = 32 << 20
 # Safety margin: compression is measured on a sample of each image.
 MARGIN = 1.1
-# Part of a task's time that is cutting and encoding; Arrow, the JVM and Parquet take the rest.
+# Time of a sample of tiles, cut at one angle and encoded, as a part of the whole job's: Arrow, the
+# JVM and Parquet add to it, but angles that differ by quarter turns share their pixels.
 TASK_SHARE = 0.6
 LOSS = {"raw": "without loss", "difference": "without loss", "jpeg": "with loss"}
 
@@ -161,11 +162,7 @@ class Plan:
 
     def _describe_coverage(self) -> list[str]:
         """Describe which part of the images no tile shows, and why."""
-        pixels = sum(each.width * each.height for each in self.sources) or 1
-        never, by_angle = (
-            sum(getattr(each, name) * each.width * each.height for each in self.sources) / pixels
-            for name in ("uncovered", "uncovered_by_angle")
-        )
+        never, by_angle = uncovered(self.sources)
         lines = [f"  on no tile: {never:.1%} of the pixels; {by_angle:.1%} by angle"]
         if excluded := sum(each.excluded for each in self.sources):
             lines.append(f"  zones keep off {counted(excluded, 'tile')}")
@@ -210,8 +207,7 @@ class Plan:
                 lines.append(f"  --encoding {encoding}: {format_bytes(size)}, {loss}")
         files = _count_files(self, slots)
         mean = format_bytes(self.stored_bytes / files)
-        seconds = sum(source.tiles * source.tile_seconds for source in self.sources)
-        minutes = seconds / TASK_SHARE / min(slots, plan_units(self, slots)[-1].partition + 1) / 60
+        minutes = self.seconds(slots) / 60
         needed = round(self.stored_bytes * MARGIN) + copied
         copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
         return [
@@ -221,6 +217,18 @@ class Plan:
             "image",
             f"  {format_bytes(needed)} needed{copies}; {format_bytes(free)} free, quotas included",
         ]
+
+    def seconds(self, slots: int) -> float:
+        """Return the expected time of the job [s], on slots that do nothing else.
+
+        Parameters
+        ----------
+        slots : int
+            Number of tasks that run at once.
+        """
+        cutting = sum(source.tiles * source.tile_seconds for source in self.sources)
+        tasks = plan_units(self, slots)[-1].partition + 1
+        return cutting / TASK_SHARE / min(slots, tasks)
 
     def check_space(self, free: int, output: str, copied: int = 0) -> None:
         """Raise if the data set will not fit.
@@ -333,6 +341,19 @@ def rows_of_a_file(plan: Plan) -> int:
     largest = max(source.tile_bytes for source in plan.sources)
     # A few large tiles among many small ones must not make all files small.
     return max(1, int(MOST_FILE_BYTES / max(1.0, min(largest, 2 * mean))))
+
+
+def uncovered(sources: Collection[PlannedSource]) -> tuple[float, float]:
+    """Return the part of all pixels that no tile shows, and the mean of that part over the angles.
+
+    Parameters
+    ----------
+    sources : collection of PlannedSource
+    """
+    pixels = sum(each.width * each.height for each in sources) or 1
+    never = sum(each.uncovered * each.width * each.height for each in sources)
+    by_angle = sum(each.uncovered_by_angle * each.width * each.height for each in sources)
+    return never / pixels, by_angle / pixels
 
 
 def counted(number: int, thing: str) -> str:

@@ -52,6 +52,26 @@ class Quality:
     saturated: float
 
 
+def _cell_edges(tile: int) -> NDArray[np.int64]:
+    """Return where cells begin and end in a tile."""
+    cells = max(1, round(tile / CELL))
+    return np.rint(np.linspace(0, tile, cells + 1)).astype(np.int64)
+
+
+def turns_with_tile(tile: int) -> bool:
+    """Tell whether a tile of this side has the same quality after a quarter turn, bit for bit.
+
+    Its cells must lie the same way from both sides. All sums are whole numbers, exact in any order.
+
+    Examples
+    --------
+    >>> turns_with_tile(256), turns_with_tile(33)
+    (True, False)
+    """
+    edges = _cell_edges(tile)
+    return bool((edges + edges[::-1] == tile).all())
+
+
 class FrameQuality:
     """The quality of all tiles of one turned image.
 
@@ -69,9 +89,8 @@ class FrameQuality:
         self._positions = positions
         self._tile = tile
         self._white = white
-        cells = max(1, round(tile / CELL))
         # Where cells begin and end in a tile, and where differences that stay inside it begin.
-        self._cells = np.rint(np.linspace(0, tile, cells + 1)).astype(np.int64)
+        self._cells = _cell_edges(tile)
         self._columns, self._rows = (self._lines(each) for each in positions)
         self._channels = channels
         # Sums for each piece of rows, as long as a tile needs it: kind, channel, piece of columns.

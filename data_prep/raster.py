@@ -17,7 +17,6 @@ from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_prep.picture import Pixels, as_channels
 from distkeras_grid.errors import StorageError
@@ -31,10 +30,6 @@ KEPT_BYTES = 128 << 20
 BAND_BYTES = 32 << 20
 # Most bytes of a single part of a file; a file with larger parts is not read part by part.
 MOST_PART_BYTES = 64 << 20
-
-Numbers = NDArray[np.int64]
-#: Gets left, top, right and bottom edges of blocks, and returns which blocks are needed.
-Needed = Callable[[Numbers, Numbers, Numbers, Numbers], NDArray[np.bool_]]
 
 
 class Regions(Protocol):
@@ -122,36 +117,25 @@ class Raster:
         """The image in its file."""
         return self._regions
 
-    def read(
-        self, left: int, top: int, right: int, bottom: int, needed: Needed | None = None
-    ) -> Pixels:
+    def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
         """Return a rectangle of the image.
 
         Parameters
         ----------
         left, top, right, bottom : int
             Edges of the rectangle, which lies inside the image.
-        needed : callable, optional
-            Tells which blocks are needed; pixels of the others are 0.
 
         Returns
         -------
         array [bottom - top, right - left, channels]
         """
-        pixels = np.zeros((max(0, bottom - top), max(0, right - left), self.shape[2]), self.dtype)
+        pixels = np.empty((max(0, bottom - top), max(0, right - left), self.shape[2]), self.dtype)
         if not pixels.size:
             return pixels
         high, wide = self._block
-        rows, columns = np.meshgrid(
-            np.arange(top // high, (bottom - 1) // high + 1),
-            np.arange(left // wide, (right - 1) // wide + 1),
-            indexing="ij",
-        )
-        if needed is not None:
-            x, y = columns * wide, rows * high
-            mask = needed(x, y, x + wide, y + high)
-            rows, columns = rows[mask], columns[mask]
-        for place in zip(rows.ravel().tolist(), columns.ravel().tolist(), strict=True):
+        rows = range(top // high, (bottom - 1) // high + 1)
+        columns = range(left // wide, (right - 1) // wide + 1)
+        for place in product(rows, columns):
             block = self._get(place)
             y0, x0 = place[0] * high, place[1] * wide
             from_y, from_x = max(top, y0), max(left, x0)

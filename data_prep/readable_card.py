@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from data_prep.schema import IMAGE_COLUMN
+from data_prep.split import SPLITS
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.schema import Field
 
@@ -83,7 +84,7 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
         "```python",
         "from distkeras_grid import read_tiles",
         "",
-        'train, test = read_tiles("PATH", splits=("train", "test"))',
+        _reading([split for split in SPLITS if split in manifest["counts"]]),
         "```",
         "",
         'Or `datasets.load_dataset("PATH")` of Hugging Face. `_dataset.json` lists each image with '
@@ -95,6 +96,21 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
         "",
     ]
     return "\n".join(lines)
+
+
+def _reading(splits: list[str]) -> str:
+    """Return the line that reads these splits.
+
+    Examples
+    --------
+    >>> _reading(["train"])
+    '(train,) = read_tiles("PATH", splits=("train",))'
+    """
+    names = ", ".join(splits)
+    quoted = ", ".join(f'"{split}"' for split in splits)
+    if len(splits) == 1:
+        return f'({names},) = read_tiles("PATH", splits=({quoted},))'
+    return f'{names} = read_tiles("PATH", splits=({quoted}))'
 
 
 def _kept(former: str | None) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.geometry import TileSpec
+from data_prep.marks import places_of
 from data_prep.plan import PlannedSource, format_bytes
 from distkeras_grid.pages import STYLE
 
@@ -38,6 +39,7 @@ figure { margin: 0; }
 figcaption { font-size: .85rem; max-width: 360px; overflow-wrap: anywhere; }
 svg { display: block; border-radius: 4px; }
 .flat { fill: #0a84ff22; stroke: #0a84ff; stroke-width: 1; vector-effect: non-scaling-stroke; }
+.mark { fill: #ff3b3055; stroke: #ff3b30; stroke-width: 2; vector-effect: non-scaling-stroke; }
 .turned { fill: none; stroke: #ff9f0a; stroke-width: 1; vector-effect: non-scaling-stroke; }
 """
 
@@ -97,6 +99,13 @@ class Figures:
         samples.
     total_tiles : int
         Number of tiles in the data set after the run.
+    uncovered, uncovered_by_angle : float
+        Part of the pixels of this run's images that no tile shows, and the mean of that part over
+        the angles.
+    marks : dict of str to str
+        What seems to be drawn into images, with its left, top, right and bottom edge, by path.
+    alike : list of dict of str to str
+        Images of this run that show the same place as another: ``one``, ``other`` and ``why``.
     """
 
     began: str
@@ -122,6 +131,10 @@ class Figures:
     filter: str | None = None
     filtered: int = 0
     kept_none: dict[str, int] = field(default_factory=dict)
+    uncovered: float = 0.0
+    uncovered_by_angle: float = 0.0
+    marks: dict[str, str] = field(default_factory=dict)
+    alike: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def read_rate(self) -> float:
@@ -186,10 +199,14 @@ def render(
         parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
     if figures.filter:
         parts.append(_section("Filter", _filter(figures)))
+    if figures.marks:
+        parts.append(_section("Perhaps a scale bar, a data bar or a frame", _marks(figures)))
+    if figures.alike:
+        parts.append(_section("Images of the same place", _alike(figures)))
     parts += [
         _section("Tiles by angle", _angles(figures)),
         _section("Some tiles of each class", _sheets(shown)),
-        _section("Where tiles lie", _grids(shown, sources, angles)),
+        _section("Where tiles lie", _coverage(figures) + _grids(shown, sources, angles)),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -252,10 +269,7 @@ def _counts(figures: Figures) -> str:
 def _reasons(reasons: Mapping[str, str], none: str) -> str:
     if not reasons:
         return f"<p>{none}</p>"
-    listed = sorted(reasons.items())[:SHOWN_REASONS]
-    more = len(reasons) - len(listed)
-    note = f"<p>And {more:,} more: see the JSON file.</p>" if more else ""
-    return _table([("image", "why"), *listed]) + note
+    return _listed(("image", "why"), sorted(reasons.items()))
 
 
 def _filter(figures: Figures) -> str:
@@ -267,6 +281,36 @@ def _filter(figures: Figures) -> str:
     )
     bare = [(path, f"{n:,}") for path, n in sorted(figures.kept_none.items())[:SHOWN_REASONS]]
     return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
+
+
+def _marks(figures: Figures) -> str:
+    """Return what seems to be drawn into images; nothing of it is excluded."""
+    return (
+        "<p>A network can learn the class from them. They are in the tiles: look at them, and "
+        "exclude what is there by --zones or --bottom-strip. Numbers are left, top, right and "
+        "bottom in pixels; images below show the places in red.</p>"
+    ) + _listed(("image", "what"), sorted(figures.marks.items()))
+
+
+def _alike(figures: Figures) -> str:
+    """Return pairs of images that show the same place."""
+    rows = [(each["one"], each["other"], each["why"]) for each in figures.alike]
+    return _listed(("image", "and", "why"), rows)
+
+
+def _listed(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    more = len(rows) - SHOWN_REASONS
+    note = f"<p>And {more:,} more: see the JSON file.</p>" if more > 0 else ""
+    return _table([head, *rows[:SHOWN_REASONS]]) + note
+
+
+def _coverage(figures: Figures) -> str:
+    if not figures.tiles:
+        return ""
+    return (
+        f"<p>{figures.uncovered:.1%} of the pixels are in no tile at any angle; "
+        f"{figures.uncovered_by_angle:.1%} are in none at an angle, in the mean.</p>"
+    )
 
 
 def _angles(figures: Figures) -> str:
@@ -348,6 +392,9 @@ def _grid(
         + " ".join(f"{x:.0f},{y:.0f}" for x, y in corners.tolist())
         + '"/>'
         for angle, corners in squares
+    ) + "".join(
+        f'<rect class="mark" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>'
+        for left, top, right, bottom in places_of(source.marks or "")
     )
     label = escape(source.source)
     return (

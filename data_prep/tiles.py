@@ -1,8 +1,7 @@
 """Cutting tiles from a turned image, a few rows at a time.
 
-Each pixel of a base angle's frame is computed once, only where tiles need it, and in bands of rows
-that stay in the processor's cache. Quarter turns are exact transposes of these pixels. This is four
-times faster than turning the image for each angle.
+Each pixel of a base angle's frame is computed once, and only where tiles need it. Quarter turns are
+exact transposes of these pixels. This is four times faster than turning the image for each angle.
 """
 
 from __future__ import annotations
@@ -10,50 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from data_prep.geometry import Frame, Positions, TileSpec, in_strips, normal_angle, turn
 from data_prep.layout import allowed_positions, outside_parts
 from data_prep.polygons import touch
-from data_prep.quality import FrameQuality, Quality
+from data_prep.quality import FrameQuality, Quality, turns_with_tile
 from data_prep.raster import Raster
+from data_prep.turned import CACHE_BYTES, Pixels, Room, TurnedImage
 from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ConfigurationError, ImageError
 
 # 128 rows of a turned 2272x1704 color image are about 1 MB: they stay in the second-level cache.
 BAND_ROWS = 128
-# Bytes of a turned image with 12 million colour pixels (at 45 degrees it is twice as large).
-CACHE_BYTES = 96 << 20
 # Bytes of the tiles in one row of a strip. The row above must lie within the 2 MB in which zstd
 # looks for repeated pixels: colour tiles in rows as wide as the image take a third more bytes.
 STRIP_BYTES = 5 << 18
-# OpenCV refuses images of 32,767 pixels or more a side: large frames are computed in pieces, each
-# from the window of the source that it needs.
-PIECE_SIDE = 8192
 # In mode "inscribed" corners lie outside the image by less than this, pixels.
 CORNER_OUTSIDE = 1.5
-# The widest interpolation, lanczos4, reads 4 pixels on each side.
-WINDOW_MARGIN = 5
-
-FLAGS = {
-    "nearest": cv2.INTER_NEAREST,
-    "linear": cv2.INTER_LINEAR,
-    "cubic": cv2.INTER_CUBIC,
-    "lanczos4": cv2.INTER_LANCZOS4,
-}
 QUARTER_TURNS = {
     1: cv2.ROTATE_90_COUNTERCLOCKWISE,
     2: cv2.ROTATE_180,
     3: cv2.ROTATE_90_CLOCKWISE,
 }
 DTYPES = ("uint8", "uint16", "float32")
-
-Pixels = NDArray[Any]
-Blocks = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +117,10 @@ def iter_tiles(
     white : int, optional
         The largest value that images can have. If it is given, the quality of each tile is
         measured; the image must be uint8 or uint16.
-    cache_bytes : int, default 64 MiB
+    cache_bytes : int, default 96 MiB
         A turned image up to this size is kept while its quarter turns are cut; a larger one is
-        computed once for each of them. Then memory holds, in addition to the image, ``tile`` rows
-        of the turned image.
+        computed once for each of them. Memory holds, in addition to the image, at most so many
+        bytes and ``tile`` rows of the turned image.
 
     Yields
     ------
@@ -167,22 +148,17 @@ def iter_tiles(
     if unknown := set(chosen) - set(spec.angles):
         raise ConfigurationError(f"angles {sorted(unknown)} are not among those of {spec}.")
     height, width = image.shape[:2]
-    room = _Room()
+    room = Room()
     for _, group in group_by_base(chosen):
         frames = [Frame(width, height, angle) for angle in group]
         positions = [allowed_positions(frame, spec, zones)[0] for frame in frames]
-        pixels = _TurnedImage(image, frames[0], spec)
-        if pixels.nbytes <= cache_bytes and len(frames) > 1:
-            pixels.keep(
-                [frame.to_base(at, spec.tile) for frame, at in zip(frames, positions, strict=True)],
-                spec.tile,
-                room,
-            )
+        pixels = TurnedImage(image, frames[0], spec, cache_bytes, room)
+        qualities = None if white is None else _Qualities(pixels, spec.tile, white)
         if spec.include_original and frames[0].angle == 0:
-            for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec, white):
+            for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec, qualities):
                 yield replace(tile, original=True)
         for frame, at in zip(frames, positions, strict=True):
-            yield from _tiles_of_frame(pixels, frame, at, spec, white)
+            yield from _tiles_of_frame(pixels, frame, at, spec, qualities)
 
 
 def cut_at(
@@ -206,17 +182,13 @@ def cut_at(
         Degrees in [0, 360), counter-clockwise.
     positions : pair of int arrays
         Left and top edges in the frame of the turned image, pixels.
-    cache_bytes : int, default 64 MiB
-        If tiles overlap so much that it costs less, the rectangle around them is computed once,
-        provided the turned image has at most this size. Otherwise each tile is computed alone.
+    cache_bytes : int, default 96 MiB
+        Bytes of the turned image that are kept for other tiles.
 
     Yields
     ------
     array [tile, tile] or [tile, tile, channels]
-        The pixels of the tile that `iter_tiles` cuts there; it may be a view. At multiples of 90
-        degrees they are equal. At other angles OpenCV starts at another pixel and rounds
-        positions differently: of 8-bit values, with linear or cubic interpolation, at most 1 in
-        1,000 differs, by one level.
+        The pixels of the tile that `iter_tiles` cuts there, bit for bit; it may be a view.
 
     Raises
     ------
@@ -235,10 +207,7 @@ def cut_at(
     frame = Frame(width, height, normal_angle(angle))
     left, top = frame.to_base(positions, side)
     _check_inside(frame, spec, positions)
-    pixels = _TurnedImage(image, frame, spec)
-    around = (np.ptp(left) + side) * (np.ptp(top) + side) if left.size else 0
-    if pixels.nbytes <= cache_bytes and left.size * side**2 > around:
-        pixels.keep([(left, top)], side, _Room())
+    pixels = TurnedImage(image, frame, spec, cache_bytes)
     for x, y in zip(left.tolist(), top.tolist(), strict=True):
         yield _turned(pixels.read(x, y, x + side, y + side), frame.turns)
 
@@ -268,209 +237,102 @@ def _check_inside(frame: Frame, spec: TileSpec, positions: Positions) -> None:
 
 
 def _tiles_of_frame(
-    pixels: _TurnedImage,
+    pixels: TurnedImage,
     frame: Frame,
     positions: Positions,
     spec: TileSpec,
-    white: int | None,
+    qualities: _Qualities | None,
 ) -> Iterator[Tile]:
     """Yield the tiles of one angle."""
     channels = pixels.shape[2] if len(pixels.shape) == 3 else 1
     tile_bytes = spec.tile * spec.tile * channels * pixels.dtype.itemsize
     for strip in in_strips(positions, spec, STRIP_BYTES // tile_bytes):
-        yield from _tiles_of_strip(pixels, frame, strip, spec, white)
+        yield from _tiles_of_strip(pixels, frame, strip, spec, qualities)
 
 
 def _tiles_of_strip(
-    pixels: _TurnedImage,
+    pixels: TurnedImage,
     frame: Frame,
     positions: Positions,
     spec: TileSpec,
-    white: int | None,
+    qualities: _Qualities | None,
 ) -> Iterator[Tile]:
     """Yield tiles by rows from the top."""
     side = spec.tile
-    measured = None
-    if white is not None:
-        channels = 1 if len(pixels.shape) == 2 else pixels.shape[2]
-        measured = FrameQuality(positions, side, white, channels)
-    rows = _Rows(pixels, frame, positions, side, measured)
+    measuring = None if qualities is None else qualities.of_strip(frame, positions)
+    rows = _Rows(pixels, frame, positions, side, measuring.frame if measuring else None)
     columns = (column.tolist() for column in (*positions, *frame.centres(positions, side)))
     outside = outside_parts(frame, spec, positions)
-    row: int | None = None
-    qualities: Iterator[Quality] = iter(())
-    for x, y, src_cx, src_cy, part in zip(*columns, outside, strict=True):
+    for number, (x, y, src_cx, src_cy, part) in enumerate(zip(*columns, outside, strict=True)):
         cut = rows.at(y)[:, x - rows.left : x - rows.left + side].copy()
-        if measured is not None and y != row:
-            row, qualities = y, iter(measured.of_row(y))
-        quality = next(qualities, None)
+        quality = measuring.of_tile(number) if measuring else None
         yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
 
 
-class _Room:
-    """Memory that is reused, because the system takes long to hand out new pages."""
+class _Qualities:
+    """The quality of the tiles of one base angle.
 
-    def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
-
-    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pixels:
-        """Return an uninitialised array, valid until the next call."""
-        size = math.prod(shape) * dtype.itemsize
-        if size > self._bytes.size:
-            self._bytes = np.empty(size, np.uint8)
-        return self._bytes[:size].view(dtype).reshape(shape)
-
-
-class _TurnedImage:
-    """The pixels of a base angle's frame, computed when they are read, or kept.
+    It is measured once for the four quarter turns of a tile, which have the same pixels.
 
     Parameters
     ----------
-    image : array or Raster
-    frame : Frame
-        Any frame of the base angle.
-    spec : TileSpec
+    pixels : TurnedImage
+    tile, white : int
     """
 
-    def __init__(self, image: Pixels | Raster, frame: Frame, spec: TileSpec) -> None:
-        self._image = image
-        self._frame = frame
-        self._flag = FLAGS[spec.interpolation]
-        self._padded = spec.edge == "pad"
-        # These overshoot beside sharp edges. OpenCV limits values to the range of the type, which
-        # is larger than that of a 12-bit camera.
-        overshoots = frame.base != 0 and spec.interpolation in ("cubic", "lanczos4")
-        self._highest = image.max() if overshoots and image.dtype == np.uint16 else None
-        self._kept: Pixels | None = None
-        if frame.base == 0 and not isinstance(image, Raster):
-            self._kept = image
-        width, height = frame.base_size
-        self.shape = (height, width, *image.shape[2:])
-        self.dtype = image.dtype
-        self.nbytes = math.prod(self.shape) * image.itemsize
+    def __init__(self, pixels: TurnedImage, tile: int, white: int) -> None:
+        self._pixels = pixels
+        self._tile = tile
+        self._white = white
+        # By the tile's place in the frame of the base angle.
+        self._known: dict[tuple[int, int], Quality] = {}
 
-    def keep(self, positions: list[Positions], tile: int, room: _Room) -> None:
-        """Compute once what tiles at these positions need; other kept pixels are undefined."""
-        if self._kept is not None or self._frame.base == 0:
-            return
-        x = np.concatenate([at[0] for at in positions])
-        y = np.concatenate([at[1] for at in positions])
-        kept = room.array(self.shape, self.dtype)
-        for top in range(0, self.shape[0], BAND_ROWS):
-            bottom = min(top + BAND_ROWS, self.shape[0])
-            left, right = _needed_columns((x, y), tile, top, bottom)
-            left, right = max(left, 0), min(right, self.shape[1])
-            if right > left:
-                self._compute(left, top, kept[top:bottom, left:right])
-        self._kept = kept
+    def of_strip(self, frame: Frame, positions: Positions) -> _StripQualities:
+        """Return the qualities of these tiles, which are to be measured or known."""
+        left, top = (each.tolist() for each in frame.to_base(positions, self._tile))
+        places = list(zip(left, top, strict=True))
+        known = self._known if turns_with_tile(self._tile) else {}
+        if all(place in known for place in places):
+            return _StripQualities(None, positions, places, known)
+        channels = 1 if len(self._pixels.shape) == 2 else self._pixels.shape[2]
+        measured = FrameQuality(positions, self._tile, self._white, channels)
+        return _StripQualities(measured, positions, places, known)
 
-    def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
-        """Return a rectangle, black beyond the frame; it may be a view."""
-        height, width = self.shape[:2]
-        if left >= 0 and top >= 0 and right <= width and bottom <= height:
-            return self._read(left, top, right, bottom)
-        pixels = np.zeros((bottom - top, right - left, *self.shape[2:]), self.dtype)
-        from_x, from_y = max(left, 0), max(top, 0)
-        to_x, to_y = min(right, width), min(bottom, height)
-        if from_x < to_x and from_y < to_y:
-            inner = self._read(from_x, from_y, to_x, to_y)
-            pixels[from_y - top : to_y - top, from_x - left : to_x - left] = inner
-        return pixels
 
-    def _read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
-        if self._kept is not None:
-            return self._kept[top:bottom, left:right]
-        if isinstance(self._image, Raster) and self._frame.base == 0:
-            return self._image.read(left, top, right, bottom)
-        pixels = np.empty((bottom - top, right - left, *self.shape[2:]), self.dtype)
-        self._compute(left, top, pixels)
-        return pixels
+class _StripQualities:
+    """The quality of the tiles of a strip, in their order.
 
-    def _compute(self, left: int, top: int, out: Pixels) -> None:
-        """Compute the rectangle that begins at `left`, `top` and has the size of `out`."""
-        height, width = out.shape[:2]
-        for upper in range(0, height, PIECE_SIDE):
-            for start in range(0, width, PIECE_SIDE):
-                piece = out[upper : upper + PIECE_SIDE, start : start + PIECE_SIDE]
-                self._warp(left + start, top + upper, piece)
+    Parameters
+    ----------
+    frame : FrameQuality or None
+        Measures them as their rows arrive; None if all are known.
+    positions : pair of int arrays
+    places : list of pair of int
+        Places of the tiles in the frame of the base angle.
+    known : dict
+        Qualities by place; those that are measured are added.
+    """
 
-    def _warp(self, left: int, top: int, out: Pixels) -> None:
-        """Compute a rectangle small enough for OpenCV."""
-        bottom, right = top + out.shape[0], left + out.shape[1]
-        corners_x, corners_y = self._frame.base_to_source(
-            np.array([left, right, left, right], dtype=np.float64),
-            np.array([top, top, bottom, bottom], dtype=np.float64),
-        )
-        window_x = max(0, int(corners_x.min()) - WINDOW_MARGIN)
-        window_y = max(0, int(corners_y.min()) - WINDOW_MARGIN)
-        window = self._window(
-            (window_x, max(0, int(corners_x.max()) + WINDOW_MARGIN)),
-            (window_y, max(0, int(corners_y.max()) + WINDOW_MARGIN)),
-            (left, top, right, bottom),
-        )
-        if 0 in window.shape:
-            out[:] = 0  # wholly outside
-            return
-        cosine, sine = self._frame.direction
-        # Where the centre of the first pixel lies in OpenCV's coordinates, in which pixel centres
-        # are whole numbers.
-        origin_x, origin_y = self._frame.base_to_source(
-            np.array([left + 0.5]), np.array([top + 0.5])
-        )
-        matrix = np.array(
-            [
-                [cosine, -sine, origin_x[0] - 0.5 - window_x],
-                [sine, cosine, origin_y[0] - 0.5 - window_y],
-            ]
-        )
-        cv2.warpAffine(
-            window,
-            matrix,
-            (out.shape[1], out.shape[0]),
-            dst=out,
-            flags=self._flag | cv2.WARP_INVERSE_MAP,
-            # The kernel of a pixel at the edge reaches beyond it.
-            borderMode=cv2.BORDER_REFLECT_101,
-        )
-        if self._highest is not None:
-            np.minimum(out, self._highest, out=out)
-        if self._padded:
-            self._blacken(left, top, out)
+    def __init__(
+        self,
+        frame: FrameQuality | None,
+        positions: Positions,
+        places: list[tuple[int, int]],
+        known: dict[tuple[int, int], Quality],
+    ) -> None:
+        self.frame = frame
+        self._tops = positions[1].tolist()
+        self._places = places
+        self._known = known
+        self._end = 0
 
-    def _window(
-        self, x: tuple[int, int], y: tuple[int, int], rectangle: tuple[int, int, int, int]
-    ) -> Pixels:
-        """Return the part of the image from which a rectangle of the frame is computed.
-
-        Only the blocks of a raster around the rectangle are read: the rectangle can be 128 rows
-        along the diagonal of its window. OpenCV's rounding depends on where the window begins, so
-        arrays use the same window.
-        """
-        if not isinstance(self._image, Raster):
-            return self._image[slice(*y), slice(*x)]
-        left, top, right, bottom = rectangle
-        cosine, sine = self._frame.direction
-
-        def is_near(x0: Blocks, y0: Blocks, x1: Blocks, y1: Blocks) -> NDArray[np.bool_]:
-            u, v = self._frame.source_to_base((x0 + x1) / 2, (y0 + y1) / 2)
-            half_x, half_y = (x1 - x0) / 2 + WINDOW_MARGIN, (y1 - y0) / 2 + WINDOW_MARGIN
-            reach_u, reach_v = cosine * half_x + sine * half_y, sine * half_x + cosine * half_y
-            near = (u > left - reach_u) & (u < right + reach_u)
-            found: NDArray[np.bool_] = near & (v > top - reach_v) & (v < bottom + reach_v)
-            return found
-
-        height, width = self._image.shape[:2]
-        return self._image.read(x[0], y[0], min(x[1], width), min(y[1], height), is_near)
-
-    def _blacken(self, left: int, top: int, out: Pixels) -> None:
-        """Make pixels black if their centres lie outside the source."""
-        x, y = np.meshgrid(
-            np.arange(left, left + out.shape[1]) + 0.5, np.arange(top, top + out.shape[0]) + 0.5
-        )
-        source_x, source_y = self._frame.base_to_source(x, y)
-        inside = (source_x > 0) & (source_x < self._frame.source_width)
-        inside &= (source_y > 0) & (source_y < self._frame.source_height)
-        out[~inside] = 0
+    def of_tile(self, number: int) -> Quality:
+        """Return the quality of a tile whose rows have arrived; `number` never decreases."""
+        if self.frame is not None and number == self._end:
+            row = self.frame.of_row(self._tops[number])
+            self._known.update(zip(self._places[number : number + len(row)], row, strict=True))
+            self._end += len(row)
+        return self._known[self._places[number]]
 
 
 class _Rows:
@@ -478,7 +340,7 @@ class _Rows:
 
     Parameters
     ----------
-    pixels : _TurnedImage
+    pixels : TurnedImage
         The image turned by the frame's base angle.
     frame : Frame
     positions : pair of int arrays
@@ -490,7 +352,7 @@ class _Rows:
 
     def __init__(
         self,
-        pixels: _TurnedImage,
+        pixels: TurnedImage,
         frame: Frame,
         positions: Positions,
         tile: int,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.alike import alike_among, describe, still_true
+from data_prep.alike import alike_among, describe, still_true, to_json
 from data_prep.changes import (
     Changes,
     Comparison,
@@ -48,7 +48,7 @@ from data_prep.likeness_store import load_fingerprints
 from data_prep.manifest import LEFT_OUT, TILED, DataSet, Entry, planned_source
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
-from data_prep.plan import Plan, PlannedSource
+from data_prep.plan import Plan, PlannedSource, uncovered
 from data_prep.publication import shard_name
 from data_prep.reading import SPARK, choose_opening
 from data_prep.report import FOLDER as REPORTS
@@ -312,6 +312,8 @@ class _Night:
         self, night: Night, done: Update, tiled: Sequence[PlannedSource], shown: Shown
     ) -> Figures:
         images, tiles = count(tiled)
+        never, by_angle = uncovered(tiled)
+        names = {each.source for each in tiled}
         return Figures(
             began=self._began.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self._clock, 3),
@@ -336,6 +338,10 @@ class _Night:
             read_bytes=sum(night.listed[each.source].length for each in tiled),
             written_bytes=round(sum(each.tiles * each.tile_bytes for each in tiled)),
             total_tiles=done.manifest["tiles"],
+            uncovered=never,
+            uncovered_by_angle=by_angle,
+            marks={each.source: each.marks for each in tiled if each.marks},
+            alike=to_json(pair for pair in night.pairs if {pair.one, pair.other} & names),
         )
 
     def outlook(self) -> Update:

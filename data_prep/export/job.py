@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.export.places import Place, choose_place
 from data_prep.export.samples import (
+    ENCODING,
     LABEL,
     check_exportable,
     extension_of,
@@ -136,6 +137,7 @@ def export_tiles(
             "number of the class so."
         )
     check_executors(spark, TILING_PACKAGES)
+    rows = _as_exported(rows, field)
     counts = _counts(rows)
     output = Output(
         storage, settings.output, export_kind(sorted(counts)), overwrite=settings.overwrite
@@ -170,6 +172,17 @@ def _counts(rows: DataFrame) -> dict[str, int]:
     if not any(counts.values()):
         raise EmptyDataError("There are no rows to export. Check the path and the filter.")
     return dict(sorted(counts.items()))
+
+
+def _as_exported(rows: DataFrame, field: Field) -> DataFrame:
+    """Return rows whose column `encoding` tells how images are stored in the export."""
+    from pyspark.sql import functions as F
+
+    if ENCODING not in rows.columns:
+        return rows
+    own = F.col(ENCODING)
+    told = F.when(own == field.encoding, F.lit(extension_of(field))).otherwise(own)
+    return rows.withColumn(ENCODING, told)
 
 
 def _rows_of(rows: DataFrame, split: str) -> DataFrame:

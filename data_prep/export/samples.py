@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY, LABEL, LABEL_NAME = "tile_id", "label", "label_name"
+ENCODING = "encoding"
 
 
 @dataclass(frozen=True, slots=True)

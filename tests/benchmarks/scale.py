@@ -39,7 +39,7 @@ from data_prep.plan import counted, format_bytes
 from data_prep.schema import image_field
 from data_prep.shards import Night, Shards
 from data_prep.stages import Inspected
-from data_prep.update import _update
+from data_prep.update import _update, make_plan
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
@@ -175,6 +175,7 @@ def amount(spark: Any, root: Path, images: int) -> None:
     draw(root / "raw", images)
     spec = replace(SPEC, angles=FEWER_ANGLES)
     settings = TilingSettings(str(root / "raw"), str(root / "tiles"), spec, split="1", update=True)
+    promised = make_plan(spark, settings, lambda _: None)[0].seconds(task_slots(spark))
     with measuring() as cost:
         done = update_tiles(settings, spark=spark)
     with measuring() as idle:
@@ -183,7 +184,11 @@ def amount(spark: Any, root: Path, images: int) -> None:
     print(
         f"  without what a night with nothing new takes: {cost.seconds - idle.seconds:.1f} s, "
         f"{cost.processor - idle.processor:.1f} s of processor; each tile "
-        f"{(cost.processor - idle.processor) / done.tiles * 1e3:.3f} ms of it",
+        f"{(cost.processor - idle.processor) / done.tiles * 1e3:.3f} ms of it"
+    )
+    print(
+        f"  the plan promised {promised:.1f} s on {counted(task_slots(spark), 'task slot')}; the "
+        f"processor's time is {cost.processor / task_slots(spark) / promised:.2f} of that",
         flush=True,
     )
 

@@ -21,7 +21,8 @@ from PIL import Image
 
 from data_prep.geometry import Frame, TileSpec, tile_positions
 from data_prep.images import decode_image
-from data_prep.tiles import FLAGS, iter_tiles
+from data_prep.tiles import iter_tiles
+from data_prep.turned import FLAGS
 
 # The default: 72 angles.
 SPEC = TileSpec()

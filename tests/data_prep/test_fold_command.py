@@ -55,6 +55,7 @@ def sources(frame):
     return {row.source for row in frame.select("source").distinct().collect()}
 
 
+@pytest.mark.slow
 def test_each_fold_is_read_by_name(settings, capsys):
     before = {path: path.stat().st_mtime_ns for path in Path(settings.output).rglob("*.parquet")}
     assert main(["--data", settings.output, "--by", "2"]) == 0
@@ -93,6 +94,7 @@ def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
     assert sources(train).isdisjoint(sources(validation))
 
 
+@pytest.mark.slow
 def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
     spark, settings, tmp_path
 ):

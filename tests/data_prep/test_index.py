@@ -66,9 +66,7 @@ def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(inde
     )
     assert len(held) == written.count()
     np.testing.assert_array_equal(held.labels[0], stored.labels[0])
-    apart = np.abs(held.features[0].astype(int) - stored.features[0])
-    assert apart.max() <= 1
-    assert np.count_nonzero(apart) < apart.size / 1000
+    np.testing.assert_array_equal(held.features[0], stored.features[0])
     assert [field.scaling for field in held.fields] == [field.scaling for field in stored.fields]
 
 
@@ -151,6 +149,7 @@ def test_images_that_are_not_there_are_refused(spark, tmp_path):
         index_tiles(str(tmp_path), SPEC, spark=spark)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index):
     import keras

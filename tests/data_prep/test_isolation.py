@@ -219,6 +219,7 @@ def sources(spark, settings):
     return sorted(row.source for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_image_that_kills_its_worker_is_one_line_of_the_report(spark, deadly, settings):
     deadly.touch()

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +37,15 @@ def test_sums_and_lines():
     assert "1.0 GB free" in text
     assert "train: a 1 image 100 tiles, b 1 image 100 tiles" in text
     assert "left out: a/bad.png: it is cut short" in text
+
+
+def test_slots_share_the_time_as_far_as_there_are_tasks():
+    large = [replace(source(i, tile_bytes=1e6), tile_seconds=0.01) for i in range(4)]
+    alone = plan_of(*large).seconds(1)
+    # Cutting is a part of it.
+    assert alone > 4 * 100 * 0.01
+    assert plan_of(*large).seconds(2) == pytest.approx(alone / 2)
+    assert plan_of(*large).seconds(100) == pytest.approx(alone / 4)
 
 
 def test_refuses_what_does_not_fit():

@@ -237,6 +237,7 @@ def test_a_night_planned_for_another_data_set_decides_nothing():
     assert clean(disk)
 
 
+@pytest.mark.slow
 def test_a_sleeper_that_was_taken_for_dead_spoils_nothing_when_it_wakes():
     """All ways in which A runs, sleeps, runs some more, and sleeps while B does its night."""
     a_steps, b_steps = count_steps(night_of_a), count_steps(night_of_b) + 6

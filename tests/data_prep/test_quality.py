@@ -74,6 +74,36 @@ def test_tall_tiles_are_measured_over_several_bands():
         )
 
 
+@pytest.mark.parametrize(
+    ("tile", "options"),
+    [
+        (32, {}),
+        (32, {"mode": "inscribed"}),
+        (32, {"edge": "pad", "include_original": True}),
+        (33, {}),
+    ],
+)
+def test_quarter_turns_have_the_quality_that_each_has_alone(tile, options):
+    pixels = image(150, 190, 3, np.uint8, 255)
+    spec = TileSpec(tile, 0.5, [0, 20, 90, 110, 180, 200, 270, 290], **options)
+    for each in iter_tiles(pixels, spec, white=255):
+        assert each.quality == quality_of(each.pixels, 255)
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 20, 0])
+def test_quality_is_measured_once_for_all_quarter_turns(cache_bytes):
+    pixels = image(150, 190, 3, np.uint8, 255)
+    spec = TileSpec(32, 0.5, [20, 110, 200, 290])
+    tiles = list(iter_tiles(pixels, spec, white=255, cache_bytes=cache_bytes))
+    assert len({id(each.quality) for each in tiles}) == len(tiles) // 4
+
+
+def test_tiles_whose_cells_differ_after_a_turn_are_measured_each_time():
+    pixels = image(150, 190, 3, np.uint8, 255)
+    tiles = list(iter_tiles(pixels, TileSpec(33, 0.5, [20, 200]), white=255))
+    assert len({id(each.quality) for each in tiles}) == len(tiles)
+
+
 def test_without_white_nothing_is_measured():
     pixels = image(80, 80, None, np.uint8, 255)
     assert all(each.quality is None for each in iter_tiles(pixels, TileSpec(32, angles=[0])))

@@ -39,6 +39,14 @@ def test_what_a_person_wrote_between_the_marks_stays_and_the_rest_is_new():
     assert describe(manifest(IMAGE), "rocks", "x", first) == first
 
 
+def test_the_line_that_reads_the_tiles_reads_all_splits():
+    assert 'train, test = read_tiles("PATH"' in describe(manifest(IMAGE, OTHER), "rocks", "x", None)
+    three = manifest(IMAGE, OTHER)
+    three["counts"] = {"test": {"b": 2}, "train": {"a": 4}, "validation": {}}
+    line = 'train, validation, test = read_tiles("PATH", splits=("train", "validation", "test"))'
+    assert line in describe(three, "rocks", "x", None).splitlines()
+
+
 @pytest.mark.parametrize("mark", [BEGIN, END])
 def test_a_page_without_a_mark_is_not_replaced(mark):
     page = describe(manifest(IMAGE), "rocks", "x", None)

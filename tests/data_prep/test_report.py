@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
 
@@ -15,7 +16,16 @@ from PIL import Image
 
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.plan import PlannedSource
-from data_prep.report import KEPT_REPORTS, Figures, Shown, count, grid_angles, outdated, render
+from data_prep.report import (
+    KEPT_REPORTS,
+    SHOWN_REASONS,
+    Figures,
+    Shown,
+    count,
+    grid_angles,
+    outdated,
+    render,
+)
 from data_prep.samples_shown import choose_images, choose_tiles, thumbnail
 from data_prep.tiles import iter_tiles
 
@@ -119,6 +129,40 @@ def test_the_grid_shows_each_tile_of_the_first_angle_and_of_the_first_oblique_on
         expected = [tile.corners() for tile in tiles if tile.angle == angle]
         assert len(drawn) == len(expected) > 0
         np.testing.assert_allclose(drawn, expected, atol=0.51)
+
+
+def test_the_page_tells_marks_pairs_and_pixels_in_no_tile():
+    """They were told on the terminal only, and a night has none."""
+    marked = replace(source("a/0"), marks="uniform strip at 0,70,100,80; scale bar at 5,60,45,64")
+    told = figures(
+        tiles={"train": {"a": 5}},
+        images={"train": {"a": 1}},
+        marks={"a/0": marked.marks},
+        alike=[{"one": "a/0", "other": "b/<7>", "why": "29 features agree"}],
+        uncovered=0.064,
+        uncovered_by_angle=0.25,
+    )
+    picture = thumbnail(np.zeros((80, 100, 1), np.uint8))
+    page = render(told, Shown({}, {"a/0": picture}, {}), {"a/0": marked}, [0.0])
+    read = Links()
+    read.feed(page)
+    text = " ".join(read.text)
+    for part in ("scale bar at 5,60,45,64", "b/<7>", "29 features agree", "6.4%", "25.0%"):
+        assert part in text
+    boxes = re.findall(r'class="mark" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', page)
+    assert boxes == [("0", "70", "100", "10"), ("5", "60", "40", "4")]
+    kept = json.loads(told.to_json())
+    assert (kept["marks"], kept["uncovered"]) == ({"a/0": marked.marks}, 0.064)
+    assert kept["alike"] == told.alike
+
+
+def test_long_lists_are_cut_on_the_page_and_whole_in_the_file():
+    told = figures(marks={f"a/{i:04}": "scale bar at 1,2,30,4" for i in range(SHOWN_REASONS + 7)})
+    page = render(told, Shown(), {}, [0.0])
+    assert "a/0000" in page
+    assert f"a/{SHOWN_REASONS:04}" not in page
+    assert "7 more" in page
+    assert len(json.loads(told.to_json())["marks"]) == SHOWN_REASONS + 7
 
 
 def test_a_thumbnail_is_small_and_uses_all_of_the_range():

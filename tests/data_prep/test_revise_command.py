@@ -61,6 +61,7 @@ def settings(once, tmp_path):
     return once.copy(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_night_with_other_labels_writes_no_tile(spark, once, settings):
     raw, first = Path(settings.input), once.done
     data = settings.output

@@ -184,6 +184,7 @@ def test_both_ways_of_reading_see_the_same(spark, paths, kind):
     assert (f"file:{paths[2]}" in found) == (kind == "file")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["file", "spark"])
 def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, paths, kind):

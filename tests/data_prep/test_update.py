@@ -120,6 +120,7 @@ def hidden(settings):
     return sorted(names - {"_reports", "_likeness", "_versions", "_croissant.json", "_README.md"})
 
 
+@pytest.mark.slow
 def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     spark, settings, folder, cut
 ):
@@ -298,6 +299,7 @@ def test_fail_ends_before_anything_is_written(spark, settings, folder, monkeypat
     assert not Path(settings.output).exists()
 
 
+@pytest.mark.slow
 def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
     spark, settings, folder, monkeypatch
 ):
@@ -347,6 +349,7 @@ def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
     assert (after.new, after.left_out, after.quarantined) == (1, {}, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("happens", "kind"),
     [
@@ -432,6 +435,7 @@ def test_names_and_splits_of_a_table_are_wrong_for_single_images(spark, settings
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("first")
 def test_replaced_images_of_several_shards_leave_no_former_tile(
     spark, settings, folder, monkeypatch
@@ -508,6 +512,7 @@ def test_prune_drops_and_an_image_that_comes_back_has_its_split(spark, settings,
     assert splits_of(spark, settings.output)["b/again.png"] == before["b/2.png"]
 
 
+@pytest.mark.slow
 def test_a_data_set_that_was_written_at_once_is_taken_over(spark, settings, folder, cut):
     tile_images(replace(settings, update=False), spark=spark)
     before, splits = rows_of(spark, settings.output), splits_of(spark, settings.output)
@@ -611,6 +616,7 @@ def test_what_does_not_fit_the_data_set_is_refused(spark, settings, folder, tmp_
         update_tiles(replace(settings, output=str(tmp_path / "mine")), spark=spark)
 
 
+@pytest.mark.slow
 def test_fields_of_view_that_overlap_stay_in_one_split_over_nights(
     spark, settings, folder, samples
 ):

@@ -249,6 +249,7 @@ def test_a_folder_on_hdfs_is_copied_and_the_copy_deleted(tmp_path):
         assert content.sha256() == digest
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_night_of_folders(spark, tmp_path):
     """Each is one image, however many files it has; one of which a part changes is another."""

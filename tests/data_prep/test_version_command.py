@@ -48,6 +48,7 @@ def settings(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_each_night_is_a_version_that_can_be_read_while_its_shards_are_kept(
     spark, settings, capsys
 ):

@@ -34,6 +34,7 @@ def data(spark, tmp_path_factory):
             "label": pa.array(np.arange(30) % 2, pa.int32()),
             "label_name": [FIELD.classes[number % 2] for number in range(30)],
             "tile_id": [f"{number:04x}" for number in range(30)],
+            "encoding": ["raw"] * 30,
             "split": ["test" if number % 3 == 0 else "train" for number in range(30)],
         }
     )
@@ -63,7 +64,10 @@ def test_image_folders(data, tmp_path):
         split = "test" if number % 3 == 0 else "train"
         assert path.parts[-3:-1] == (split, FIELD.classes[number % 2])
         np.testing.assert_array_equal(pixels_of(path.read_bytes()), pixels)
-    assert pq.read_table(out / "_columns").num_rows == 30
+    columns = pq.read_table(out / "_columns")
+    assert columns.num_rows == 30
+    # It said "raw", and who follows that makes noise of a PNG.
+    assert set(columns["encoding"].to_pylist()) == {"png"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -114,6 +118,7 @@ def test_datasets_of_hugging_face_have_splits_images_and_classes(data, tmp_path,
     assert {name: len(rows) for name, rows in found.items()} == {"train": 20, "test": 10}
     assert found["train"].features["label"].names == list(FIELD.classes)
     for row in found["test"]:
+        assert row["encoding"] == "png"
         np.testing.assert_array_equal(np.asarray(row["image"]), PIXELS[int(row["tile_id"], 16)])
 
 

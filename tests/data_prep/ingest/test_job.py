@@ -109,6 +109,7 @@ def test_idx(spark, idx_settings, numbers):
     assert left_behind(idx_settings) == ["a folder", "data"]
 
 
+@pytest.mark.slow
 def test_cifar_10(spark, tmp_path):
     rng = np.random.default_rng(3)
     folder = tmp_path / "cifar-10-batches-bin"
@@ -170,6 +171,7 @@ def test_standardised_by_the_training_split(spark, photo_settings):
     np.testing.assert_allclose(test.reshape(4, -1), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_principal_components_of_the_training_split(spark, idx_settings, numbers):
     settings = replace(idx_settings, gray=True, pca=True)
     ingest_images(settings, spark=spark)
