@@ -10,7 +10,7 @@ from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.ls import ADDRESS, shown
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_address_flags
+from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.answers import Summary
@@ -48,7 +48,7 @@ def du(flags: argparse.Namespace) -> None:
     """Measure as the flags say."""
     from distkeras_grid.webhdfs.usage import disk_usage
 
-    total, entries = disk_usage(flags.path, url=flags.url, kerberos=flags.kerberos)
+    total, entries = disk_usage(flags.path, url=flags.url, kerberos=kerberos_of(flags))
     for line in format_usage(total, entries):
         tell(line)
 

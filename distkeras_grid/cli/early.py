@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
@@ -22,6 +23,8 @@ from distkeras_grid.spark.storage import Storage
 # A healthy NameNode answers in milliseconds. If it takes longer, the check follows in the session.
 WEB_SECONDS = 1.0
 GLOB = "*?[{"
+# YARN's names of containers: perhaps an epoch, the cluster's start, the application, the attempt.
+_CONTAINER = re.compile(r"container_(?:e\d+_)?\d+_\d+_(\d+)_\d+")
 
 Answer = TypeVar("Answer")
 
@@ -132,17 +135,28 @@ def check_input(uri: str | None, flag: str) -> None:
 def check_output(uri: str, kind: OutputKind, *inputs: str, overwrite: bool) -> None:
     """Refuse a folder that would not be replaced, as far as that can be told.
 
+    In a later attempt of an application nothing is refused here: an earlier one may have written
+    the folder, which only the session can tell.
+
     Raises
     ------
     OutputExistsError
         As `Output.check` does in the session.
     """
+    if in_later_attempt():
+        return
 
     def look(files: Files) -> None:
         # Of the storage only what `Files` has is used.
         Output(cast(Storage, files), uri, kind, overwrite=overwrite).check_existing(*inputs)
 
     _asked(uri, look)
+
+
+def in_later_attempt() -> bool:
+    """Whether this process works for a driver that YARN has started again."""
+    found = _CONTAINER.fullmatch(os.environ.get("CONTAINER_ID", ""))
+    return found is not None and int(found[1]) > 1
 
 
 def json_at(uri: str) -> dict[str, Any] | None:

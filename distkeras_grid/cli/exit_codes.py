@@ -16,12 +16,14 @@ from distkeras_grid.errors import (
     EnvironmentMismatchError,
     GridError,
     NonFiniteCenterError,
+    NotAuthenticatedError,
     OutlierError,
     ParameterServerError,
     RuleFailedError,
     StorageError,
     TrainingError,
 )
+from distkeras_grid.file_systems import STRANGER, meaning
 
 
 class ExitCode(IntEnum):
@@ -44,7 +46,8 @@ HELP = {
     ExitCode.FAILED: "an error of the program itself; the traceback tells where",
     ExitCode.USAGE: "a flag or a setting is wrong",
     ExitCode.DATA: "the data do not fit: columns, labels, splits, images",
-    ExitCode.STORAGE: "a path cannot be read or written, exists already, or has no space",
+    ExitCode.STORAGE: "a path cannot be read or written, exists already, or has no space; or there "
+    "is no valid Kerberos ticket",
     ExitCode.CLUSTER: "Spark or the parameter server cannot run it: slots, packages, network",
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
@@ -139,6 +142,8 @@ def _error_of_spark(error: Exception) -> GridError | None:
     session = SparkSession.getActiveSession()
     if session is None:
         reason = spark_reason(error)
+        if advice := meaning(STRANGER, reason):
+            return NotAuthenticatedError(f"Spark does not start: {reason}. {advice}")
         # YARN's filter comes while the page's handlers are attached: a race in Spark 4.3.
         met = "ConcurrentModificationException" in reason
         advice = " Run it again, or with --conf spark.ui.enabled=false." if met else ""

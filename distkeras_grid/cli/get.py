@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_transfer_flags, summary
+from distkeras_grid.cli.put import add_transfer_flags, kerberos_of, summary
 
 DESCRIPTION = """\
 Copy a file or a folder from HDFS over HTTP (WebHDFS), without Java and Hadoop on this machine.
@@ -59,6 +59,6 @@ def get(flags: argparse.Namespace) -> None:
         url=flags.url,
         threads=flags.threads,
         overwrite=flags.overwrite,
-        kerberos=flags.kerberos,
+        kerberos=kerberos_of(flags),
     )
     tell(summary("fetched", done, f"in {flags.local}"))

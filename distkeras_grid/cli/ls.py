@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_address_flags
+from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.answers import FileStatus
@@ -51,7 +51,9 @@ def ls(flags: argparse.Namespace) -> None:
     """List as the flags say."""
     from distkeras_grid.webhdfs.listing import list_directory
 
-    for line in format_listing(list_directory(flags.path, url=flags.url, kerberos=flags.kerberos)):
+    for line in format_listing(
+        list_directory(flags.path, url=flags.url, kerberos=kerberos_of(flags))
+    ):
         tell(line)
 
 

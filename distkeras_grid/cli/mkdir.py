@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.ls import ADDRESS
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_address_flags
+from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 DESCRIPTION = """\
 Make directories on HDFS over HTTP (WebHDFS), and those above them. A directory that exists stays as
@@ -40,4 +40,4 @@ def mkdir(flags: argparse.Namespace) -> None:
     """Make directories as the flags say."""
     from distkeras_grid.webhdfs.directories import make_directories
 
-    make_directories(flags.path, url=flags.url, kerberos=flags.kerberos)
+    make_directories(flags.path, url=flags.url, kerberos=kerberos_of(flags))

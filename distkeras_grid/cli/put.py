@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.tickets import Keytab
 
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.pool import Transferred
@@ -61,6 +63,26 @@ def add_address_flags(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="authenticate with the ticket of kinit (from HADOOP_CONF_DIR)",
     )
+    parser.add_argument(
+        "--principal", metavar="NAME", help="whose tickets to get with --keytab, without kinit"
+    )
+    parser.add_argument("--keytab", metavar="FILE", help="keytab of the principal")
+
+
+def kerberos_of(flags: argparse.Namespace) -> bool | Keytab | None:
+    """Return how the user is authenticated; None if the cluster's configuration says it.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is a principal without a keytab, or the other way round.
+    """
+    if (flags.principal is None) != (flags.keytab is None):
+        raise ConfigurationError(
+            "--principal and --keytab go together. Received: one of them. Give both or none."
+        )
+    kerberos: bool | None = flags.kerberos
+    return Keytab(flags.principal, flags.keytab) if flags.keytab else kerberos
 
 
 def add_transfer_flags(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +112,7 @@ def put(flags: argparse.Namespace) -> None:
         url=flags.url,
         threads=flags.threads,
         overwrite=flags.overwrite,
-        kerberos=flags.kerberos,
+        kerberos=kerberos_of(flags),
     )
     tell(summary("sent", done, f"in {flags.target}"))
 

@@ -141,7 +141,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace) -> None:
     trainer = train.train(train_flags(flags, f"{runs}/{name}", latest, new))
     pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
-    report(**pointer, samples=trainer.history.samples)
+    report(**pointer, **({} if trainer is None else {"samples": trainer.history.samples}))
     for old in outdated(names, flags.keep):
         delete_run(storage, f"{runs}/{old}")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.ls import ADDRESS
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_address_flags
+from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 DESCRIPTION = """\
 Delete files on HDFS over HTTP (WebHDFS), and directories with --recursive. What is deleted is gone:
@@ -45,4 +45,4 @@ def rm(flags: argparse.Namespace) -> None:
     """Delete as the flags say."""
     from distkeras_grid.webhdfs.directories import remove
 
-    remove(flags.path, recursive=flags.recursive, url=flags.url, kerberos=flags.kerberos)
+    remove(flags.path, recursive=flags.recursive, url=flags.url, kerberos=kerberos_of(flags))

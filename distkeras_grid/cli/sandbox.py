@@ -19,8 +19,9 @@ their state. They are the daemons of a real cluster, without Docker and without 
 start downloads their jars (64 MB) unless HADOOP_HOME names an installed Hadoop. Data remain in the
 folder when the daemons stop; `delete` deletes them, too.
 
-The sandbox has no passwords: whoever can log in to this machine can read its files and run programs
-in the name of its user.
+Without --kerberos the sandbox has no passwords: whoever can log in to this machine can read its
+files and run programs in the name of its user. With --kerberos everybody needs a ticket: a KDC runs
+with the daemons, and makes a keytab for you. It needs the extra distkeras_grid[kerberos].
 """
 EPILOG = """\
 examples:
@@ -54,6 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="MB",
         help="memory that YARN may give to jobs (half of the machine's)",
     )
+    start.add_argument(
+        "--kerberos",
+        action="store_true",
+        help="everybody needs a ticket; also start a KDC (a sandbox keeps what it was made with)",
+    )
     verbs.add_parser("stop", parents=[folder], help="stop the daemons and the running containers")
     verbs.add_parser("restart", parents=[folder], help="stop, and start again as it was")
     verbs.add_parser("repair", parents=[folder], help="start the daemons that have ended")
@@ -78,6 +84,7 @@ def start(flags: argparse.Namespace) -> ExitCode:
         flags.folder,
         datanodes=flags.datanodes,
         memory_mb=flags.memory,
+        kerberos=flags.kerberos,
         say=lambda text: tell(f"{text} ..."),
     )
     _start(sandbox)
@@ -93,6 +100,7 @@ def restart(flags: argparse.Namespace) -> ExitCode:
         datanodes=state.datanodes,
         memory_mb=state.memory_mb,
         cores=state.cores,
+        kerberos=state.kerberos,
         say=lambda text: tell(f"{text} ..."),
     )
     _start(sandbox)
@@ -102,7 +110,8 @@ def restart(flags: argparse.Namespace) -> ExitCode:
 def _start(sandbox: Sandbox) -> None:
     sandbox.start()
     tell(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
-    if others := other_users(pwd.getpwall(), os.getuid()):
+    others = other_users(pwd.getpwall(), os.getuid())
+    if others and sandbox.realm is None:
         tell(
             f"\nOther users of this machine ({', '.join(others)}) can read its files and run "
             "programs in your name: it has no passwords."
@@ -175,10 +184,19 @@ def other_users(accounts: Iterable[pwd.struct_passwd], own: int) -> list[str]:
 
 def describe(sandbox: Sandbox) -> str:
     """Return addresses, and the lines that point a shell to the sandbox."""
-    return (
-        f"HDFS  {sandbox.hdfs}   page and WebHDFS {sandbox.webhdfs}\n"
-        f"YARN  --master yarn             page {sandbox.yarn}\n"
-        f"logs  {sandbox.layout.logs}\n\n"
-        "In every shell that is to use it:\n"
-        f"  source {sandbox.layout.root}/environment.sh"
-    )
+    realm = sandbox.realm
+    lines = [
+        f"HDFS  {sandbox.hdfs}   page and WebHDFS {sandbox.webhdfs}",
+        f"YARN  --master yarn             page {sandbox.yarn}",
+        f"logs  {sandbox.layout.logs}",
+        *([f"you   {realm.principal}   keytab {realm.keytab}"] if realm else []),
+        "",
+        "In every shell that is to use it:",
+        f"  source {sandbox.layout.root}/environment.sh",
+    ]
+    if realm:
+        lines += [
+            f"  kinit -kt {realm.keytab} {realm.principal}",
+            "Each start makes new keys, so after it say kinit again.",
+        ]
+    return "\n".join(lines)

@@ -417,7 +417,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: train(flags))
 
 
-def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer:
+def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer | None:
     """Train as the flags say, and write the run.
 
     Parameters
@@ -426,12 +426,18 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         What `build_parser` parses.
     build : callable, optional
         Builds the model for the feature column, where the flags name none.
+
+    Returns
+    -------
+    Trainer or None
+        None if an earlier attempt of the same application has done so, and died afterwards.
     """
     import distkeras_grid
     from distkeras_grid.spark.dataframes import resolve_features
     from distkeras_grid.spark.outputs import Output
+    from distkeras_grid.spark.session import this_driver
     from distkeras_grid.spark.storage import Storage
-    from distkeras_grid.trainers.saved_run import SAVED_RUN
+    from distkeras_grid.trainers.saved_run import SAVED_RUN, is_of_former_attempt
 
     arguments = trainer_arguments(flags)
     check_before_spark(flags, arguments)
@@ -440,6 +446,10 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     seconds = LimitsSpec.checked(**asked).start_timeout
     spark = started("distkeras-grid train", flags.master, seconds=seconds, shown=shown)
     storage = Storage(spark)
+    if is_of_former_attempt(storage, flags.output, this_driver(spark)):
+        report(output=flags.output)
+        tell(f"{flags.output} is complete: an earlier attempt of this application has written it")
+        return None
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
     with doing("looking at the data", shown=shown):

@@ -7,29 +7,35 @@ import getpass
 import json
 import os
 import random
+import secrets
 import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from distkeras_grid.errors import BusyError, ConfigurationError, SandboxError
-from distkeras_grid.sandbox import configuration, daemons, readiness
-from distkeras_grid.sandbox.class_path import daemon_class_path
+from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
+from distkeras_grid.sandbox import configuration, daemons, kerberos, keytabs, readiness
+from distkeras_grid.sandbox.class_path import daemon_class_path, kdc_class_path
 from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
 from distkeras_grid.sandbox.daemons import Daemon
+from distkeras_grid.sandbox.kerberos import Realm
+from distkeras_grid.sandbox.readiness import Pages
+from distkeras_grid.tickets import Keytab, krb5_conf, ticket_authentication
 
 # Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
 START_SECONDS = 300.0
+# Some 2 s.
+KDC_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 #: In the order in which they start.
-KINDS = ("namenode", "datanode", "resourcemanager", "nodemanager")
+KINDS = ("kdc", "namenode", "datanode", "resourcemanager", "nodemanager")
 FORMAT = ("-format", "-nonInteractive", "-force")
 
 
@@ -45,6 +51,8 @@ class State:
         As for `Sandbox`.
     daemons : tuple of Daemon
         Started and not stopped.
+    kerberos : bool, default False
+        As for `Sandbox`.
     """
 
     ports: Ports
@@ -52,6 +60,7 @@ class State:
     memory_mb: int
     cores: int
     daemons: tuple[Daemon, ...] = ()
+    kerberos: bool = False
 
     def to_json(self) -> str:
         """Return it as JSON."""
@@ -60,15 +69,16 @@ class State:
     @classmethod
     def from_json(cls, text: str) -> State:
         """Read what `to_json` wrote."""
-        values = json.loads(text)
         try:
+            values = json.loads(text)
             values["ports"] = Ports(**values["ports"])
             values["daemons"] = tuple(Daemon(**daemon) for daemon in values["daemons"])
             return cls(**values)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, *UNREADABLE) as error:
             raise SandboxError(
-                f"The sandbox was started by another version of distkeras_grid ({error}). Stop it "
-                "with that version, or end its processes and delete sandbox.json."
+                "The sandbox was started by another version of distkeras_grid, or sandbox.json is "
+                f"damaged ({error!r}). Stop it with that version, or end its processes and delete "
+                "sandbox.json."
             ) from error
 
 
@@ -86,13 +96,16 @@ class Sandbox:
         What YARN may hand out, in megabytes; default half of this machine's memory.
     cores : int, optional
         Virtual cores that YARN may hand out; default 8. YARN's scheduler counts memory only.
+    kerberos : bool, default False
+        Whether everybody needs a ticket, of a KDC that is started with the daemons. Needs the extra
+        ``distkeras_grid[kerberos]``. Each start makes new keys; `realm` says where they are.
     say : callable, optional
         Is told what goes on.
 
     Raises
     ------
     ConfigurationError
-        If there is no DataNode, or too little memory for a container.
+        If there is no DataNode, too little memory for a container, or the extra is missing.
 
     Examples
     --------
@@ -108,6 +121,7 @@ class Sandbox:
         datanodes: int = 1,
         memory_mb: int | None = None,
         cores: int = 8,
+        kerberos: bool = False,
         say: Callable[[str], object] | None = None,
     ) -> None:
         if datanodes < 1:
@@ -117,10 +131,13 @@ class Sandbox:
             raise ConfigurationError(
                 f"memory_mb must be at least 1024, or Spark does not run. Received: {memory_mb}."
             )
+        if kerberos:
+            ticket_authentication()
         self._temporary = folder is None
         root = tempfile.mkdtemp(prefix="sandbox-") if folder is None else folder
         self.layout = Layout(Path(root).resolve())
         self._wanted = (datanodes, memory_mb, cores)
+        self._kerberos = kerberos
         self._say = say or (lambda _: None)
 
     def __enter__(self) -> Self:
@@ -169,7 +186,13 @@ class Sandbox:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables with which Spark and Hadoop's clients find it."""
-        return configuration.environment(self.layout)
+        return configuration.environment(self.layout, self.realm)
+
+    @property
+    def realm(self) -> Realm | None:
+        """Principals and files of Kerberos; None where nobody needs a ticket."""
+        known = self.layout.state.exists() and self.state.kerberos
+        return Realm.of_this_user(self.layout.kerberos) if known else None
 
     def start(self) -> None:
         """Start all daemons, and wait until a file was kept and a container ran.
@@ -191,9 +214,8 @@ class Sandbox:
             path = daemon_class_path()
             deadline = time.monotonic() + START_SECONDS
             undo.callback(self._abandon)
-            self._configure(path)
-            self._start_hdfs(path, deadline)
-            self._start_yarn(path, deadline)
+            self._configure()
+            self._start_all(path, deadline)
             undo.pop_all()
 
     def stop(self) -> None:
@@ -241,6 +263,8 @@ class Sandbox:
     def repair(self) -> list[str]:
         """Start the daemons that have ended while others still run.
 
+        A KDC makes new keys, so all daemons are started anew with one that has ended.
+
         Returns
         -------
         list of str
@@ -263,6 +287,9 @@ class Sandbox:
                 )
             ended = [name for name, runs in found.items() if not runs]
             ended.sort(key=lambda name: KINDS.index(name.partition("-")[0]))
+            if "kdc" in ended:
+                self._restart("kdc")
+                return list(self.status())
             for name in ended:
                 self._say(f"starting {name}")
                 self._restart(name)
@@ -321,7 +348,18 @@ class Sandbox:
             yield
 
     def _refuse_if_running(self) -> None:
-        if not self.layout.state.exists() or not self.running():
+        if not self.layout.state.exists():
+            return
+        if self.state.kerberos != self._kerberos:
+            now, start = (
+                ("with", "start --kerberos") if self.state.kerberos else ("without", "start")
+            )
+            raise SandboxError(
+                f"The sandbox in {self.layout.root} was made {now} Kerberos. Start it so "
+                f"(distkeras-grid sandbox {start}), delete it first (distkeras-grid sandbox "
+                "delete), or take another --folder."
+            )
+        if not self.running():
             return
         ended = [name for name, runs in self.status().items() if not runs]
         if ended:
@@ -350,54 +388,96 @@ class Sandbox:
         for folder in (self.layout.containers, self.layout.scratch):
             shutil.rmtree(folder, ignore_errors=True)
 
+    def _start_all(self, path: list[str], deadline: float) -> None:
+        if self.realm:
+            self._start_kdc(self.realm)
+        with self._in_realm():
+            self._start_hdfs(path, deadline)
+            self._start_yarn(path, deadline)
+
     def _restart(self, name: str) -> None:
-        daemons.stop([self.daemon(name)])
         deadline = time.monotonic() + START_SECONDS
         path = daemon_class_path()
+        if name == "kdc":
+            daemons.stop(self.state.daemons, self.layout.containers)
+            self._start_all(path, deadline)
+            return
+        daemons.stop([self.daemon(name)])
         known: set[str] = set()
-        if name.startswith("datanode"):
-            known = readiness.live_datanodes(f"{HOST}:{self.state.ports.namenode_http}")
-        self._launch(name, path)
-        if name == "namenode" or name.startswith("datanode"):
-            self._wait_for_hdfs(deadline, known)
-        else:
-            self._wait_for_yarn(deadline)
+        with self._in_realm():
+            if name.startswith("datanode"):
+                known = self._pages().live_datanodes()
+            self._launch(name, path)
+            if name == "namenode" or name.startswith("datanode"):
+                self._wait_for_hdfs(deadline, known)
+            else:
+                self._wait_for_yarn(deadline)
 
-    def _configure(self, path: list[str]) -> None:
-        """Write the files, and format a new NameNode."""
+    def _in_realm(self) -> AbstractContextManager[None]:
+        return krb5_conf(self.realm.configuration) if self.realm else nullcontext()
+
+    def _pages(self, principal: str = "") -> Pages:
+        """Return the daemons' pages, as their user or as one of the services sees them."""
+        ports, realm = self.state.ports, self.realm
+        keytab = None
+        if realm:
+            file = realm.services if principal else realm.keytab
+            keytab = Keytab(kerberos.full(principal) if principal else realm.principal, str(file))
+        addresses = (f"{HOST}:{ports.namenode_http}", f"{HOST}:{ports.resourcemanager_http}")
+        return Pages(*addresses, keytab)
+
+    def _configure(self) -> None:
+        """Write the files."""
         layout = self.layout
-        datanodes, memory_mb, cores = self._wanted
         known = self.state.ports if layout.state.exists() else None
-        state = State(known or free_ports(), datanodes, memory_mb, cores)
+        state = State(known or free_ports(), *self._wanted, kerberos=self._kerberos)
+        self._keep(state)
         spec = find_spec("pyspark")
         pyspark = Path(str(spec.origin if spec else "")).parent
         written = configuration.files(
             state.ports,
             layout,
-            datanodes=datanodes,
-            memory_mb=memory_mb,
-            cores=cores,
+            datanodes=state.datanodes,
+            memory_mb=state.memory_mb,
+            cores=state.cores,
             pyspark=pyspark,
+            realm=self.realm,
         )
+        if self.realm:
+            layout.kerberos.mkdir(mode=0o700, exist_ok=True)
+            write_secret(self.realm.cookie_secret, secrets.token_hex(32).encode())
         for file, content in written.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
         layout.events.mkdir(exist_ok=True)
-        self._keep(state)
-        if not layout.namenode().exists():
-            line = self._command(path, daemons.NAMENODE, *FORMAT)
-            daemons.run("Formatting the NameNode", line, layout.logs / "format.log")
+
+    def _start_kdc(self, realm: Realm) -> None:
+        """Start the KDC, and give everybody their keys."""
+        self._say("starting Kerberos: a KDC")
+        shutil.rmtree(realm.kdc_files, ignore_errors=True)
+        realm.kdc_files.mkdir()
+        # Tickets of the keys that were.
+        for file in (realm.all_keys, realm.tickets):
+            file.unlink(missing_ok=True)
+        arguments = kerberos.kdc_arguments(realm)
+        line = self._command(kdc_class_path(), daemons.KDC, *arguments)
+        self._run_on("kdc", line)
+        deadline = time.monotonic() + KDC_SECONDS
+        readiness.wait_for("The KDC", lambda: split_keys(realm), [self.daemon("kdc")], deadline)
 
     def _start_hdfs(self, path: list[str], deadline: float) -> None:
         count = self.state.datanodes
         self._say(f"starting HDFS: a NameNode and {count} DataNode{'s' * (count > 1)}")
+        layout = self.layout
+        if not layout.namenode().exists():
+            line = self._command(path, daemons.NAMENODE, *FORMAT)
+            daemons.run("Formatting the NameNode", line, layout.logs / "format.log")
         self._launch("namenode", path)
         for number in range(count):
             self._launch(f"datanode-{number}", path)
         self._wait_for_hdfs(deadline)
-        host = f"{HOST}:{self.state.ports.namenode_http}"
-        make_homes(host)
-        readiness.write_and_read(host)
+        self._pages(kerberos.HDFS).make_homes(getpass.getuser())
+        self._pages().write_and_read()
 
     def _start_yarn(self, path: list[str], deadline: float) -> None:
         self._say("starting YARN: a ResourceManager and a NodeManager")
@@ -405,37 +485,38 @@ class Sandbox:
         self._launch("nodemanager", path)
         self._wait_for_yarn(deadline)
         self._say("running a container")
-        readiness.run_container(f"{HOST}:{self.state.ports.resourcemanager_http}", deadline)
+        self._pages().run_container(deadline)
 
     def _wait_for_hdfs(self, deadline: float, before: Set[str] = frozenset()) -> None:
         """Wait until all DataNodes are counted, and one more than `before` if some were."""
         state = self.state
-        host = f"{HOST}:{state.ports.namenode_http}"
-        started = [d for d in state.daemons if d.name.split("-")[0] in ("namenode", "datanode")]
+        pages = self._pages()
+        kinds = ("kdc", "namenode", "datanode")
+        started = [d for d in state.daemons if d.name.split("-")[0] in kinds]
         alive = [daemon for daemon in started if daemon.process() is not None]
         datanodes = sum(daemon.name.startswith("datanode") for daemon in alive)
         readiness.wait_for(
             f"HDFS with {datanodes} DataNodes",
             lambda: (
-                len(live := readiness.live_datanodes(host)) >= datanodes
+                len(live := pages.live_datanodes()) >= datanodes
                 and not (before and live <= before)
-                and not readiness.in_safe_mode(host)
+                and not pages.in_safe_mode()
             ),
             alive,
             deadline,
         )
 
     def _wait_for_yarn(self, deadline: float) -> None:
-        host = f"{HOST}:{self.state.ports.resourcemanager_http}"
+        pages = self._pages()
         readiness.wait_for(
             "YARN with a NodeManager",
-            lambda: readiness.active_nodemanagers(host) >= 1,
+            lambda: pages.active_nodemanagers() >= 1,
             [self.daemon("resourcemanager"), self.daemon("nodemanager")],
             deadline,
         )
 
     def _launch(self, name: str, path: list[str]) -> None:
-        """Start one daemon, and note it before anything else can fail."""
+        """Start one daemon of Hadoop."""
         layout = self.layout
         kind, _, number = name.partition("-")
         main = {
@@ -448,8 +529,11 @@ class Sandbox:
         if kind == "datanode":
             blocks = layout.datanode(int(number)).as_uri()
             arguments = ("-D", f"dfs.datanode.data.dir={blocks}")
-        line = self._command(path, main, *arguments)
-        daemon = daemons.start(name, line, layout.logs / f"{name}.log")
+        self._run_on(name, self._command(path, main, *arguments))
+
+    def _run_on(self, name: str, line: list[str]) -> None:
+        """Start a process, and note it before anything else can fail."""
+        daemon = daemons.start(name, line, self.layout.logs / f"{name}.log")
         state = self.state
         others = tuple(other for other in state.daemons if other.name != name)
         self._keep(replace(state, daemons=(*others, daemon)))
@@ -457,7 +541,9 @@ class Sandbox:
     def _command(self, path: list[str], main: str, *arguments: str) -> list[str]:
         self.layout.scratch.mkdir(exist_ok=True)
         path = [str(self.layout.daemons), str(self.layout.client), *path]
-        return daemons.command(path, main, *arguments, scratch=self.layout.scratch)
+        options = [self.realm.java_option] if self.realm else []
+        scratch = self.layout.scratch
+        return daemons.command(path, main, *arguments, scratch=scratch, options=options)
 
     def _keep(self, state: State) -> None:
         written = self.layout.state.with_suffix(".new")
@@ -465,15 +551,28 @@ class Sandbox:
         written.replace(self.layout.state)
 
 
-def make_homes(namenode: str) -> None:
-    """Make ``/tmp``, and the home of the user who runs this, as an administrator would."""
-    from hdfs import InsecureClient
+def split_keys(realm: Realm) -> bool:
+    """Give the user and the daemons their keytabs; False while the KDC still writes its own."""
+    try:
+        everybodys = realm.all_keys.read_bytes()
+        users = keytabs.only(everybodys, [realm.user])
+        services = keytabs.only(everybodys, kerberos.SERVICES)
+    except (FileNotFoundError, SandboxError):
+        # It adds one principal after the other; where it fails, its process ends.
+        return False
+    write_secret(realm.keytab, users)
+    write_secret(realm.services, services)
+    realm.all_keys.unlink()
+    return True
 
-    user = getpass.getuser()
-    client = InsecureClient(f"http://{namenode}", user=user)
-    client.makedirs("/tmp")
-    client.set_permission("/tmp", "1777")
-    client.makedirs(f"/user/{user}")
+
+def write_secret(file: Path, content: bytes) -> None:
+    """Write a file that only its owner may read."""
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600, exist_ok=False)
+    new.write_bytes(content)
+    new.replace(file)
 
 
 def free_ports() -> Ports:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from distkeras_grid.sandbox import kerberos
+from distkeras_grid.sandbox.kerberos import Realm
+
 HOST = "localhost"
 
 # Below the ports that systems hand out to whoever asks for any: 32768 on Linux, 49152 on macOS.
@@ -32,6 +35,8 @@ class Ports:
         Ports of YARN's clients, application masters, NodeManagers and administrators.
     resourcemanager_http : int
         Port of YARN's REST interface and page.
+    kdc : int, default 0
+        Port of Kerberos; 0 in a sandbox that was made before it could have one.
     """
 
     namenode: int
@@ -41,6 +46,7 @@ class Ports:
     tracker: int
     admin: int
     resourcemanager_http: int
+    kdc: int = 0
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -96,6 +102,11 @@ class Layout:
         return self.root / "tmp"
 
     @property
+    def kerberos(self) -> Path:
+        """Keys, tickets and settings of Kerberos; only the owner may enter."""
+        return self.root / "kerberos"
+
+    @property
     def lock(self) -> Path:
         """Held by the command that starts or stops daemons."""
         return self.root / "lock"
@@ -109,7 +120,8 @@ class Layout:
     def all(self) -> tuple[Path, ...]:
         """Everything that a sandbox writes directly into its folder."""
         folders = (self.client, self.daemons, self.logs, self.events, self.containers, self.scratch)
-        return (*folders, self.root / "hdfs", self.environment, self.state, self.lock)
+        more = (self.root / "hdfs", self.kerberos)
+        return (*folders, *more, self.environment, self.state, self.lock)
 
     def namenode(self) -> Path:
         """Return where the names are kept."""
@@ -234,9 +246,10 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 """
 
 
-def environment(layout: Layout) -> dict[str, str]:
+def environment(layout: Layout, realm: Realm | None = None) -> dict[str, str]:
     """Return the variables by which Spark and Hadoop's clients find the sandbox."""
     return {
+        **(kerberos.environment(realm) if realm else {}),
         "HADOOP_CONF_DIR": str(layout.client),
         "SPARK_CONF_DIR": str(layout.client),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -263,7 +276,14 @@ def render_site(properties: Mapping[str, str]) -> str:
 
 
 def files(
-    ports: Ports, layout: Layout, *, datanodes: int, memory_mb: int, cores: int, pyspark: Path
+    ports: Ports,
+    layout: Layout,
+    *,
+    datanodes: int,
+    memory_mb: int,
+    cores: int,
+    pyspark: Path,
+    realm: Realm | None = None,
 ) -> dict[Path, str]:
     """Return every file of a sandbox, by its path.
 
@@ -279,20 +299,30 @@ def files(
         What the one NodeManager offers, in megabytes and virtual cores.
     pyspark : Path
         The package's folder.
+    realm : Realm, optional
+        With it everybody needs a Kerberos ticket.
     """
     sites = {
         "core-site.xml": core_site(ports, layout),
         "hdfs-site.xml": hdfs_site(ports, layout, datanodes),
         "yarn-site.xml": yarn_site(ports, layout, memory_mb, cores),
     }
-    written = {layout.client / name: render_site(site) for name, site in sites.items()}
+    defaults = spark_defaults(pyspark, layout.events)
+    written = {}
+    if realm:
+        sites["core-site.xml"] |= kerberos.core_site(realm)
+        sites["hdfs-site.xml"] |= kerberos.hdfs_site(realm)
+        sites["yarn-site.xml"] |= kerberos.yarn_site(realm)
+        defaults |= kerberos.spark_defaults(realm)
+        written[realm.configuration] = kerberos.krb5_conf(ports.kdc)
+        written[realm.kdc_settings] = kerberos.kdc_properties(ports.kdc)
+    written |= {layout.client / name: render_site(site) for name, site in sites.items()}
     written[layout.daemons / "capacity-scheduler.xml"] = render_site(capacity_scheduler())
     written[layout.daemons / "log4j2.properties"] = LOG4J
-    defaults = spark_defaults(pyspark, layout.events)
     written[layout.client / "spark-defaults.conf"] = "".join(
         f"{name} {value}\n" for name, value in defaults.items()
     )
-    exports = (f"export {name}='{value}'\n" for name, value in environment(layout).items())
+    exports = (f"export {name}='{value}'\n" for name, value in environment(layout, realm).items())
     written[layout.environment] = "".join(exports)
     return written
 

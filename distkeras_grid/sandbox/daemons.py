@@ -25,6 +25,8 @@ DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 RESOURCEMANAGER = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
 NODEMANAGER = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 
+KDC = "org.apache.hadoop.minikdc.MiniKdc"
+
 # These JVMs serve one machine: little memory, the quick compiler alone, one thread of garbage.
 JVM_OPTIONS = (
     "-Xmx512m",
@@ -99,9 +101,15 @@ def beginning(process: psutil.Process) -> str:
     return f"{boot} {ticks}"
 
 
-def command(class_path: Sequence[str], main: str, *arguments: str, scratch: Path) -> list[str]:
+def command(
+    class_path: Sequence[str],
+    main: str,
+    *arguments: str,
+    scratch: Path,
+    options: Sequence[str] = (),
+) -> list[str]:
     """Return the command line of a daemon; its temporary files go to `scratch`."""
-    options = (*JVM_OPTIONS, f"-Djava.io.tmpdir={scratch}")
+    options = (*JVM_OPTIONS, f"-Djava.io.tmpdir={scratch}", *options)
     return [java(), *options, "-cp", ":".join(class_path), main, *arguments]
 
 

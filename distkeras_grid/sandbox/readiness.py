@@ -6,12 +6,15 @@ import getpass
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import requests
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox.daemons import Daemon, tail
+from distkeras_grid.tickets import Keytab, ticket_authentication
 
 # One question over HTTP; the daemons are on this machine.
 ANSWER_SECONDS = 5.0
@@ -19,102 +22,145 @@ POLL_SECONDS = 0.2
 CONTENT = b"The sandbox keeps what it is given.\n"
 
 
-def live_datanodes(namenode: str) -> set[str]:
-    """Return the addresses of the DataNodes that a NameNode counts.
-
-    A DataNode that was killed counts for 12 s more; one that is started again has a new address.
-
-    Parameters
-    ----------
-    namenode : str
-        ``host:port`` of its page.
-    """
-    beans = _beans(namenode, "NameNodeInfo")
-    return set(json.loads(beans[0]["LiveNodes"])) if beans else set()
-
-
-def in_safe_mode(namenode: str) -> bool:
-    """Tell whether a NameNode refuses to write yet."""
-    beans = _beans(namenode, "NameNodeInfo")
-    return not beans or bool(beans[0]["Safemode"])
-
-
-def active_nodemanagers(resourcemanager: str) -> int:
-    """Return how many NodeManagers a ResourceManager counts.
+@dataclass(frozen=True)
+class Pages:
+    """The daemons' pages, as one user sees them.
 
     Parameters
     ----------
-    resourcemanager : str
-        ``host:port`` of its page.
+    namenode, resourcemanager : str
+        ``host:port`` of each page.
+    keytab : Keytab, optional
+        Proves who asks, where the daemons want that.
     """
-    answer = _get(f"http://{resourcemanager}/ws/v1/cluster/metrics")
-    return int(answer["clusterMetrics"]["activeNodes"])
 
+    namenode: str
+    resourcemanager: str
+    keytab: Keytab | None = None
 
-def write_and_read(namenode: str) -> None:
-    """Write a file over WebHDFS, read it again and delete it.
+    def live_datanodes(self) -> set[str]:
+        """Return the addresses of the DataNodes that the NameNode counts.
 
-    Raises
-    ------
-    SandboxError
-        If another content comes back, or the NameNode refuses.
-    """
-    from hdfs import InsecureClient
-    from hdfs.util import HdfsError
+        A DataNode that was killed counts for 12 s more; one that is started again has a new
+        address.
+        """
+        beans = self._beans("NameNodeInfo")
+        return set(json.loads(beans[0]["LiveNodes"])) if beans else set()
 
-    client = InsecureClient(f"http://{namenode}", user=getpass.getuser())
-    path = "/tmp/.sandbox-check"
-    try:
-        client.write(path, CONTENT, overwrite=True)
-        with client.read(path) as reader:
-            content = reader.read()
-        client.delete(path)
-    except (HdfsError, requests.RequestException) as error:
-        raise SandboxError(
-            f"HDFS does not keep a file: {error}. Look at the daemons' logs."
-        ) from error
-    if content != CONTENT:
-        raise SandboxError(f"HDFS gave other bytes back than {CONTENT!r}. Received: {content!r}.")
+    def in_safe_mode(self) -> bool:
+        """Tell whether the NameNode refuses to write yet."""
+        beans = self._beans("NameNodeInfo")
+        return not beans or bool(beans[0]["Safemode"])
 
+    def active_nodemanagers(self) -> int:
+        """Return how many NodeManagers the ResourceManager counts."""
+        answer = self._get(f"http://{self.resourcemanager}/ws/v1/cluster/metrics")
+        return int(answer["clusterMetrics"]["activeNodes"])
 
-def run_container(resourcemanager: str, deadline: float) -> None:
-    """Run the smallest possible application: one container, which ends at once.
+    def make_homes(self, user: str) -> None:
+        """Make ``/tmp``, and the home of a user, as an administrator."""
+        client = self._files()
+        client.makedirs("/tmp")
+        client.set_permission("/tmp", "1777")
+        home = f"/user/{user}"
+        client.makedirs(home)
+        if self.keytab:
+            client.set_owner(home, owner=user)
 
-    Raises
-    ------
-    SandboxError
-        If it does not run by the deadline, with YARN's diagnostics.
-    """
-    applications = f"http://{resourcemanager}/ws/v1/cluster/apps"
-    who = {"user.name": getpass.getuser()}
-    new = _post(f"{applications}/new-application", who)
-    identifier = new["application-id"]
-    _post(
-        applications,
-        who,
-        {
-            "application-id": identifier,
-            "application-name": "sandbox check",
-            "application-type": "sandbox",
-            "max-app-attempts": 1,
-            "resource": {"memory": 256, "vCores": 1},
-            "am-container-spec": {"commands": {"command": "true"}},
-        },
-    )
-    while True:
-        application = _get(f"{applications}/{identifier}")["app"]
-        diagnostics = str(application.get("diagnostics", ""))
-        # A master that ends without a word counts as failed; its exit code is what matters.
-        if "exitCode: 0" in diagnostics:
-            return
-        if application["state"] in ("FAILED", "KILLED", "FINISHED"):
-            raise SandboxError(f"YARN ran no container. It says: {diagnostics}")
-        if time.monotonic() > deadline:
+    def write_and_read(self) -> None:
+        """Write a file over WebHDFS, read it again and delete it.
+
+        Raises
+        ------
+        SandboxError
+            If another content comes back, or the NameNode refuses.
+        """
+        from hdfs.util import HdfsError
+
+        client = self._files()
+        path = "/tmp/.sandbox-check"
+        try:
+            client.write(path, CONTENT, overwrite=True)
+            with client.read(path) as reader:
+                content = reader.read()
+            client.delete(path)
+        except (HdfsError, requests.RequestException) as error:
             raise SandboxError(
-                f"YARN ran no container in time. The application is {application['state']}: "
-                f"{diagnostics}"
+                f"HDFS does not keep a file: {error}. Look at the daemons' logs."
+            ) from error
+        if content != CONTENT:
+            raise SandboxError(
+                f"HDFS gave other bytes back than {CONTENT!r}. Received: {content!r}."
             )
-        time.sleep(POLL_SECONDS)
+
+    def run_container(self, deadline: float) -> None:
+        """Run the smallest possible application: one container, which ends at once.
+
+        Raises
+        ------
+        SandboxError
+            If it does not run by the deadline, with YARN's diagnostics.
+        """
+        applications = f"http://{self.resourcemanager}/ws/v1/cluster/apps"
+        new = self._post(f"{applications}/new-application")
+        identifier = new["application-id"]
+        self._post(
+            applications,
+            {
+                "application-id": identifier,
+                "application-name": "sandbox check",
+                "application-type": "sandbox",
+                "max-app-attempts": 1,
+                "resource": {"memory": 256, "vCores": 1},
+                "am-container-spec": {"commands": {"command": "true"}},
+            },
+        )
+        while True:
+            application = self._get(f"{applications}/{identifier}")["app"]
+            diagnostics = str(application.get("diagnostics", ""))
+            # A master that ends without a word counts as failed; its exit code is what matters.
+            if "exitCode: 0" in diagnostics:
+                return
+            if application["state"] in ("FAILED", "KILLED", "FINISHED"):
+                raise SandboxError(f"YARN ran no container. It says: {diagnostics}")
+            if time.monotonic() > deadline:
+                raise SandboxError(
+                    f"YARN ran no container in time. The application is {application['state']}: "
+                    f"{diagnostics}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _files(self) -> Any:
+        from hdfs import Client, InsecureClient
+
+        url = f"http://{self.namenode}"
+        if self.keytab is None:
+            return InsecureClient(url, user=getpass.getuser())
+        return Client(url, session=self._session)
+
+    @cached_property
+    def _session(self) -> requests.Session:
+        session = requests.Session()
+        if self.keytab:
+            session.auth = ticket_authentication(self.keytab)
+        else:
+            session.params = {"user.name": getpass.getuser()}
+        return session
+
+    def _beans(self, name: str) -> Any:
+        query = f"Hadoop:service=NameNode,name={name}"
+        return self._get(f"http://{self.namenode}/jmx", qry=query)["beans"]
+
+    def _get(self, url: str, **query: str) -> Any:
+        answer = self._session.get(url, params=query, timeout=ANSWER_SECONDS)
+        answer.raise_for_status()
+        return answer.json()
+
+    def _post(self, url: str, content: Any = None) -> Any:
+        answer = self._session.post(url, json=content, timeout=ANSWER_SECONDS)
+        if not answer.ok:
+            raise SandboxError(f"YARN refuses {url}: {answer.status_code} {answer.text[:300]}")
+        return answer.json() if answer.content else None
 
 
 def wait_for(
@@ -152,21 +198,3 @@ def wait_for(
             said = f" ({last})" if last else ""
             raise SandboxError(f"{what} is not there in time{said}.\n{logs}")
         time.sleep(POLL_SECONDS)
-
-
-def _beans(namenode: str, name: str) -> Any:
-    query = f"Hadoop:service=NameNode,name={name}"
-    return _get(f"http://{namenode}/jmx", qry=query)["beans"]
-
-
-def _get(url: str, **query: str) -> Any:
-    answer = requests.get(url, params=query, timeout=ANSWER_SECONDS)
-    answer.raise_for_status()
-    return answer.json()
-
-
-def _post(url: str, query: dict[str, str], content: Any = None) -> Any:
-    answer = requests.post(url, params=query, json=content, timeout=ANSWER_SECONDS)
-    if not answer.ok:
-        raise SandboxError(f"YARN refuses {url}: {answer.status_code} {answer.text[:300]}")
-    return answer.json() if answer.content else None

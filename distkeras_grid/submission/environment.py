@@ -26,7 +26,13 @@ PYTHON = "bin/python"
 PRUNED_SUFFIXES = (".pyc", ".pyi", ".h", ".hpp", ".pxd", ".pyx", ".a", ".o")
 PRUNED_NAMES = ("__pycache__", "tests")
 # Folders and files, relative to site-packages and to the standard library.
-PRUNED_PACKAGES = ("tensorflow/include", "pyarrow/include", "pyarrow/src", "pyarrow/tests")
+PRUNED_PACKAGES = (
+    "tensorflow/include",
+    "torch/include",
+    "pyarrow/include",
+    "pyarrow/src",
+    "pyarrow/tests",
+)
 PRUNED_STDLIB = (
     *("site-packages", "dist-packages", "test", "idlelib", "turtledemo", "tkinter"),
     *("ensurepip", "lib2to3", "distutils/tests", "pydoc_data"),

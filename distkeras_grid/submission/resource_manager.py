@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from distkeras_grid.errors import UNREADABLE, ApplicationNotFoundError, ClusterError
+from distkeras_grid.errors import (
+    UNREADABLE,
+    ApplicationNotFoundError,
+    ClusterError,
+    NotAuthenticatedError,
+)
 from distkeras_grid.submission.applications import Application, check_id
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.network import open_session
@@ -93,7 +98,8 @@ class _Containers(msgspec.Struct):
 class ResourceManager:
     """A session with the ResourceManager's REST interface; close it at the end.
 
-    Every method raises `ClusterError` if no ResourceManager answers.
+    Every method raises `ClusterError` if no ResourceManager answers, and `NotAuthenticatedError` if
+    it wants a Kerberos ticket.
 
     Parameters
     ----------
@@ -192,10 +198,19 @@ def _translated(url: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
+        if "SPNEGO" in type(error).__name__:
+            raise _stranger(url, "no ticket") from error
         cause: BaseException = error
         while (following := cause.__cause__ or cause.__context__) is not None:
             cause = following
         raise ClusterError(f"{url} cannot be reached ({cause}).") from error
+
+
+def _stranger(url: str, why: str) -> NotAuthenticatedError:
+    return NotAuthenticatedError(
+        f"{url} wants to know who asks ({why}): get a Kerberos ticket with kinit, or "
+        "by a keytab with kinit -kt FILE NAME."
+    )
 
 
 def _decoded(answer: requests.Response, kind: type[T]) -> T:
@@ -205,10 +220,7 @@ def _decoded(answer: requests.Response, kind: type[T]) -> T:
             "forgotten it. Check the id and HADOOP_CONF_DIR."
         )
     if answer.status_code in (401, 403):
-        raise ClusterError(
-            f"{answer.url} wants to know who asks ({answer.status_code}): get a Kerberos ticket "
-            "with kinit."
-        )
+        raise _stranger(answer.url, str(answer.status_code))
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except UNREADABLE as error:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, NotAuthenticatedError
+from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.submission.applications import Application, check_id, state_line
 from distkeras_grid.submission.container_logs import CollectedLogs, wait_for_logs
 from distkeras_grid.submission.jvm import HadoopClient
@@ -223,8 +224,10 @@ def _translated(action: str) -> Iterator[None]:
                 f"Cannot {action}: this YARN does not know it, or has forgotten it. Check the id "
                 "and HADOOP_CONF_DIR."
             ) from error
+        told = f"{name}: {message.removesuffix('.')}"
+        if advice := meaning(STRANGER, told):
+            raise NotAuthenticatedError(f"Cannot {action}: {told}. {advice}") from error
         raise ClusterError(
-            f"Cannot {action}: {name}: {message.removesuffix('.')}. Check HADOOP_CONF_DIR "
-            "(yarn-site.xml), that the ResourceManager runs, and that your Kerberos ticket is "
-            "valid."
+            f"Cannot {action}: {told}. Check HADOOP_CONF_DIR (yarn-site.xml), and that the "
+            "ResourceManager runs."
         ) from error

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.tickets import Keytab
 
 DEFAULT_PORTS = {"http": 9870, "https": 9871}  # of Hadoop 3
 WEB_SCHEMES = {"webhdfs": "http", "swebhdfs": "https"}
@@ -35,13 +36,14 @@ class Address:
         URL of the NameNode, or of each one of a highly available nameservice.
     user : str
         Who asks, where the cluster believes what it is told.
-    kerberos : bool, default False
-        Whether the user proves that by a Kerberos ticket.
+    kerberos : bool or Keytab, default False
+        Whether the user proves that by a Kerberos ticket, and with whose keys it is got where
+        ``kinit`` has not done that.
     """
 
     urls: tuple[str, ...]
     user: str
-    kerberos: bool = False
+    kerberos: bool | Keytab = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def find_address(
     path: HdfsPath,
     *,
     url: str | None = None,
-    kerberos: bool | None = None,
+    kerberos: bool | Keytab | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Address:
     """Return how to reach the HDFS of a path.
@@ -195,8 +197,9 @@ def find_address(
         One that names the HTTP address itself is believed first.
     url : str, optional
         Such as ``"http://namenode:9870"``; several, of one nameservice, with ``;`` between them.
-    kerberos : bool, optional
-        By default as ``hadoop.security.authentication`` of the configuration says.
+    kerberos : bool or Keytab, optional
+        A keytab gets tickets of its own. By default as ``hadoop.security.authentication`` of the
+        configuration says.
     environment : mapping, optional
         Looked up: ``WEBHDFS_URL``, ``HADOOP_CONF_DIR``, ``HADOOP_USER_NAME``; by default this
         process's.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import HdfsPath, find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 
 
 def make_directories(
-    paths: Sequence[str], *, url: str | None = None, kerberos: bool | None = None
+    paths: Sequence[str], *, url: str | None = None, kerberos: bool | Keytab | None = None
 ) -> None:
     """Make directories on HDFS, and those above them; one that exists stays as it is.
 
@@ -37,7 +38,7 @@ def remove(
     *,
     recursive: bool = False,
     url: str | None = None,
-    kerberos: bool | None = None,
+    kerberos: bool | Keytab | None = None,
 ) -> None:
     """Delete files and directories on HDFS for good; there is no trash.
 
@@ -86,5 +87,5 @@ def remove(
         connection.delete(path, recursive=recursive)
 
 
-def _connect(place: HdfsPath, url: str | None, kerberos: bool | None) -> Connection:
+def _connect(place: HdfsPath, url: str | None, kerberos: bool | Keytab | None) -> Connection:
     return Connection(find_address(place, url=url, kerberos=kerberos))

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from distkeras_grid.errors import PathNotFoundError
 from distkeras_grid.progress import surface
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
@@ -25,7 +26,7 @@ def download(
     url: str | None = None,
     threads: int = THREADS,
     overwrite: bool = False,
-    kerberos: bool | None = None,
+    kerberos: bool | Keytab | None = None,
     stream: TextIO | None = None,
 ) -> Transferred:
     """Copy a file or a folder from HDFS, over HTTP.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.answers import FileStatus
 from distkeras_grid.webhdfs.connection import Connection
 
 
 def list_directory(
-    path: str, *, url: str | None = None, kerberos: bool | None = None
+    path: str, *, url: str | None = None, kerberos: bool | Keytab | None = None
 ) -> list[FileStatus]:
     """Return the entries of a directory on HDFS, sorted by name; for a file, its own status.
 

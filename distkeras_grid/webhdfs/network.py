@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.tickets import Keytab, ticket_authentication
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.tries import Refused, Trouble, Unreachable
 
@@ -38,9 +39,8 @@ def open_session(address: Address) -> requests.Session:
     session.headers["Content-Type"] = "application/octet-stream"
     session.headers["Accept-Encoding"] = "identity"
     if address.kerberos:
-        from distkeras_grid.webhdfs.kerberos import ticket_authentication
-
-        session.auth = ticket_authentication()
+        keys = address.kerberos
+        session.auth = ticket_authentication(keys if isinstance(keys, Keytab) else None)
     else:
         session.params = {"user.name": address.user}
     return session

@@ -6,8 +6,15 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from distkeras_grid import file_systems
-from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.errors import (
+    NoSpaceError,
+    NotAuthenticatedError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
 from distkeras_grid.file_systems import full, meaning
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.tries import BUSY, Refused, Trouble, TryFailed, Unreachable
 
 # Parts of what HDFS says, and what they mean to its client.
@@ -24,7 +31,12 @@ EXISTS = ("FileAlreadyExistsException", "PathIsNotEmptyDirectoryException")
 
 
 def explain(
-    action: str, path: str, failure: TryFailed, *, namenodes: Collection[str], kerberos: bool
+    action: str,
+    path: str,
+    failure: TryFailed,
+    *,
+    namenodes: Collection[str],
+    kerberos: bool | Keytab,
 ) -> StorageError:
     """Return the error for the last try of an operation.
 
@@ -35,8 +47,8 @@ def explain(
     failure : TryFailed
     namenodes : collection of str
         URLs of the NameNodes.
-    kerberos : bool
-        Whether a ticket was shown.
+    kerberos : bool or Keytab
+        Whether a ticket was shown, and by whose keys.
     """
     if isinstance(failure, Refused) and failure.status == 401:
         return not_authenticated(action, path, kerberos=kerberos)
@@ -86,14 +98,26 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
     return StorageError(f"{beginning}: {told}." + (f" {hint}" if hint else ""))
 
 
-def not_authenticated(action: str, path: str, *, kerberos: bool) -> StorageError:
+def not_authenticated(action: str, path: str, *, kerberos: bool | Keytab) -> NotAuthenticatedError:
     """Return the error for status 401."""
-    advice = (
-        "There is no valid Kerberos ticket: get one with kinit, look at it with klist."
-        if kerberos
-        else "It wants Kerberos: say --kerberos, or kerberos=True, after kinit."
+    if isinstance(kerberos, Keytab):
+        advice = (
+            f"The keytab {kerberos.file} gets no ticket for {kerberos.principal}: compare with "
+            "klist -kt."
+        )
+    elif kerberos:
+        advice = (
+            "There is no valid Kerberos ticket: get one with kinit, or give --principal and "
+            "--keytab."
+        )
+    else:
+        advice = (
+            "It wants Kerberos: say --kerberos, or kerberos=True, after kinit; or --principal and "
+            "--keytab."
+        )
+    return NotAuthenticatedError(
+        f"Cannot {action} {path} on HDFS: the user is not known (401). {advice}"
     )
-    return StorageError(f"Cannot {action} {path} on HDFS: the user is not known (401). {advice}")
 
 
 def unreachable(

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
 from distkeras_grid.progress import surface
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.connection import Connection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
@@ -31,7 +32,7 @@ def upload(
     url: str | None = None,
     threads: int = THREADS,
     overwrite: bool = False,
-    kerberos: bool | None = None,
+    kerberos: bool | Keytab | None = None,
     stream: TextIO | None = None,
 ) -> Transferred:
     """Copy files and folders to HDFS, over HTTP.
@@ -55,7 +56,7 @@ def upload(
         Files that are sent at once, from 1 to 64.
     overwrite : bool, default False
         Replace files that differ.
-    kerberos : bool, optional
+    kerberos : bool or Keytab, optional
         By default as ``HADOOP_CONF_DIR`` says.
     stream : text file, optional
         Where the progress line goes; see `distkeras_grid.progress.surface`.

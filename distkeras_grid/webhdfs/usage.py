@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.answers import Summary
 from distkeras_grid.webhdfs.connection import Connection
 
 
 def disk_usage(
-    path: str, *, url: str | None = None, kerberos: bool | None = None
+    path: str, *, url: str | None = None, kerberos: bool | Keytab | None = None
 ) -> tuple[Summary, list[Summary]]:
     """Return the space that a path takes, and that of each entry of a directory.
 

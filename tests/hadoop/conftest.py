@@ -64,10 +64,12 @@ class Grid:
             env=self.environment(**environment),
         )
 
-    def grid(self, *arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
+    def grid(
+        self, *arguments: str, timeout: float = 300.0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run ``distkeras-grid``."""
         script = Path(sys.executable).with_name("distkeras-grid")
-        return self.run(str(script), *arguments, timeout=timeout)
+        return self.run(str(script), *arguments, timeout=timeout, **environment)
 
     def submit(
         self, *command: str, timeout: float = 300.0, **environment: str

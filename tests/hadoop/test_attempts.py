@@ -134,3 +134,47 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
     model = keras.saving.load_model(tmp_path / "run" / "model.keras")
     np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
     assert not masters(identifier)
+
+
+@pytest.mark.promise(
+    "driver: killed in YARN's container after its output is whole, `submit --attempts 2`",
+    "YARN starts another one, which finds the run of the first and has succeeded.",
+)
+def test_an_application_master_that_dies_after_its_output_is_whole_has_succeeded(
+    grid: Grid, files: InsecureClient, rows: str, project: Path
+) -> None:
+    output, checkpoints = f"{ROOT}/whole", f"{ROOT}/whole-checkpoints"
+    command = (
+        *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
+        *("--attempts", "2", "--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
+        # The scheme, so that a check before Spark could find the output, too.
+        *("train", "--data", rows, "--model", "counting_net:build_and_linger", "--features", "x"),
+        *("--trainer", "DOWNPOUR", "--workers", "2", "--batch-size", str(BATCH)),
+        *("--set", "communication_window=2", "--epochs", "2"),
+        *("--output", f"{grid.hdfs}{output}", "--checkpoint-dir", checkpoints),
+    )
+    with subprocess.Popen(
+        command,
+        env=grid.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            identifier = process.stdout.readline().strip()
+            wait_for(lambda: files.status(f"{output}/run.json", strict=False), process)
+            (master,) = masters(identifier)
+            os.kill(master, signal.SIGKILL)
+            _, err = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    with files.read(f"{output}/run.json") as reader:
+        run = json.loads(reader.read())
+    assert run["driver"] == {"application": identifier, "attempt": 1}
+    with files.read(f"{checkpoints}/generation.json") as reader:
+        # The second attempt has not begun to train.
+        assert json.loads(reader.read())["number"] == 1
+    assert sorted(files.list(output)) == ["history.jsonl", "model.keras", "run.json"]
+    assert not masters(identifier)

@@ -76,7 +76,8 @@ def test_a_port_that_is_taken_is_an_error_with_the_log_and_nothing_stays(
     hadoop_jars: list[str], tmp_path: Path
 ) -> None:
     sandbox = Sandbox(tmp_path / "grid", memory_mb=2048)
-    sandbox._configure(hadoop_jars)
+    sandbox.layout.root.mkdir()
+    sandbox._configure()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", sandbox.state.ports.namenode))
         taken.listen()

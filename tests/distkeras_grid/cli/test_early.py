@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import subprocess
@@ -128,6 +129,24 @@ def test_an_output_that_may_be_written_passes(here):
             early.check_output(uri, KIND, "data", overwrite=True)
     with pytest.raises(OutputExistsError):
         early.check_output(f"file://{here}/run", KIND, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("container", "refused"),
+    [
+        ("", True),
+        ("container_1410901177871_0001_01_000005", True),
+        ("container_e17_1410901177871_0001_02_000001", False),
+        ("container_1410901177871_0001_12_000001", False),
+        ("container_else", True),
+    ],
+)
+def test_what_an_earlier_attempt_wrote_is_left_to_the_session(
+    here, monkeypatch, container, refused
+):
+    monkeypatch.setenv("CONTAINER_ID", container)
+    with pytest.raises(OutputExistsError) if refused else contextlib.nullcontext():
+        early.check_output(f"{here}/run", KIND, overwrite=False)
 
 
 def test_of_what_cannot_be_asked_nothing_is_said(here, monkeypatch):

@@ -26,6 +26,7 @@ EXPECTED = {
     errors.PathNotFoundError: 4,
     errors.OutputExistsError: 4,
     errors.NoSpaceError: 4,
+    errors.NotAuthenticatedError: 4,
     errors.EnvironmentMismatchError: 5,
     errors.ClusterError: 5,
     errors.ApplicationNotFoundError: 5,

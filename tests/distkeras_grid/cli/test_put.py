@@ -109,3 +109,14 @@ def test_a_listing_stands_in_columns_and_no_name_breaks_its_line(
     assert lines[0].endswith("  /raw/a b")
     assert lines[1].endswith("  /raw/x\\ny")
     assert ls.format_listing([]) == []
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+@pytest.mark.parametrize("flag", ["--principal", "--keytab"])
+def test_a_principal_and_a_keytab_go_together(
+    verb: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.tif").touch()
+    words = ["--url", "http://localhost:1", flag, "ada", *ARGUMENTS[verb]]
+    assert COMMANDS[verb].main(words) == 2
+    assert "--principal and --keytab" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.early import check_trainer
 from distkeras_grid.cli.train import (
     build_parser,
@@ -27,6 +28,7 @@ from distkeras_grid.cli.train import (
 )
 from distkeras_grid.errors import ConfigurationError, NoSpaceError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.trainers import preparation
 
 PIXELS = Field("image", (8, 8, 3), classes=("basalt", "granite"))
 MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "run"]
@@ -264,6 +266,7 @@ def train(*flags, data, model, output):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys):
@@ -283,6 +286,39 @@ def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys
     assert (output / "model.keras").stat().st_mtime_ns == before
     assert train(*flags, "--overwrite", data=data, model=model, output=output) == 0
     assert (output / "model.keras").stat().st_mtime_ns > before
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+def test_an_attempt_that_finds_the_whole_run_of_the_one_before_has_succeeded(
+    data, model, tmp_path, capsys, monkeypatch
+):
+    """The driver died after its output was whole, and before YARN knew."""
+    from distkeras_grid.spark import session
+
+    def attempt_of(application, number):
+        driver = Driver(application, number)
+        monkeypatch.setattr(session, "this_driver", lambda _: driver)
+        monkeypatch.setattr(preparation, "this_driver", lambda _: driver)
+        # As in YARN's container, where the check before Spark could read HDFS, too.
+        monkeypatch.setenv("CONTAINER_ID", f"container_e17_1700000000000_0001_0{number}_000001")
+
+    output = tmp_path / "run"
+    flags = ("--split", "train", "--set", "progress=False", "--seed", "1")
+    attempt_of("application_17_0001", 1)
+    assert train(*flags, data=data, model=model, output=output) == 0
+    before = (output / "model.keras").stat().st_mtime_ns
+    capsys.readouterr()
+    for more in ((), ("--overwrite",)):
+        attempt_of("application_17_0001", 2)
+        assert train(*flags, *more, data=data, model=model, output=output) == 0
+        assert "earlier attempt" in capsys.readouterr().out
+    attempt_of("application_17_0002", 2)
+    assert train(*flags, data=data, model=model, output=output) == 4
+    (output / "history.jsonl").unlink()
+    attempt_of("application_17_0001", 2)
+    assert train(*flags, data=data, model=model, output=output) == 4
+    assert (output / "model.keras").stat().st_mtime_ns == before
 
 
 @pytest.mark.spark
@@ -307,6 +343,7 @@ def test_a_run_that_cannot_be_saved_is_kept_here(data, model, tmp_path, capsys, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_that_can_be_saved_nowhere_tells_both_reasons(

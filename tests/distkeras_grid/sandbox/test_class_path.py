@@ -9,12 +9,14 @@ from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
 from distkeras_grid.sandbox.class_path import (
     JARS,
+    KDC_JARS,
     Jar,
     check_digest,
     daemon_class_path,
     distribution_class_path,
     ivy_command,
     jar_folder,
+    kdc_class_path,
 )
 
 
@@ -31,6 +33,18 @@ def test_jars_in_the_cache_are_taken_first_and_nothing_is_fetched(tmp_path: Path
     path = daemon_class_path(environment)
     assert path[: len(JARS)] == [str(folder / jar.file_name) for jar in JARS]
     assert any("hadoop-client-api" in entry for entry in path)
+
+
+def test_the_kdc_is_the_same_beside_a_hadoop_of_the_users(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "HADOOP_HOME": "/opt/hadoop"}
+    folder = jar_folder(environment)
+    folder.mkdir(parents=True)
+    for jar in KDC_JARS:
+        (folder / jar.file_name).touch()
+    path = kdc_class_path(environment)
+    assert path[: len(KDC_JARS)] == [str(folder / jar.file_name) for jar in KDC_JARS]
+    assert any("slf4j-api" in entry for entry in path)
+    assert not any("/opt/hadoop" in entry for entry in path)
 
 
 def test_a_hadoop_of_the_users_is_taken_with_its_web_pages(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from distkeras_grid.errors import BusyError, SandboxError
-from distkeras_grid.sandbox import configuration
-from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports
+from distkeras_grid.sandbox import cluster, configuration
+from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports, write_secret
 from distkeras_grid.sandbox.daemons import start, stop
 
 
@@ -66,6 +67,26 @@ def test_a_start_says_what_has_ended_and_how_it_comes_back(sandbox: Sandbox) -> 
         sandbox.start()
 
 
+def test_a_sandbox_with_kerberos_is_never_started_without(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "daemon_class_path", lambda: pytest.fail("it starts"))
+    sandbox.stop()
+    sandbox._keep(replace(sandbox.state, kerberos=True))
+    with pytest.raises(SandboxError, match="with Kerberos"):
+        sandbox.start()
+    assert sandbox.state.kerberos
+    assert not sandbox.running()
+
+
+def test_secrets_are_their_owners_alone(tmp_path: Path) -> None:
+    for content in (b"first", b"second"):
+        write_secret(tmp_path / "key", content)
+        assert (tmp_path / "key").read_bytes() == content
+        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
 def test_a_sandbox_that_is_stopped_is_not_repaired(sandbox: Sandbox) -> None:
     sandbox.stop()
     with pytest.raises(SandboxError):
@@ -114,3 +135,12 @@ def test_the_state_of_another_version_is_named(sandbox: Sandbox) -> None:
     sandbox.layout.state.write_text(json.dumps(written))
     with pytest.raises(SandboxError, match="another version"):
         sandbox.status()
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"ports": 3}', "[" * 5000])
+def test_a_damaged_state_is_named(sandbox: Sandbox, content: str) -> None:
+    whole = sandbox.layout.state.read_text()
+    sandbox.layout.state.write_text(content)
+    with pytest.raises(SandboxError, match=r"sandbox\.json"):
+        sandbox.status()
+    sandbox.layout.state.write_text(whole)

@@ -8,7 +8,12 @@ from contextlib import closing
 
 import pytest
 
-from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
+from distkeras_grid.errors import (
+    ApplicationNotFoundError,
+    ClusterError,
+    ConfigurationError,
+    NotAuthenticatedError,
+)
 from distkeras_grid.submission.container_logs import RunningLogs, outputs_of_driver, text_of
 from distkeras_grid.submission.resource_manager import ResourceManager
 from distkeras_grid.webhdfs.addresses import Address
@@ -58,13 +63,23 @@ def test_where_one_does_not_answer_another_one_does(page: str):
 
 @pytest.mark.parametrize(
     "answer",
-    [(200, "<html>This is standby RM.</html>"), (401, "who?"), (200, {"apps": {"app": 1}})],
+    [(200, "<html>This is standby RM.</html>"), (200, {"apps": {"app": 1}})],
 )
 def test_what_is_not_yarn_is_named(answer: object):
     with (
         yarn_pages({"/ws/v1/cluster/apps": answer}) as url,
         manager_at(url) as manager,
         pytest.raises(ClusterError, match=url),
+    ):
+        manager.applications()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_page_that_wants_a_ticket_is_named(status: int):
+    with (
+        yarn_pages({"/ws/v1/cluster/apps": (status, "who?")}) as url,
+        manager_at(url) as manager,
+        pytest.raises(NotAuthenticatedError, match=url),
     ):
         manager.applications()
 

@@ -6,6 +6,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.sandbox.configuration import render_site
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import (
     Address,
     HdfsPath,
@@ -139,3 +140,9 @@ def test_kerberos_is_told_or_found(
         HdfsPath("/"), kerberos=asked, environment={"HADOOP_CONF_DIR": str(tmp_path)}
     )
     assert found.kerberos is kerberos
+
+
+def test_a_keytab_is_used_whatever_the_configuration_says(tmp_path: Path) -> None:
+    keytab = Keytab("ada@GRID", "/home/ada/ada.keytab")
+    environment = {"WEBHDFS_URL": "http://namenode:9870"}
+    assert find_address(HdfsPath("/"), kerberos=keytab, environment=environment).kerberos == keytab

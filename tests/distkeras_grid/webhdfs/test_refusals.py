@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.refusals import explain, not_authenticated, refusal, unreachable
 from distkeras_grid.webhdfs.tries import Refused, Trouble, TryFailed, Unreachable
 
@@ -99,4 +100,8 @@ def test_every_failure_is_explained(failure: TryFailed, told: str) -> None:
 
 def test_who_asks_is_told_what_to_do() -> None:
     assert "kinit" in str(not_authenticated("list", "/", kerberos=True))
+    keytab = Keytab("ada@GRID", "/home/ada/ada.keytab")
+    told = str(not_authenticated("list", "/", kerberos=keytab))
+    assert keytab.file in told
+    assert keytab.principal in told
     assert "--kerberos" in str(not_authenticated("list", "/", kerberos=False))

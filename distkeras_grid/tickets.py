@@ -1,0 +1,114 @@
+"""Authentication by Kerberos over HTTP (SPNEGO): the extra ``distkeras_grid[kerberos]``."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import requests
+
+# A ticket that is over within this time is replaced before it is used [s].
+SPARE_SECONDS = 60
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Keytab:
+    """Who asks, and the file of their keys: tickets without ``kinit``.
+
+    Parameters
+    ----------
+    principal : str
+        Such as ``"ada@GRID.EXAMPLE"``; without a realm, in that of ``krb5.conf``.
+    file : str
+        Path of the keytab.
+    """
+
+    principal: str
+    file: str
+
+
+@contextmanager
+def krb5_conf(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let this process use another ``krb5.conf`` for a while.
+
+    Kerberos' library takes it from a variable of the whole process only (``KRB5_CONFIG``), and
+    reads it at each call.
+    """
+    before = os.environ.get("KRB5_CONFIG")
+    os.environ["KRB5_CONFIG"] = os.fspath(path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["KRB5_CONFIG"]
+        else:
+            os.environ["KRB5_CONFIG"] = before
+
+
+def ticket_authentication(keytab: Keytab | None = None) -> requests.auth.AuthBase:
+    """Return the authentication of a `requests` session that sends a ticket when it is asked.
+
+    Parameters
+    ----------
+    keytab : Keytab, optional
+        Gets the tickets; by default those of ``kinit`` are taken.
+
+    Raises
+    ------
+    ConfigurationError
+        If the extra is not installed, or there is no keytab at the path.
+    """
+    try:
+        from requests_gssapi import OPTIONAL, HTTPSPNEGOAuth
+    except (ImportError, OSError) as error:
+        raise ConfigurationError(
+            "This cluster wants Kerberos, and the extra for it is not installed here "
+            f"({error}): pip install 'distkeras_grid[kerberos]', which needs a C compiler and "
+            "Kerberos' headers (Debian: gcc libkrb5-dev)."
+        ) from error
+    if keytab is None:
+        # Of the DataNodes' answers, and of errors, Hadoop signs none.
+        ticket: requests.auth.AuthBase = HTTPSPNEGOAuth(mutual_authentication=OPTIONAL)
+        return ticket
+    if not os.access(keytab.file, os.R_OK):
+        raise ConfigurationError(
+            f"There is no keytab {keytab.file!r} here, or you may not read it. Check the path."
+        )
+    return _by_keytab(keytab)
+
+
+def _by_keytab(keytab: Keytab) -> requests.auth.AuthBase:
+    import gssapi
+    from requests_gssapi import OPTIONAL, HTTPSPNEGOAuth
+    from requests_gssapi.exceptions import SPNEGOExchangeError
+
+    # Tickets are kept in this process' memory, each session's under a name of its own.
+    cache = f"MEMORY:distkeras_grid-{os.getpid()}-{next(_numbers)}"
+
+    class ByKeytab(HTTPSPNEGOAuth):  # type: ignore[misc]
+        ticket: Any = None
+
+        def generate_request_header(self, *arguments: Any, **options: Any) -> Any:
+            """Get a ticket where there is none, or it is about to end; send it."""
+            try:
+                if self.ticket is None or self.ticket.lifetime < SPARE_SECONDS:
+                    self.ticket = self.creds = gssapi.Credentials(
+                        name=gssapi.Name(keytab.principal, gssapi.NameType.kerberos_principal),
+                        usage="initiate",
+                        store={"client_keytab": keytab.file, "ccache": cache},
+                    )
+            except gssapi.exceptions.GSSError as error:
+                self.ticket = None
+                raise SPNEGOExchangeError(str(error)) from error
+            return super().generate_request_header(*arguments, **options)
+
+    authentication: requests.auth.AuthBase = ByKeytab(mutual_authentication=OPTIONAL)
+    return authentication
