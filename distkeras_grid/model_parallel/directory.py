@@ -9,18 +9,22 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import msgspec
+import numpy as np
 
-from distkeras_grid.errors import ParameterServerError, RefusedError
+from distkeras_grid.errors import ParameterServerError, RefusedError, RemoteProtocolError
+from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.model_parallel.duplex import BROKEN
 from distkeras_grid.model_parallel.gate import Gate
 from distkeras_grid.model_parallel.messages import (
     Announce,
+    Archive,
+    FetchModel,
     Locate,
     Located,
     Noted,
@@ -52,12 +56,20 @@ class Directory:
         Name of the run.
     told : callable
         Called with each report of the master.
+    archives : mapping of int to bytes, optional
+        Parts of the model, by the numbers of the devices that ask for them.
     """
 
     def __init__(
-        self, place: ServerPlace, key: bytes, run: str, told: Callable[[Report], None]
+        self,
+        place: ServerPlace,
+        key: bytes,
+        run: str,
+        told: Callable[[Report], None],
+        archives: Mapping[int, bytes] | None = None,
     ) -> None:
         self._told = told
+        self._archives = archives or {}
         self._changed = threading.Condition()
         self._master: tuple[int, Announce] | None = None
         listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
@@ -82,7 +94,11 @@ class Directory:
     def _serve(self, hello: WorkerHello, channel: ArrayChannel) -> None:
         with channel, contextlib.suppress(*BROKEN):
             while (found := channel.receive(None)) is not None:
-                channel.send(self._answer(hello, found[0]))
+                if isinstance(found[0], FetchModel):
+                    archive = np.frombuffer(self._archives.get(hello.seat, b""), np.uint8)
+                    channel.send(Archive(size=archive.size), [as_numbers(archive)])
+                else:
+                    channel.send(self._answer(hello, found[0]))
 
     def _answer(self, hello: WorkerHello, message: msgspec.Struct) -> msgspec.Struct:
         if isinstance(message, Locate):
@@ -187,6 +203,24 @@ class Asking:
         return (
             None if found.host is None else ServerAddress(found.host, found.port, found.unix_path)
         )
+
+    def model(self) -> bytes:
+        """Return this device's part of the model, as an archive.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the driver has none for this device.
+        """
+        try:
+            self.channel.send(FetchModel())
+            found = self.channel.receive(STALL_SECONDS)
+        except OSError as error:
+            raise unreachable(self.address, error) from error
+        match found:
+            case Archive(size=size), [numbers] if size:
+                return as_bytes(numbers, size).tobytes()
+        raise RemoteProtocolError(f"A part of the model was due. Received: {found!r:.200}.")
 
     def announce(self, address: ServerAddress) -> None:
         """Announce that this task is the master, and where it listens."""

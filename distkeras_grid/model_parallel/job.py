@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +31,7 @@ def run_devices(
     plan_of: Callable[[Guide], _Plan],
     master: Callable[..., Any],
     device: Callable[..., Any],
+    parts: Sequence[bytes] = (),
 ) -> keras.Model:
     """Run the master as the run's only worker, and the other devices beside it.
 
@@ -46,6 +47,9 @@ def run_devices(
         Takes the `Guide` by which tasks find each other, and returns the plan for the tasks.
     master, device : callable
         The functions that their tasks run; the plan is their first argument.
+    parts : sequence of bytes, default ()
+        The part of the model of each device, the master's first, as archives. Then the master
+        receives its own in place of the whole model, and the others fetch theirs.
 
     Returns
     -------
@@ -66,17 +70,20 @@ def run_devices(
             kept.setdefault("devices", []).extend(report.lines)
             if report.shares:
                 kept["shares"] = {name: list(shares) for name, shares in report.shares.items()}
+            if report.passes:
+                kept["passes"] = [each.to_json() for each in report.passes]
 
-    with Directory(_next_port(prepared.settings.place), key, run, told) as directory:
+    place, model = _next_port(prepared.settings.place), parts[0] if parts else None
+    with Directory(place, key, run, told, dict(enumerate(parts))) as directory:
         plan = plan_of(Guide(run, key, directory.address))
         work = partial(master, plan)
         if count == 1:
-            return prepared.execute(progress, work=work)
+            return prepared.execute(progress, work=work, model=model)
         frame = spark.range(0, count - 1, numPartitions=count - 1)
         launch = Launch(frame, partial(device, plan), DEVICE_SCHEMA, f"{run} devices")
         launch.start()
         try:
-            return prepared.execute(progress, work=work)
+            return prepared.execute(progress, work=work, model=model)
         except StartTimeoutError as error:
             # The error that ended the job of a device is why the run could not start.
             raise (launch.error() or error) from error

@@ -21,6 +21,7 @@ from distkeras_grid.model_parallel.directory import MASTER, Guide
 from distkeras_grid.model_parallel.gate import Gate
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import Report, Welcome
+from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.parameter_server.transports import Listener, own_address, unreachable
 from distkeras_grid.spec import RunSpec
 
@@ -67,11 +68,14 @@ class Meeting:
         self._plan = plan
         self._attempt = task_numbers()[1]
         self._resources = ExitStack()
+        self._failed = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        # Spark starts the task of a failed attempt again, and the devices wait for that one.
+        self._failed = kind is not None
         self._resources.close()
 
     def admit(self, members: Members, welcome: Welcome) -> None:
@@ -80,7 +84,7 @@ class Meeting:
         Parameters
         ----------
         members : Members
-            Takes the devices in. They are released when the meeting ends.
+            Takes the devices in. They are released when the meeting ends without an error.
         welcome : Welcome
             Sent to each device.
 
@@ -117,7 +121,10 @@ class Meeting:
             )
 
     def report(
-        self, lines: Sequence[str], shares: Mapping[str, tuple[int, ...]] | None = None
+        self,
+        lines: Sequence[str],
+        shares: Mapping[str, tuple[int, ...]] | None = None,
+        passes: Sequence[TimedPass] = (),
     ) -> None:
         """Tell the driver what the user should know; the training does not depend on it."""
         # If the driver has ended the run, its parameter server reports that, too.
@@ -125,10 +132,11 @@ class Meeting:
             contextlib.suppress(ServerUnreachableError),
             self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking,
         ):
-            asking.report(Report(lines=tuple(lines), shares=dict(shares or {})))
+            told = Report(lines=tuple(lines), shares=dict(shares or {}), passes=tuple(passes))
+            asking.report(told)
 
     def _part(self, members: Members) -> None:
-        members.close()
+        members.close(released=not self._failed)
         self.report([f"The devices moved {members.moved / 1e6:.3g} MB."])
 
 

@@ -86,13 +86,22 @@ class Members:
         with self._changed:
             return self._moved + sum(line.moved for line in self._lines.values())
 
-    def close(self) -> None:
-        """Release all devices."""
+    def close(self, *, released: bool = True) -> None:
+        """Leave all devices.
+
+        Parameters
+        ----------
+        released : bool, default True
+            Whether nothing more comes. Otherwise they look for the next master.
+        """
         with self._changed:
             lines, self._lines = list(self._lines.values()), {}
             self._moved += sum(line.moved for line in lines)
         for line in lines:
-            line.finish()
+            if released:
+                line.finish()
+            else:
+                line.drop("the master's attempt has failed")
 
     def _after_change(self, text: str) -> str:
         """React to a device that has connected or is lost; return what to report."""

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
     Challenge,
@@ -27,6 +28,9 @@ Shapes: TypeAlias = Annotated[
     tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=8)], ...],
     msgspec.Meta(max_length=8),
 ]
+
+#: Most passes in a report.
+MOST_PASSES = 4000
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -143,12 +147,15 @@ class Report(Envelope, frozen=True):
         Lines to show.
     shares : dict of str to tuple of int
         Units of each device, by layer.
+    passes : tuple of TimedPass, default ()
+        The passes of a batch through stages, in the master's time.
     """
 
     lines: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=1000)], ...], msgspec.Meta(max_length=1000)
     ]
     shares: dict[Name, tuple[Count, ...]]
+    passes: Annotated[tuple[TimedPass, ...], msgspec.Meta(max_length=MOST_PASSES)] = ()
 
 
 class Noted(Envelope, frozen=True):
@@ -156,7 +163,7 @@ class Noted(Envelope, frozen=True):
 
 
 class TowerForward(Envelope, frozen=True):
-    """Compute a tower's output; the input follows.
+    """Compute the output of a tower or a stage; the input follows.
 
     Parameters
     ----------
@@ -230,6 +237,32 @@ class TowerState(Envelope, frozen=True):
     size: Count
 
 
+class StageBackward(Envelope, frozen=True):
+    """Add a stage's gradients for a pass to their sum; the gradient of its output follows.
+
+    Parameters
+    ----------
+    call : int
+        Number of the pass.
+    """
+
+    call: Count
+
+
+class StageStep(Envelope, frozen=True):
+    """Take a stage's step with the sum of the gradients."""
+
+
+class FetchModel(Envelope, frozen=True):
+    """The device asks the driver for its part of the model."""
+
+
+class Archive(Envelope, frozen=True):
+    """A ``.keras`` archive of `size` bytes, padded to whole ``float32`` numbers."""
+
+    size: Count
+
+
 #: Messages that may come before the other end has proved that it has the key.
 UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goodbye)
 #: The position is the type number in a frame: add at the end, never reorder.
@@ -259,4 +292,8 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     FetchWeights,
     FetchState,
     TowerState,
+    StageBackward,
+    StageStep,
+    FetchModel,
+    Archive,
 )

@@ -3,104 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
-from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate
-from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
+from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.duplex import Duplex
-from distkeras_grid.model_parallel.messages import (
-    Begin,
-    FetchState,
-    FetchWeights,
-    Noted,
-    Output,
-    PutState,
-    PutWeights,
-    SetRate,
-    Stepped,
-    TowerBackward,
-    TowerForward,
-    TowerState,
-)
-from distkeras_grid.trees import Packed, pack, unpack
-from distkeras_grid.worker.own_state import check_same
+from distkeras_grid.model_parallel.messages import Output, Stepped, TowerBackward, TowerForward
+from distkeras_grid.model_parallel.trained_part import TrainedPart
 
 
-class TowerComputer:
-    """Answers the master's requests with a tower and an optimizer of its own.
-
-    The step is exact: no other device changes these weights, and the optimizer treats each variable
-    by itself, so it needs no others.
+class TowerComputer(TrainedPart):
+    """Answers the master's requests with a tower, which takes a step with each gradient.
 
     Parameters
     ----------
-    tower : keras.Model
-        A built model; trained in place.
-    optimizer : mapping
-        Configuration of the optimizer, as `keras.optimizers.serialize` returns it.
-    custom_objects : mapping of str to object, optional
-        The user's own classes and functions that are in it.
+    model, optimizer, custom_objects
+        As in `TrainedPart`; the model is the tower.
     """
 
-    def __init__(
-        self,
-        tower: Any,
-        optimizer: dict[str, Any],
-        custom_objects: Mapping[str, Any] | None = None,
-    ) -> None:
-        import keras
-        import tensorflow as tf
+    _kept: tuple[int, Any, Any] | None = None
 
-        self.tower = tower
-        self._variables = list(tower.trainable_variables)
-        self._config = optimizer
-        self._objects = dict(custom_objects or {})
-        self._offset = keras.Variable(0, dtype="int", name="schedule_offset")
-        self._kept: tuple[int, Any, Any] | None = None
-        # A learning rate set by a callback is kept, also by a new optimizer.
-        self._rate: float | None = None
-        (given,) = tower.inputs
-        shape = tf.TensorSpec((None, *given.shape[1:]), given.dtype)
-        self._train, self._infer = (
-            tf.function(
-                lambda x, training=training: tower(x, training=training),
-                input_signature=[shape],
-                autograph=False,
-            )
-            for training in (True, False)
-        )
-        # Random generators and counters as the model was loaded.
-        self._others = [
-            (variable, variable.numpy())
-            for variable in tower.variables
-            if not str(variable.dtype).startswith(("float", "bfloat"))
-        ]
-        self._begin()
-
-    def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send the results.
-
-        Parameters
-        ----------
-        message : Struct
-            `TowerForward`, `TowerBackward`, or one of the requests about weights and state.
-        arrays : list of ndarray
-            The arrays that followed it.
-        duplex : Duplex
-            Sends the answer.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the message is no request, or does not fit the message before it.
-        """
+    def _passed(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> bool:
         clock = time.perf_counter()
         match message, arrays:
             case TowerForward(), [x]:
@@ -109,29 +35,9 @@ class TowerComputer:
             case TowerBackward(), [dy]:
                 self._backward(message, dy)
                 duplex.send(Stepped(seconds=time.perf_counter() - clock))
-            case PutWeights(), [weights]:
-                set_flat_weights(self.tower, weights)
-                duplex.send(Noted())
-            case Begin(), []:
-                self._begin()
-                self._offset.assign(message.steps)
-                duplex.send(Noted())
-            case PutState(), [held]:
-                self._restore(unpack(as_bytes(held, message.size)))
-                duplex.send(Noted())
-            case FetchState(), []:
-                packed = pack(self._state())
-                duplex.send(TowerState(size=packed.size), [as_numbers(packed)])
-            case SetRate(), []:
-                self._set_rate(message.value)
-                duplex.send(Noted())
-            case FetchWeights(), []:
-                duplex.send(Output(seconds=0.0), [get_flat_weights(self.tower)])
             case _:
-                raise RemoteProtocolError(
-                    f"A request for a tower was due. Received: {message!r} with {len(arrays)} "
-                    "arrays."
-                )
+                return False
+        return True
 
     def _forward(self, message: TowerForward, x: Array) -> Array:
         import tensorflow as tf
@@ -151,60 +57,3 @@ class TowerComputer:
         (_, tape, y), self._kept = self._kept, None
         values = [variable.value for variable in self._variables]
         self._apply(tape.gradient(y, values, output_gradients=tf.constant(dy)))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of everything but the weights that training changes."""
-        held = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        # Keras returns a scalar as a NumPy number, which is no array.
-        return {str(number): np.array(variable.numpy()) for number, variable in enumerate(held)}
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        check_same(self._state(), state)
-        held = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        for number, variable in enumerate(held):
-            variable.assign(state[str(number)])
-
-    def _set_rate(self, value: float) -> None:
-        if not has_own_rate(self._optimizer):
-            raise ConfigurationError(
-                "The optimizer's learning rate follows a schedule, so it cannot be set. "
-                f"Received: {value!r}."
-            )
-        self._optimizer.learning_rate = self._rate = value
-
-    def _begin(self) -> None:
-        """Start with a new optimizer, and with the random numbers of the model as it was loaded."""
-        import keras
-        import tensorflow as tf
-
-        for variable, value in self._others:
-            variable.assign(value)
-
-        self._optimizer = keras.optimizers.deserialize(self._config, self._objects)
-        self._optimizer.build(self._variables)
-        follow_schedules_from(self._optimizer, self._offset)
-        if self._rate is not None:
-            self._optimizer.learning_rate = self._rate
-        optimizer, variables = self._optimizer, self._variables
-        self._apply = tf.function(
-            lambda gradients: optimizer.apply(gradients, variables), autograph=False
-        )
-
-
-def as_numbers(packed: Packed) -> Array:
-    """Return bytes as a ``float32`` array that can be sent; the numbers have no meaning.
-
-    Examples
-    --------
-    >>> data = np.arange(7, dtype=np.uint8)
-    >>> as_bytes(as_numbers(data), 7).tolist()
-    [0, 1, 2, 3, 4, 5, 6]
-    """
-    numbers = np.zeros(-(-packed.size // 4), np.float32)
-    numbers.view(np.uint8)[: packed.size] = packed
-    return numbers
-
-
-def as_bytes(numbers: Array, size: int) -> Packed:
-    """Return the bytes that `as_numbers` was given."""
-    return numbers.view(np.uint8)[:size]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from distkeras_grid.engine.base import State, WindowResult
@@ -17,25 +16,14 @@ from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.line import Answer
 from distkeras_grid.model_parallel.members import Members
-from distkeras_grid.model_parallel.messages import (
-    Begin,
-    FetchState,
-    FetchWeights,
-    PutState,
-    PutWeights,
-    SetRate,
-    TowerBackward,
-    TowerForward,
-    TowerState,
-)
+from distkeras_grid.model_parallel.messages import TowerBackward, TowerForward
+from distkeras_grid.model_parallel.remote_parts import RemoteParts
 from distkeras_grid.model_parallel.stacked import apart, joined, places
-from distkeras_grid.model_parallel.tower import as_bytes, as_numbers
 from distkeras_grid.rows import Block, aligned_empty
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 
-class RemoteTowers:
+class RemoteTowers(RemoteParts):
     """The towers on other devices, numbered from 1.
 
     Parameters
@@ -49,24 +37,16 @@ class RemoteTowers:
     """
 
     def __init__(self, members: Members, towers: int, seconds: float) -> None:
-        self._members = members
-        self._towers = towers
-        self._seconds = seconds
+        super().__init__(members, towers, seconds)
         self._numbers = itertools.count(1)
         self._outputs: dict[int, list[Future[Answer]]] = {}
-        self._steps: list[Future[Answer]] = []
-
-    @property
-    def lost(self) -> bool:
-        """Whether a device is no longer connected."""
-        return self._members.count < 1 + self._towers
 
     def send(self, x: Array, *, training: bool) -> int:
         """Send an input to all towers; return the number of the pass."""
         call = next(self._numbers)
         message = TowerForward(call=call, training=training)
         # A copy: TensorFlow may reuse the memory before the array is sent.
-        self._outputs[call] = self._ask([message] * self._towers, [np.array(x)])
+        self._outputs[call] = self._ask([message] * self._count, [np.array(x)])
         return call
 
     def outputs(self, call: int) -> list[Array]:
@@ -80,66 +60,6 @@ class RemoteTowers:
         for number, gradient in enumerate(gradients, start=1):
             line = self._members.line(number)
             self._steps += line.ask(TowerBackward(call=call), [np.array(gradient)])
-
-    def put(self, weights: Sequence[Vector]) -> None:
-        """Let the towers go on with these weights."""
-        self._tell_each([(PutWeights(), [vector]) for vector in weights])
-
-    def begin(self, steps: int) -> None:
-        """Let the towers begin with new optimizers, after so many batches of earlier attempts."""
-        self._tell_each([(Begin(steps=steps), [])] * self._towers)
-
-    def put_state(self, states: Sequence[Packed]) -> None:
-        """Let the towers go on with what `fetch_state` returned."""
-        self._tell_each([(PutState(size=s.size), [as_numbers(s)]) for s in states])
-
-    def fetch_state(self) -> list[Packed]:
-        """Return all that the towers change besides their weights, packed."""
-        found = [
-            future.result(self._seconds) for future in self._ask([FetchState()] * self._towers, [])
-        ]
-        return [
-            as_bytes(array, message.size)
-            for message, (array,) in found
-            if isinstance(message, TowerState)
-        ]
-
-    def fetch(self) -> list[Vector]:
-        """Return the weights of all towers, after all steps so far."""
-        found = self._ask([FetchWeights()] * self._towers, [])
-        self._check_steps()
-        return [self._array(future) for future in found]
-
-    def set_rate(self, value: float) -> None:
-        """Set the learning rate of all towers."""
-        self._tell_each([(SetRate(value=value), [])] * self._towers)
-
-    def _tell_each(self, requests: Sequence[tuple[msgspec.Struct, list[Array]]]) -> None:
-        """Send each tower its request, and wait until all are done."""
-        asked = [
-            self._members.line(number).ask(*request)[0]
-            for number, request in enumerate(requests, start=1)
-        ]
-        for future in asked:
-            future.result(self._seconds)
-
-    def _ask(
-        self, messages: Sequence[msgspec.Struct], arrays: Sequence[Array]
-    ) -> list[Future[Answer]]:
-        return [
-            self._members.line(number).ask(message, arrays)[0]
-            for number, message in enumerate(messages, start=1)
-        ]
-
-    def _check_steps(self) -> None:
-        """Raise the error of a step that failed."""
-        done, self._steps = self._steps, []
-        for future in done:
-            future.result(self._seconds)
-
-    def _array(self, future: Future[Answer]) -> Array:
-        _, (array,) = future.result(self._seconds)
-        return array
 
 
 def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTowers) -> Any:

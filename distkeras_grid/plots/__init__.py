@@ -15,6 +15,7 @@ from distkeras_grid.plots.images import (
 from distkeras_grid.plots.runs import (
     curves,
     loss_by_worker,
+    stage_timeline,
     staleness_histogram,
     throughput,
     timeline,
@@ -28,6 +29,7 @@ __all__ = [
     "curves",
     "loss_by_worker",
     "overlap_picture",
+    "stage_timeline",
     "staleness_histogram",
     "throughput",
     "timeline",

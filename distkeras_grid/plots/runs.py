@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,12 @@ from distkeras_grid.plots.style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Points = Sequence[tuple[float, float]]
+#: Start, duration and color of a bar.
+Bar = tuple[float, float, Any]
 
 AXES = ("seconds", "samples")
 BINS = 60
@@ -159,25 +162,53 @@ def timeline(history: History) -> Figure:
     passes = sorted({record.epoch for record in history.records})
     colors = {epoch: color_of(number, len(passes)) for number, epoch in enumerate(passes)}
     began = min(record.started for record in history.records)
-    for row, worker in enumerate(workers):
-        windows = history.select(worker=worker)
-        axes.broken_barh(
-            [(w.started - began, w.seconds) for w in windows],
-            (row - 0.35, 0.7),
-            facecolors=[colors[w.epoch] for w in windows],
-            edgecolor="white",
-            # Edges of many windows would cover the bars themselves.
-            linewidth=0.5 if len(windows) <= 200 else 0,
-        )
-    every = math.ceil(len(workers) / 25)
-    axes.set_yticks(range(0, len(workers), every), [f"worker {w}" for w in workers[::every]])
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
+    rows = {
+        f"worker {worker}": [
+            (window.started - began, window.seconds, colors[window.epoch])
+            for window in history.select(worker=worker)
+        ]
+        for worker in workers
+    }
+    _draw_bars(axes, rows)
     axes.set_xlim(left=0)
     axes.set_xlabel(_time_title(history))
     axes.set_title("Windows of each worker over time")
     if len(passes) <= MAX_NAMED:
         add_legend(figure, axes, [Patch(color=colors[e], label=f"epoch {e}") for e in passes])
+    return figure
+
+
+def stage_timeline(history: History) -> Figure:
+    """Draw when each stage of `PlacedLayers` computed, in the last batch of the first window.
+
+    White between the bars is waiting: the bubble at both ends of the batch, slower stages, and the
+    line. The last stage computes both ways at once.
+
+    Parameters
+    ----------
+    history : History
+        Of a run with at least two stages: ``history.params["passes"]`` has their passes.
+    """
+    passes = history.params.get("passes", [])
+    check_some(passes, "passes through stages (PlacedLayers with two workers or more)")
+    from matplotlib.patches import Patch
+
+    figure, axes = new_figure()
+    colors = {False: color_of(0, 2), True: color_of(1, 2)}
+    began = min(each["started"] for each in passes)
+    rows: dict[str, list[Bar]] = {}
+    for each in sorted(passes, key=lambda each: (each["stage"], each["started"])):
+        bar = (each["started"] - began, each["seconds"], colors[each["backward"]])
+        rows.setdefault(f"stage {each['stage']}", []).append(bar)
+    _draw_bars(axes, rows)
+    ended = max(each["started"] + each["seconds"] for each in passes)
+    busy = math.fsum(each["seconds"] for each in passes)
+    waiting = 1.0 - busy / (len(rows) * max(ended - began, 1e-9))
+    axes.set_xlim(left=0)
+    axes.set_xlabel("time since the first pass of the batch [s]")
+    axes.set_title(f"A batch through the stages, which wait {100 * waiting:.0f} % of the time")
+    ways = [Patch(color=colors[way], label=("forward", "backward")[way]) for way in (False, True)]
+    add_legend(figure, axes, ways)
     return figure
 
 
@@ -220,6 +251,23 @@ def throughput(histories: Mapping[str, History]) -> Figure:
     axes.set_title("Throughput")
     add_legend(figure, axes)
     return figure
+
+
+def _draw_bars(axes: Axes, rows: Mapping[str, Sequence[Bar]]) -> None:
+    """Draw a row of bars for each name, from the top."""
+    for place, bars in enumerate(rows.values()):
+        axes.broken_barh(
+            [(start, seconds) for start, seconds, _ in bars],
+            (place - 0.35, 0.7),
+            facecolors=[color for _, _, color in bars],
+            edgecolor="white",
+            # Edges of many bars would cover the bars themselves.
+            linewidth=0.5 if len(bars) <= 200 else 0,
+        )
+    every = math.ceil(len(rows) / 25)
+    axes.set_yticks(range(0, len(rows), every), list(rows)[::every])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
 
 
 def _is_simulated(run: History | Points) -> bool:

@@ -37,6 +37,8 @@ ROWS_MB = 112
 # The driver's Python with the same net: 656. The parameter server's process with NumPy: 39.
 DRIVER_PYTHON_MB = 660
 SERVER_MB = 40
+# Vectors of all weights in a worker.
+VECTORS = 6
 # Address space that TensorFlow reserves beyond what it uses: VmPeak 2,700 at 650 resident.
 RESERVED_MB = 2100
 
@@ -57,6 +59,8 @@ class ModelSize:
         Vectors that the server keeps beside the center, for the rule and the compression.
     worker_vectors : int
         Vectors that a worker keeps for the compression.
+    stages : int, default 1
+        Workers that share the layers of the model. One of them has the vectors of all weights.
     """
 
     weights: int = 5_000_000
@@ -64,17 +68,19 @@ class ModelSize:
     block_bytes: int = 32 * MB
     server_vectors: int = 0
     worker_vectors: int = 0
+    stages: int = 1
 
     def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
         """Return the same for vectors of `size` numbers that include the optimizer's state.
 
-        A worker has six of them: before and after a window, the commit, the reply, the client's
-        own, and one kept aside. The driver has three, the server two and one for each worker.
+        A worker has `VECTORS` of them: before and after a window, the commit, the reply, the
+        client's own, and one kept aside. The driver has three, the server two and one for each
+        worker.
         """
         longer = max(size / self.weights - 1, 0.0)
         return replace(
             self,
-            worker_vectors=self.worker_vectors + math.ceil(6 * longer),
+            worker_vectors=self.worker_vectors + math.ceil(VECTORS * longer),
             server_vectors=self.server_vectors + math.ceil((5 + workers) * longer),
         )
 
@@ -89,9 +95,11 @@ class ModelSize:
 
         For 6 million weights they are 12.4 with plain SGD and 18.9 with Adam: the task's closure
         and the archive in it, variables, gradients, the vectors before and after a window, the
-        commit, the client's own, and a copy that is kept while a window is compiled.
+        commit, the client's own, and a copy that is kept while a window is compiled. In stages, all
+        but the vectors are divided, here evenly.
         """
-        return 13 + 3 * self.optimizer_slots + self.worker_vectors
+        divided = 13 - VECTORS + 3 * self.optimizer_slots
+        return VECTORS + math.ceil(divided / self.stages) + self.worker_vectors
 
     @property
     def block_mb(self) -> float:

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +20,42 @@ from tests.faults.counting import at_epoch, kill
 ROWS, BATCH = 128, 8
 
 
+def master_loss(folder: Path, calls: int):
+    """Return a loss that notes its process, and waits for ``folder / "go"`` from that call on.
+
+    Without the latch, two seconds of training may be over before the driver hears of an epoch.
+    """
+
+    def loss(y, predicted):
+        import keras
+        import tensorflow as tf
+        from pyspark import TaskContext
+
+        losses = keras.losses.sparse_categorical_crossentropy(y, predicted)
+        if TaskContext.get() is None:
+            return losses
+        (folder / "master").write_text(str(os.getpid()))
+        called: list[None] = []
+
+        def hold():
+            called.append(None)
+            deadline = time.monotonic() + 60
+            while len(called) > calls and not (folder / "go").exists():
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the driver has not let the master go on")
+                time.sleep(0.01)
+
+        with tf.control_dependencies([tf.py_function(hold, [], [])]):
+            return tf.identity(losses)
+
+    return loss
+
+
 def network(folder: Path):
     import keras
 
-    def loss(y, predicted):
-        from pyspark import TaskContext
-
-        if TaskContext.get() is not None:
-            (folder / "master").write_text(str(os.getpid()))
-        return keras.losses.sparse_categorical_crossentropy(y, predicted)
-
+    # Of the 20 epochs of 16 batches, half.
+    loss = master_loss(folder, calls=160)
     keras.utils.set_random_seed(2)
     layers = [
         keras.Input((8, 8, 2)),
@@ -80,7 +107,10 @@ def run(spark, folder: Path, epochs: int, *, disturbed: bool) -> dict:
         killed.extend(python_workers(folder, spark.sparkContext.applicationId))
         for pid in killed:
             kill(pid)
+        (folder / "go").touch()
 
+    if not disturbed:
+        (folder / "go").touch()
     trained = split.train(
         data.withMetadata("x", Field("x", (8, 8, 2)).to_metadata()),
         shuffle=False,

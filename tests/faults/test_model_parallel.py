@@ -1,4 +1,4 @@
-"""`ConvolutionSplit` on two executors of a standalone cluster, whose device dies in the middle."""
+"""Model parallelism on two executors of a standalone cluster; a device dies in the middle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cluster import driver_environment
-from tests.faults.split_job import ROWS
+from tests.faults import placed_job, split_job
 
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
 
@@ -22,8 +22,33 @@ EPOCHS = 20
     "The others compute its part; the weights are those of `fit` up to rounding.",
 )
 def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, disturbed):
+    found = result("split_job", cluster, project, tmp_path, disturbed)
+    assert found["largest_difference"] < 1e-3
+    assert found["samples"] == split_job.ROWS * EPOCHS
+    # One attempt of the master trained all of it.
+    assert found["attempts"] == 1
+    assert (found["killed"] > 0) == disturbed
+    assert any("Device 1 is lost" in line for line in found["told"]) == disturbed
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+@pytest.mark.promise(
+    "stage of `PlacedLayers`: killed",
+    "All stages go on from the last window; every row counts once, and with plain SGD the weights "
+    "are those of `fit` up to rounding.",
+)
+def test_after_a_killed_stage_all_go_on_from_the_last_window(cluster, project, tmp_path, disturbed):
+    found = result("placed_job", cluster, project, tmp_path, disturbed)
+    assert found["largest_difference"] < 1e-3
+    assert found["samples"] == placed_job.ROWS * EPOCHS
+    assert found["attempts"] == 1 + disturbed
+    assert (found["killed"] > 0) == disturbed
+
+
+def result(job, cluster, project, folder, disturbed):
+    """What a driver of its own found."""
     settings = json.dumps({"epochs": EPOCHS, "disturbed": disturbed})
-    command = [sys.executable, "-m", "tests.faults.split_job", cluster.url, str(tmp_path), settings]
+    command = [sys.executable, "-m", f"tests.faults.{job}", cluster.url, str(folder), settings]
     ended = subprocess.run(
         command,
         check=False,
@@ -34,10 +59,4 @@ def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, 
         timeout=300,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = json.loads((tmp_path / "result.json").read_text())
-    assert found["largest_difference"] < 1e-3
-    assert found["samples"] == ROWS * EPOCHS
-    # One attempt of the master trained all of it.
-    assert found["attempts"] == 1
-    assert (found["killed"] > 0) == disturbed
-    assert any("Device 1 is lost" in line for line in found["told"]) == disturbed
+    return json.loads((folder / "result.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.doctor import Level
 from distkeras_grid.spark.memory import (
     MB,
+    VECTORS,
     Container,
     ModelSize,
     check_containers,
@@ -150,3 +152,11 @@ def test_only_containers_limit_the_memory_of_python():
     assert python_limit_mb(settings.get, "spark://node:7077") is None
     assert python_limit_mb(settings.get, "yarn") == 819 + 1024
     assert python_limit_mb({"spark.executor.memoryOverhead": "3g"}.get, "yarn") == 3072
+
+
+def test_stages_divide_all_but_the_vectors_of_the_whole_model():
+    whole = ModelSize(weights=100 * MB, optimizer_slots=2)
+    halves = dataclasses.replace(whole, stages=2)
+    assert halves.copies == VECTORS + -(-(whole.copies - VECTORS) // 2)
+    assert dataclasses.replace(whole, stages=1000).copies == VECTORS + 1
+    assert halves.worker_mb < whole.worker_mb

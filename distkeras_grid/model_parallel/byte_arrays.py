@@ -1,0 +1,27 @@
+"""Bytes as ``float32`` arrays, which is what travels between devices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.trees import Packed
+
+
+def as_numbers(packed: Packed) -> Array:
+    """Return bytes as a ``float32`` array that can be sent; the numbers have no meaning.
+
+    Examples
+    --------
+    >>> data = np.arange(7, dtype=np.uint8)
+    >>> as_bytes(as_numbers(data), 7).tolist()
+    [0, 1, 2, 3, 4, 5, 6]
+    """
+    numbers = np.zeros(-(-packed.size // 4), np.float32)
+    numbers.view(np.uint8)[: packed.size] = packed
+    return numbers
+
+
+def as_bytes(numbers: Array, size: int) -> Packed:
+    """Return the bytes that `as_numbers` was given."""
+    return numbers.view(np.uint8)[:size]

@@ -1,0 +1,220 @@
+"""Micro-batches through the stages: the master sends each pass as soon as the schedule allows it.
+
+A device computes requests in the order in which they come, so its place in the schedule is what has
+been sent to it. Activations and gradients pass through the master, which is the last stage: it is
+connected to all devices, and no two devices need to reach each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.model_parallel.line import Answer, Line
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import (
+    InputGradient,
+    Output,
+    StageBackward,
+    StageStep,
+    TowerForward,
+)
+from distkeras_grid.model_parallel.remote_parts import RemoteParts
+from distkeras_grid.model_parallel.schedule import Pass, TimedPass, one_forward_one_backward
+
+#: Computes a micro-batch on the last stage: its number and input; returns the input's gradient.
+LastStage: TypeAlias = Callable[[int, Array], Array]
+
+
+class RemoteStages(RemoteParts):
+    """The stages on other devices: device n computes stage n - 1, the master the last one.
+
+    Parameters
+    ----------
+    members : Members
+        The devices.
+    stages : int
+        Number of stages, without the master's own.
+    seconds : float
+        How long a device may take for an answer [s].
+    """
+
+    def __init__(self, members: Members, stages: int, seconds: float) -> None:
+        super().__init__(members, stages, seconds)
+        self._calls = itertools.count(1)
+
+    def train(self, inputs: Sequence[Array], last: LastStage) -> tuple[TimedPass, ...]:
+        """Train a batch on all stages, and let the other ones take their steps.
+
+        Parameters
+        ----------
+        inputs : sequence of ndarray
+            The model's input of each micro-batch. They must not change meanwhile.
+        last : callable
+            The last stage; called for each micro-batch in order.
+
+        Returns
+        -------
+        tuple of TimedPass
+            All passes. The last stage computes both ways at once, told as a backward pass.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If a stage is lost, or too late.
+        """
+        try:
+            lines = [self._members.line(number) for number in range(1, self._count + 1)]
+            batch = _Batch(lines, inputs, next(self._calls) * len(inputs))
+            passes = batch.run(last, self._seconds)
+            self._check_steps()
+            for line in lines:
+                self._steps += line.ask(StageStep(), [])
+        except (ConnectionError, TimeoutError, queue.Empty) as error:
+            why = str(error) or f"no answer in {self._seconds:g} s"
+            raise ServerUnreachableError(
+                f"A stage's device is lost, and its steps since the last window with it: {why}"
+            ) from error
+        return passes
+
+    def infer(self, x: Array) -> Array:
+        """Return the output of the stages before the last one, without training."""
+        for number in range(1, self._count + 1):
+            message = TowerForward(call=next(self._calls), training=False)
+            x = self._array(self._members.line(number).ask(message, [x])[0])
+        return x
+
+
+class _Batch:
+    """A batch on its way through the stages.
+
+    Answers come in threads of the lines. Each one may let the next pass of a stage begin.
+    """
+
+    def __init__(self, lines: Sequence[Line], inputs: Sequence[Array], first_call: int) -> None:
+        self._lines, self._first_call = lines, first_call
+        self._last = len(lines)
+        schedule = one_forward_one_backward(self._last + 1, len(inputs))
+        self._orders = [deque(order) for order in schedule[: self._last]]
+        self._ready = {
+            Pass(stage=0, micro_batch=number): array for number, array in enumerate(inputs)
+        }
+        self._lock = threading.Lock()
+        self._passes: list[TimedPass] = []
+        # What has come to the last stage, or out of the first one at the end, or went wrong.
+        self._arrived: queue.SimpleQueue[tuple[Pass, Array | None] | BaseException] = (
+            queue.SimpleQueue()
+        )
+
+    def run(self, last: LastStage, seconds: float) -> tuple[TimedPass, ...]:
+        """Compute all micro-batches; each answer may take so many seconds."""
+        left = len(self._ready)
+        self._advance(0)
+        while left:
+            arrived = self._arrived.get(timeout=seconds)
+            if isinstance(arrived, BaseException):
+                raise arrived
+            step, array = arrived
+            if array is None:
+                left -= 1
+                continue
+            clock = time.perf_counter()
+            gradient = last(step.micro_batch, array)
+            self._note(self._last, step.micro_batch, time.perf_counter() - clock, backward=True)
+            self._make_ready(self._last - 1, step.micro_batch, gradient, backward=True)
+        return tuple(self._passes)
+
+    def _make_ready(self, stage: int, number: int, array: Array, *, backward: bool) -> None:
+        with self._lock:
+            self._ready[Pass(stage=stage, micro_batch=number, backward=backward)] = array
+        self._advance(stage)
+
+    def _advance(self, stage: int) -> None:
+        """Send a stage the passes that are next on it, as far as what they need is there."""
+        asked: list[tuple[Pass, Future[Answer]]] = []
+        with self._lock:
+            order = self._orders[stage]
+            while order and order[0] in self._ready:
+                step = order.popleft()
+                call = self._first_call + step.micro_batch
+                message = (
+                    StageBackward(call=call)
+                    if step.backward
+                    else TowerForward(call=call, training=True)
+                )
+                # Within the lock, so that requests are sent in the order of the schedule.
+                asked.append((step, self._lines[stage].ask(message, [self._ready.pop(step)])[0]))
+        for step, future in asked:
+            future.add_done_callback(partial(self._answered, step))
+
+    def _answered(self, step: Pass, future: Future[Answer]) -> None:
+        # A future swallows what its callbacks raise.
+        try:
+            self._pass_on(step, future.result())
+        except Exception as error:  # noqa: BLE001 - raised again where the batch runs
+            self._arrived.put(error)
+
+    def _pass_on(self, step: Pass, answer: Answer) -> None:
+        message, arrays = answer
+        expected = int(not step.backward or step.stage > 0)
+        if not isinstance(message, InputGradient if step.backward else Output) or (
+            len(arrays) != expected
+        ):
+            raise RemoteProtocolError(f"An answer to {step!r} was due. Received: {message!r}.")
+        self._note(step.stage, step.micro_batch, message.seconds, backward=step.backward)
+        if step.backward and not step.stage:
+            self._arrived.put((step, None))
+        elif step.backward:
+            self._make_ready(step.stage - 1, step.micro_batch, arrays[0], backward=True)
+        elif step.stage + 1 == self._last:
+            self._arrived.put((step, arrays[0]))
+        else:
+            self._make_ready(step.stage + 1, step.micro_batch, arrays[0], backward=False)
+
+    def _note(self, stage: int, number: int, seconds: float, *, backward: bool) -> None:
+        # Ends are told by the master's clock, and durations by the device's own.
+        passed = TimedPass(
+            stage=stage,
+            micro_batch=number,
+            backward=backward,
+            started=time.perf_counter() - seconds,
+            seconds=seconds,
+        )
+        with self._lock:
+            self._passes.append(passed)
+
+
+def micro_batch_bounds(rows: int, micro_batches: int) -> list[tuple[int, int]]:
+    """Return the rows of each micro-batch; all have equally many, or one less.
+
+    A batch with fewer rows than micro-batches has one micro-batch for each row.
+
+    Examples
+    --------
+    >>> micro_batch_bounds(10, 4)
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    >>> micro_batch_bounds(2, 4)
+    [(0, 1), (1, 2)]
+    """
+    count = min(rows, micro_batches)
+    bounds = [rows * number // count for number in range(count + 1)]
+    return list(itertools.pairwise(bounds))
+
+
+def scaled(x: np.ndarray, scale: float, offset: float) -> Array:
+    """Return an input as stages receive it: ``x * scale + offset`` in float32."""
+    array = np.asarray(x, np.float32)
+    return (
+        array if (scale, offset) == (1.0, 0.0) else array * np.float32(scale) + np.float32(offset)
+    )

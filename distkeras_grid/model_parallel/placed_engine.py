@@ -1,0 +1,271 @@
+"""The engine of a model whose layers are on several devices: the last stage, and all others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.base import State
+from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
+from distkeras_grid.engine.tensorflow import TensorFlowEngine
+from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
+from distkeras_grid.model_parallel.schedule import TimedPass
+from distkeras_grid.model_parallel.stage import GradientSum
+from distkeras_grid.model_parallel.staged import Whole, gather, scatter
+from distkeras_grid.rows import Block
+from distkeras_grid.weights import Vector
+
+#: Called with the passes of a batch, once.
+Told = Callable[[Sequence[TimedPass]], None]
+
+
+class PlacedEngine(TensorFlowEngine):
+    """Trains the last stage, and the others through their devices.
+
+    A batch is cut into micro-batches. Each one's loss is weighted by its share of the rows, so that
+    the sums of the gradients are those of the batch, and each stage takes one step for a batch.
+
+    The stages keep their own weights. These travel once per window: to the server, and from there
+    to the next attempt if this one dies.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The last stage, compiled as the whole model is; with one stage the whole model.
+    whole : Whole
+        The whole model's vector.
+    remote : RemoteStages or None
+        All stages before the last; None if there are none.
+    micro_batches : int
+        Parts of a batch.
+    scaling : (float, float)
+        Scale and offset of the model's input.
+    told : callable, optional
+        Called with the passes of the last batch of the first window.
+    **options
+        As in `TensorFlowEngine`. XLA compiles nothing.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        whole: Whole,
+        remote: RemoteStages | None,
+        micro_batches: int,
+        *,
+        scaling: tuple[float, float] = (1.0, 0.0),
+        told: Told | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, **{**options, "jit": False})
+        self._own_layout, self.layout = self.layout, whole.layout
+        self._places = whole.places
+        self._remote = remote
+        self._micro_batches = micro_batches
+        self._input_scaling = scaling
+        self._told = told
+        self._gradients = GradientSum()
+        self._micro: dict[Any, Callable[..., Any]] = {}
+        self._take_step: Callable[..., Any] | None = None
+        # What the other stages hold, told by digests: copies would be as large as the model.
+        self._digests: list[bytes] = []
+        self._warming = False
+
+    def weights(self) -> Vector:
+        """Return a copy of the whole model's weights as a flat vector."""
+        vector = np.empty(self.layout.size, np.float32)
+        self._collect(vector)
+        return vector
+
+    def warm_up(self, block: Block) -> float:
+        """Compile on all stages, and leave them as they were; see `ModelEngine`."""
+        before = self.weights()
+        self._warming = True
+        try:
+            seconds = super().warm_up(block)
+        finally:
+            self._warming = False
+        self._reached(lambda remote: remote.begin(0))
+        self._put(before)
+        return seconds
+
+    def begin_after(self, steps: int) -> None:
+        """Begin after `steps` batches of earlier attempts; see `Engine`."""
+        super().begin_after(steps)
+        self._reached(lambda remote: remote.begin(steps))
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate of all stages."""
+        super().set_learning_rate(value)
+        self._reached(lambda remote: remote.set_rate(value))
+
+    def state(self) -> State:
+        """Return copies of everything but the weights that the stages change."""
+        theirs = self._reached(lambda remote: remote.fetch_state()) or []
+        named = {f"stage {number}": np.array(packed) for number, packed in enumerate(theirs)}
+        return {**super().state(), **named}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        super().restore(state)
+        names = [f"stage {number}" for number in range(len(self._places) - 1)]
+        self._reached(lambda remote: remote.put_state([state[name] for name in names]))
+
+    def measure_statistics(
+        self,
+        weights: Vector,
+        blocks: Iterable[Block],  # noqa: ARG002
+    ) -> tuple[int, NDArray[np.float64]]:
+        """Refuse: no stage sees all layers."""
+        raise ConfigurationError(
+            "The statistics of a model in stages are those of its training. Received: a request to "
+            f"measure them for {weights.size} weights. Use statistics='average'."
+        )
+
+    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+        self._load(before)
+        passes: Sequence[TimedPass] = ()
+        for number, block in enumerate(blocks):
+            if number == 0:
+                self._build_metrics(block)
+                self.model.reset_metrics()
+            for step in range(block.steps):
+                passes = self._batch([array[step] for array in block.arrays])
+        self._collect(after)
+        if self._told is not None and not self._warming:
+            self._told(passes)
+            self._told = None
+        logs: Mapping[str, Any] = self.model.get_metrics_result()
+        return logs
+
+    def _batch(self, arrays: Sequence[NDArray[Any]]) -> Sequence[TimedPass]:
+        """Train a batch, and take a step on each stage."""
+        x, *rest = arrays
+        bounds = micro_batch_bounds(len(x), self._micro_batches)
+        inputs = [scaled(x[start:stop], *self._input_scaling) for start, stop in bounds]
+
+        def last(number: int, given: Array) -> Array:
+            start, stop = bounds[number]
+            return self._last(given, [a[start:stop] for a in rest], (stop - start) / len(x))
+
+        passes: Sequence[TimedPass] = ()
+        if self._remote is not None:
+            passes = self._remote.train(inputs, last)
+        else:
+            for number, given in enumerate(inputs):
+                last(number, given)
+        if self._take_step is None:
+            import tensorflow as tf
+
+            optimizer, variables = self.model.optimizer, self.model.trainable_variables
+            self._take_step = tf.function(
+                lambda gradients: optimizer.apply(gradients, variables), autograph=False
+            )
+        self._take_step(self._gradients.take())
+        return passes
+
+    def _last(self, given: Array, rest: Sequence[NDArray[Any]], share: float) -> Array:
+        """Compute a micro-batch on the last stage, both ways; return its input's gradient."""
+        import tensorflow as tf
+
+        arrays = [given, *rest]
+        key = tuple((array.dtype.str, array.shape[1:]) for array in arrays)
+        if key not in self._micro:
+            # Batches of all sizes take one graph.
+            shapes = [tf.TensorSpec((None, *a.shape[1:]), a.dtype) for a in arrays]
+            signature = [tf.TensorSpec((), tf.float32), *shapes]
+            self._micro[key] = tf.function(
+                self._micro_batch, input_signature=signature, autograph=False
+            )
+        tensors = [tf.constant(array) for array in arrays]
+        dx, gradients = self._micro[key](tf.constant(share, tf.float32), *tensors)
+        self._gradients.add(gradients, self.model.trainable_variables)
+        return np.asarray(dx)
+
+    def _micro_batch(self, share: Any, given: Any, *rest: Any) -> tuple[Any, list[Any]]:
+        """Return the gradients of a micro-batch's part of the loss; body of a compiled function."""
+        import keras
+        import tensorflow as tf
+
+        model = self.model
+        with tf.GradientTape() as tape:
+            if self._remote is not None:
+                tape.watch(given)
+            x, y, weight = keras.utils.unpack_x_y_sample_weight(self._data([given, *rest]))
+            prediction = model(x, training=True)
+            loss = model.compute_loss(
+                x=x, y=y, y_pred=prediction, sample_weight=weight, training=True
+            )
+            scaled_loss = model.optimizer.scale_loss(loss * share)
+        # As Keras' own train_step.
+        model._loss_tracker.update_state(loss, sample_weight=tf.shape(given)[0])
+        model.compute_metrics(x, y, prediction, sample_weight=weight)
+        values = [variable.value for variable in model.trainable_variables]
+        dx, *gradients = tape.gradient(scaled_loss, [given, *values])
+        return tf.zeros_like(given) if dx is None else dx, [
+            tf.zeros(value.shape) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, value in zip(gradients, values, strict=True)
+        ]
+
+    def _build_metrics(self, block: Block) -> None:
+        given = np.zeros((1, 1, *self.model.inputs[0].shape[1:]), np.float32)
+        sample = block.part(slice(1), slice(1))
+        super()._build_metrics(Block((given,), sample.y, sample.weight))
+
+    def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
+        x, *rest = arrays
+        given = scaled(x, *self._input_scaling)
+        if self._remote is not None:
+            given = self._remote.infer(given)
+        return super()._test([given, *rest])
+
+    def _load(self, weights: Vector) -> None:
+        set_flat_weights(self.model, gather(weights, self._places[-1]), self._own_layout)
+        self._put(weights)
+
+    def _put(self, weights: Vector) -> None:
+        """Send the other stages their weights, unless they have them already."""
+        if self._remote is None:
+            return
+        theirs = [gather(weights, places) for places in self._places[:-1]]
+        digests = [_digest(part) for part in theirs]
+        if digests == self._digests:
+            return
+        self._reached(lambda remote: remote.put(theirs))
+        self._digests = digests
+
+    def _collect(self, vector: Vector) -> None:
+        """Write the weights of all stages into the whole vector."""
+        scatter(get_flat_weights(self.model, self._own_layout), self._places[-1], vector)
+        if self._remote is None:
+            return
+        found: list[Vector] = self._reached(lambda remote: remote.fetch())
+        self._digests = [_digest(part) for part in found]
+        for part, places in zip(found, self._places, strict=False):
+            scatter(part, places, vector)
+
+    def _reached(self, ask: Callable[[RemoteStages], Any]) -> Any:
+        """Ask the other stages, if there are any.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If one is lost. Another attempt goes on from the last window.
+        """
+        remote = self._remote
+        try:
+            return None if remote is None else ask(remote)
+        except OSError as error:
+            raise ServerUnreachableError(
+                f"A stage's device is lost, and its steps since the last window with it: {error}"
+            ) from error
+
+
+def _digest(part: Vector) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(part).data).digest()

@@ -1,0 +1,218 @@
+"""The trainer of models that are too large for one worker: blocks of layers, one on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, given_cuts
+from distkeras_grid.model_parallel.directory import Guide
+from distkeras_grid.model_parallel.job import run_devices
+from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stage, run_stage
+from distkeras_grid.model_parallel.staged import (
+    Cut,
+    Whole,
+    check_mean_loss,
+    check_stageable,
+    find_cuts,
+    places_of,
+    stages_of,
+)
+from distkeras_grid.model_parallel.towers import check_separable
+from distkeras_grid.rules import Rule, SequentialRule
+from distkeras_grid.spark.doctor import check_slots, settle
+from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.trainers.arguments import check_tensorflow, checked_positive, checked_whole
+from distkeras_grid.trainers.base import CommonArguments, Trainer
+
+if TYPE_CHECKING:
+    import keras
+
+    from distkeras_grid.trainers.preparation import PreparedRun
+    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.run_status import RunProgress
+
+#: Micro-batches for each worker, unless the user gives their number.
+FOR_EACH_WORKER = 4
+
+
+class PlacedLayers(Trainer):
+    """One model in stages: contiguous blocks of its layers, each on a worker of its own.
+
+    It is meant for models that one worker has no memory for. A batch goes through the stages in
+    micro-batches, in the order 1F1B, and then each stage takes a step with its own optimizer. The
+    result is that of the whole model on one process up to rounding. What travels are the
+    activations at the cuts, in every batch, so it pays for memory and on cores of one machine not
+    for time. See the guide in ``distkeras_grid/model_parallel``.
+
+    Parameters
+    ----------
+    keras_model : keras.Model
+        A Sequential or functional model on the TensorFlow backend, with one ``float32`` input and
+        one output. It must be possible to cut it at single tensors.
+    micro_batches : int, optional
+        Parts of a batch; by default four for each worker, and at most `batch_size`. More of them
+        mean less waiting and less memory, and more calls. Batch normalization needs 1.
+    cuts : "auto" or sequence of str, default "auto"
+        Names of the layers after which the model is cut, one less than there are workers. "auto"
+        measures time and memory of each part on the driver, and takes the cuts with the fastest
+        slowest stage.
+    memory_limit : float, optional
+        Most bytes of weights, gradients, optimizer state and activations on a worker, for "auto".
+    **common
+        As in `Trainer`, with these differences. `num_workers` is the number of stages.
+        `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets
+        how often the stages' weights reach the driver. Clipping by the global norm is refused,
+        because it needs the gradients of all stages. `jit` cannot be True.
+    """
+
+    default_window: ClassVar[int] = 16
+
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        *positional: object,
+        micro_batches: int | None = None,
+        cuts: Literal["auto"] | Sequence[str] = "auto",
+        memory_limit: float | None = None,
+        **common: Unpack[CommonArguments],
+    ) -> None:
+        self.micro_batches = micro_batches
+        self.cuts = cuts
+        self.memory_limit = memory_limit
+        super().__init__(keras_model, *positional, **common)
+
+    @property
+    def workers_asked(self) -> int:
+        """One worker trains: the one with the last stage."""
+        return 1
+
+    @property
+    def stages(self) -> int:
+        """Number of stages; 1 if the cluster says how many there are."""
+        return self._stages_asked() or 1
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule: the center is the weights of all stages."""
+        return SequentialRule()
+
+    def check_request(
+        self,
+        data: DataRequest,  # noqa: ARG002
+        callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
+    ) -> None:
+        """Refuse models that cannot be cut, and more stages than task slots."""
+        check_tensorflow(type(self).__name__)
+        spark, wanted = active_session(), self._stages_asked()
+        count = settled_slots(spark, wanted)
+        settle([check_slots(count, wanted)])
+        stages = wanted or count
+        check_stageable(self.keras_model, self._micro_batches(stages))
+        found = find_cuts(self.keras_model)
+        if len(found) + 1 < stages:
+            names = ", ".join(cut.name for cut in found) or "nowhere"
+            raise ConfigurationError(
+                f"A model in {stages} stages is cut {stages - 1} times where a single tensor leads "
+                f"on, between layers that share no weights. It can be cut after: {names}. Use "
+                "fewer workers (num_workers)."
+            )
+
+    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+        """Run all stages to the end; see `Trainer.execute`."""
+        import keras
+
+        from distkeras_grid.engine.keras_model import (
+            model_from_bytes,
+            model_to_bytes,
+            weight_layout,
+        )
+
+        compiled = prepared.checked.compiled
+        count = self._stages_asked() or settled_slots(active_session(), None)
+        micro_batches = self._micro_batches(count)
+        check_separable(compiled.model.optimizer)
+        check_mean_loss(compiled.model, micro_batches)
+        # A copy, because its layers will remember the stages.
+        model = model_from_bytes(compiled.archive, prepared.objects)
+        found = find_cuts(model)
+        placement = self._placement(model, found, count, micro_batches)
+        lines = placement.table() if self.cuts == "auto" else []
+        for line in lines:
+            progress.note(line)
+        for kept in (prepared.description, prepared.history.params):
+            kept["cuts"] = list(placement.cuts)
+            kept.setdefault("devices", []).extend(lines)
+        known = {cut.name: cut for cut in found}
+        stages = stages_of(model, [known[name] for name in placement.cuts])
+        with keras.saving.custom_object_scope(dict(prepared.objects)):
+            stages[-1].compile_from_config(compiled.model.get_compile_config())
+        whole = Whole(weight_layout(model), tuple(places_of(model, stage) for stage in stages))
+        optimizer = keras.optimizers.serialize(compiled.model.optimizer)
+        *others, last = map(model_to_bytes, stages)
+
+        def plan(guide: Guide) -> PlacedPlan:
+            return PlacedPlan(
+                guide=guide,
+                count=count,
+                spec=prepared.spec,
+                whole=whole,
+                micro_batches=micro_batches,
+                optimizer=optimizer,
+                custom_objects=prepared.objects,
+            )
+
+        parts = (last, *others)
+        return run_devices(prepared, progress, count, plan, run_last_stage, run_stage, parts)
+
+    def _placement(
+        self, model: keras.Model, found: list[Cut], stages: int, micro_batches: int
+    ) -> Placement:
+        from distkeras_grid.model_parallel.piece_costs import measure_pieces, unmeasured_pieces
+
+        if self.cuts != "auto":
+            return given_cuts(unmeasured_pieces(model, found), self.cuts, micro_batches)
+        rows = -(-self.batch_size // micro_batches)
+        pieces = measure_pieces(model, found, rows)
+        given = 4 * rows * _size(model.inputs[0].shape[1:])
+        return choose_cuts(pieces, stages, micro_batches, given=given, limit=self.memory_limit)
+
+    def _stages_asked(self) -> int | None:
+        """Return the number of stages that the arguments ask for."""
+        return self.num_workers if self.cuts == "auto" else len(self.cuts) + 1
+
+    def _micro_batches(self, stages: int) -> int:
+        return min(self.micro_batches or FOR_EACH_WORKER * stages, self.batch_size)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.num_workers is not None:
+            checked_whole("num_workers", self.num_workers, least=1)
+        if self.micro_batches is not None:
+            checked_whole("micro_batches", self.micro_batches, least=1, most=self.batch_size)
+        if self.memory_limit is not None:
+            checked_positive("memory_limit", self.memory_limit)
+        names: Any = self.cuts
+        if names != "auto" and (
+            isinstance(names, str) or not all(isinstance(name, str) for name in names)
+        ):
+            raise ConfigurationError(
+                f"cuts must be 'auto' or a list of names of layers. Received: {names!r}."
+            )
+        if names != "auto" and self.num_workers not in (None, len(names) + 1):
+            raise ConfigurationError(
+                f"A model that is cut {len(names)} times has {len(names) + 1} stages, each with a "
+                f"worker of its own. Received: num_workers={self.num_workers!r}. Leave it out."
+            )
+        if self.jit is True:
+            raise ConfigurationError(
+                "XLA cannot compile a model whose layers are elsewhere. Received: jit=True. Leave "
+                "it out."
+            )
+
+
+def _size(shape: Sequence[int | None]) -> int:
+    size = 1
+    for length in shape:
+        size *= length or 1
+    return size

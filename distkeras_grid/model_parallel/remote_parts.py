@@ -1,0 +1,109 @@
+"""The parts of a model on other devices: their weights, their states, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import msgspec
+
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
+from distkeras_grid.model_parallel.line import Answer
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import (
+    Begin,
+    FetchState,
+    FetchWeights,
+    PutState,
+    PutWeights,
+    SetRate,
+    TowerState,
+)
+from distkeras_grid.trees import Packed
+from distkeras_grid.weights import Vector
+
+
+class RemoteParts:
+    """The parts on other devices, numbered from 1; each is a `TrainedPart`.
+
+    Parameters
+    ----------
+    members : Members
+        The devices.
+    count : int
+        Number of parts, without the master's own.
+    seconds : float
+        How long a device may take for an answer [s].
+    """
+
+    def __init__(self, members: Members, count: int, seconds: float) -> None:
+        self._members = members
+        self._count = count
+        self._seconds = seconds
+        self._steps: list[Future[Answer]] = []
+
+    @property
+    def lost(self) -> bool:
+        """Whether a device is no longer connected."""
+        return self._members.count < 1 + self._count
+
+    def put(self, weights: Sequence[Vector]) -> None:
+        """Let the parts go on with these weights."""
+        self._tell_each([(PutWeights(), [vector]) for vector in weights])
+
+    def begin(self, steps: int) -> None:
+        """Let the parts begin with new optimizers, after so many batches of earlier attempts."""
+        self._tell_each([(Begin(steps=steps), [])] * self._count)
+
+    def put_state(self, states: Sequence[Packed]) -> None:
+        """Let the parts go on with what `fetch_state` returned."""
+        self._tell_each([(PutState(size=s.size), [as_numbers(s)]) for s in states])
+
+    def fetch_state(self) -> list[Packed]:
+        """Return all that the parts change besides their weights, packed."""
+        found = [
+            future.result(self._seconds) for future in self._ask([FetchState()] * self._count, [])
+        ]
+        return [
+            as_bytes(array, message.size)
+            for message, (array,) in found
+            if isinstance(message, TowerState)
+        ]
+
+    def fetch(self) -> list[Vector]:
+        """Return the weights of all parts, after all steps so far."""
+        found = self._ask([FetchWeights()] * self._count, [])
+        self._check_steps()
+        return [self._array(future) for future in found]
+
+    def set_rate(self, value: float) -> None:
+        """Set the learning rate of all parts."""
+        self._tell_each([(SetRate(value=value), [])] * self._count)
+
+    def _tell_each(self, requests: Sequence[tuple[msgspec.Struct, list[Array]]]) -> None:
+        """Send each tower its request, and wait until all are done."""
+        asked = [
+            self._members.line(number).ask(*request)[0]
+            for number, request in enumerate(requests, start=1)
+        ]
+        for future in asked:
+            future.result(self._seconds)
+
+    def _ask(
+        self, messages: Sequence[msgspec.Struct], arrays: Sequence[Array]
+    ) -> list[Future[Answer]]:
+        return [
+            self._members.line(number).ask(message, arrays)[0]
+            for number, message in enumerate(messages, start=1)
+        ]
+
+    def _check_steps(self) -> None:
+        """Raise the error of a step that failed."""
+        done, self._steps = self._steps, []
+        for future in done:
+            future.result(self._seconds)
+
+    def _array(self, future: Future[Answer]) -> Array:
+        _, (array,) = future.result(self._seconds)
+        return array

@@ -1,0 +1,134 @@
+"""A stage on its own device: it keeps its weights, sums its gradients, and takes its own steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.model_parallel.arithmetic import Array
+from distkeras_grid.model_parallel.duplex import Duplex
+from distkeras_grid.model_parallel.messages import (
+    InputGradient,
+    Output,
+    StageBackward,
+    StageStep,
+    Stepped,
+    TowerForward,
+)
+from distkeras_grid.model_parallel.trained_part import TrainedPart
+
+
+class GradientSum:
+    """The sum of the gradients of a batch's micro-batches.
+
+    The gradient of the loss is already weighted by the rows of its micro-batch, so the sum is the
+    gradient of the whole batch.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[Any] | None = None
+
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Add the gradients of a micro-batch; None for a variable on which nothing depends."""
+        import tensorflow as tf
+
+        dense = (
+            tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        )
+        if self._sums is None:
+            self._sums = list(dense)
+            return
+        # One variable after the other: two whole sets of gradients are enough.
+        for number, gradient in enumerate(dense):
+            self._sums[number] = self._sums[number] + gradient
+
+    def take(self) -> list[Any]:
+        """Return the sum, and begin a new one.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If nothing has been added.
+        """
+        sums, self._sums = self._sums, None
+        if sums is None:
+            raise RemoteProtocolError("A step needs gradients. Received: none since the last step.")
+        return sums
+
+
+class StageComputer(TrainedPart):
+    """Answers the master's requests with a stage.
+
+    Of each micro-batch in flight it keeps what the backward pass needs. It does not compute the
+    forward pass again, so dropout and counters see each row once.
+
+    Parameters
+    ----------
+    model, optimizer, custom_objects
+        As in `TrainedPart`; the model is the stage.
+    first : bool
+        Whether the stage's input is the model's, whose gradient nobody needs.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: dict[str, Any],
+        custom_objects: Mapping[str, Any] | None = None,
+        *,
+        first: bool,
+    ) -> None:
+        self._first = first
+        super().__init__(model, optimizer, custom_objects)
+
+    def _passed(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> bool:
+        clock = time.perf_counter()
+        match message, arrays:
+            case TowerForward(), [x]:
+                y = self._forward(message, x)
+                duplex.send(Output(seconds=time.perf_counter() - clock), [y])
+            case StageBackward(), [dy]:
+                dx = self._backward(message, dy)
+                duplex.send(InputGradient(seconds=time.perf_counter() - clock), dx)
+            case StageStep(), []:
+                self._apply(self._gradients.take())
+                duplex.send(Stepped(seconds=time.perf_counter() - clock))
+            case _:
+                return False
+        return True
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._kept: dict[int, tuple[Any, Any, Any]] = {}
+        self._gradients = GradientSum()
+
+    def _forward(self, message: TowerForward, x: Array) -> Array:
+        import tensorflow as tf
+
+        given = tf.constant(x)
+        if not message.training:
+            return np.asarray(self._infer(given))
+        with tf.GradientTape() as tape:
+            if not self._first:
+                tape.watch(given)
+            y = self._train(given)
+        self._kept[message.call] = tape, given, y
+        return np.asarray(y)
+
+    def _backward(self, message: StageBackward, dy: Array) -> list[Array]:
+        import tensorflow as tf
+
+        if message.call not in self._kept:
+            raise RemoteProtocolError(f"No pass of the training is open. Received: {message!r}.")
+        tape, given, y = self._kept.pop(message.call)
+        inputs = [] if self._first else [given]
+        values = [variable.value for variable in self._variables]
+        found = tape.gradient(y, [*inputs, *values], output_gradients=tf.constant(dy))
+        self._gradients.add(found[len(inputs) :], self._variables)
+        return [np.asarray(gradient) for gradient in found[: len(inputs)]]

@@ -1,0 +1,30 @@
+"""The driver's directory hands out parts of the model, to each device its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.model_parallel.directory import Directory, Guide
+from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.settings import ServerPlace
+
+
+@pytest.fixture
+def guide():
+    key = workers_key(new_key())
+    place = ServerPlace("127.0.0.1", "127.0.0.1", 0, 1)
+    parts = {0: b"last", 1: b"the first stage"}
+    with Directory(place, key, "run", lambda _: None, parts) as directory:
+        yield Guide("run", key, directory.address)
+
+
+def test_each_device_gets_its_own_part(guide):
+    for number, part in enumerate((b"last", b"the first stage")):
+        with guide.ask(number, 0, 5.0) as asking:
+            assert asking.model() == part
+
+
+def test_a_device_without_a_part_is_told(guide):
+    with guide.ask(2, 0, 5.0) as asking, pytest.raises(RemoteProtocolError):
+        asking.model()

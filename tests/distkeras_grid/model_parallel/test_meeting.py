@@ -1,0 +1,73 @@
+"""When the master leaves, its devices know whether another one may come."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from distkeras_grid.model_parallel import meeting as meetings
+from distkeras_grid.model_parallel.device import serve
+from distkeras_grid.model_parallel.directory import Directory, Guide
+from distkeras_grid.model_parallel.meeting import DevicesPlan, Meeting
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.messages import Echo, Welcome
+from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.settings import ServerPlace
+
+
+class Answers:
+    """A device that sends everything back."""
+
+    def answer(self, message, arrays, duplex):
+        duplex.send(message, arrays)
+
+
+@pytest.fixture
+def plan(monkeypatch):
+    # There is no Spark task here, whose numbers these would be.
+    monkeypatch.setattr(meetings, "task_numbers", lambda: (0, 0))
+    key = workers_key(new_key())
+    with Directory(ServerPlace("127.0.0.1", "127.0.0.1"), key, "run", lambda _: None) as directory:
+        limits = SimpleNamespace(start_timeout=10.0)
+        guide = Guide("run", key, directory.address)
+        yield DevicesPlan(guide=guide, count=2, spec=SimpleNamespace(limits=limits))
+
+
+def device(guide, released):
+    """A device that looks for the master and serves it; told whether it was released."""
+
+    def work():
+        address = None
+        while address is None:
+            with guide.ask(1, 0, 5.0) as asking:
+                address = asking.master()
+        channel, _ = guide.connect(address, 1, 0, 5.0)
+        released.append(serve(channel, Answers()))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_devices_are_released_by_a_master_that_has_finished_and_not_by_one_that_failed(plan, fails):
+    released = []
+    thread = device(plan.guide, released)
+    members = Members(2)
+
+    def lead():
+        with Meeting(plan) as meeting:
+            meeting.admit(members, Welcome())
+            members.line(1).ask(Echo(), [])[0].result(5.0)
+            if fails:
+                raise ZeroDivisionError
+
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            lead()
+    else:
+        lead()
+    thread.join(10)
+    assert released == [not fails]

@@ -1,0 +1,233 @@
+"""A model in stages on several devices equals the model on one process, step by step."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.pipeline import RemoteStages
+from distkeras_grid.model_parallel.placed_engine import PlacedEngine
+from distkeras_grid.model_parallel.schedule import bubble_share
+from distkeras_grid.model_parallel.stage import StageComputer
+from distkeras_grid.model_parallel.staged import Whole, find_cuts, places_of, stages_of
+from tests.distkeras_grid.model_parallel.helpers import connect
+
+pytestmark = pytest.mark.tensorflow
+
+
+def deep(optimizer="adam", normalized=False):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    layers = [keras.Input((5,)), keras.layers.Dense(7, activation="relu", name="one")]
+    if normalized:
+        layers += [keras.layers.BatchNormalization(name="norm"), keras.layers.Dropout(0.2, seed=1)]
+    layers += [
+        keras.layers.Dense(6, activation="tanh", name="two"),
+        keras.layers.LayerNormalization(name="three"),
+        keras.layers.Dense(3, activation="softmax", name="four"),
+    ]
+    model = keras.Sequential(layers)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def residual():
+    import keras
+
+    keras.utils.set_random_seed(4)
+    given = keras.Input((5,))
+    h = keras.layers.Dense(6, name="stem")(given)
+    for number in range(2):
+        side = keras.layers.Dense(6, activation="relu", name=f"side{number}")(h)
+        h = keras.layers.Add(name=f"add{number}")([h, side])
+    model = keras.Model(given, keras.layers.Dense(3, activation="softmax", name="out")(h))
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    random = np.random.default_rng(1)
+    source = ArraySource([random.random((47, 5), np.float32)], [np.arange(47) % 3])
+    # The last batch has fewer rows, which are not a multiple of the micro-batches.
+    return lambda: source.blocks([np.arange(40).reshape(4, 10), np.arange(40, 47).reshape(1, 7)])
+
+
+def whole_engine(archive):
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(model_from_bytes(archive), jit=False)
+
+
+@contextmanager
+def placed_engine(model, names, micro_batches=3, told=None, seconds=30.0):
+    """The engine of a model that is cut after these layers, its devices in threads."""
+    import keras
+
+    whole = model_from_bytes(model_to_bytes(model))
+    known = {cut.name: cut for cut in find_cuts(whole)}
+    stages = stages_of(whole, [known[name] for name in names])
+    stages[-1].compile_from_config(model.get_compile_config())
+    archives = [model_to_bytes(stage) for stage in stages]
+    optimizer = keras.optimizers.serialize(model.optimizer)
+    members = Members(len(stages))
+    computers = [
+        StageComputer(model_from_bytes(archive), optimizer, first=number == 0)
+        for number, archive in enumerate(archives[:-1])
+    ]
+    threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
+    assert members.wait_for_all(5.0) == len(stages)
+    engine = PlacedEngine(
+        model_from_bytes(archives[-1]),
+        Whole(weight_layout(whole), tuple(places_of(whole, stage) for stage in stages)),
+        RemoteStages(members, len(names), seconds) if names else None,
+        micro_batches,
+        told=told,
+    )
+    engine.members, engine.computers = members, computers
+    try:
+        yield engine
+    finally:
+        members.close()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def trained(engine, blocks, windows=2):
+    """The weights and the results of some windows, after a warm-up that leaves no trace."""
+    engine.warm_up(next(blocks()))
+    before, results = engine.weights(), []
+    for _ in range(windows):
+        after = np.empty_like(before)
+        results.append(engine.run(before, blocks(), after))
+        before = after
+    return before, results
+
+
+def check_same(model, names, blocks, micro_batches):
+    weights, results = trained(whole_engine(model_to_bytes(model)), blocks)
+    with placed_engine(model, names, micro_batches) as engine:
+        assert engine.layout.size == weights.size
+        found, others = trained(engine, blocks)
+        assert (engine.members.moved > 0) == bool(names)
+    np.testing.assert_allclose(found, weights, rtol=1e-4, atol=1e-5)
+    for one, other in zip(results, others, strict=True):
+        assert (one.steps, one.samples) == (other.steps, other.samples)
+        assert one.loss == pytest.approx(other.loss, rel=1e-4)
+        assert one.metrics == pytest.approx(other.metrics)
+
+
+def test_windows_give_the_weights_and_metrics_of_one_process(blocks):
+    """Three stages, and batches that are no multiple of the micro-batches."""
+    check_same(deep(), ("one", "two"), blocks, 3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("model", "names", "micro_batches"),
+    [
+        (deep, (), 4),
+        (lambda: deep("adagrad"), ("one",), 1),
+        (lambda: deep(normalized=True), ("norm", "two"), 1),
+        (residual, ("stem", "add0", "add1"), 5),
+        (residual, ("add0",), 16),
+    ],
+)
+def test_other_models_cuts_and_optimizers_too(model, names, micro_batches, blocks):
+    """One stage; normalization and dropout with whole batches; more micro-batches than rows."""
+    check_same(model(), names, blocks, micro_batches)
+
+
+@pytest.mark.full
+def test_weights_of_samples_count_as_in_one_process():
+    random = np.random.default_rng(1)
+    weight = random.random(24).astype(np.float32)
+    arrays = [random.random((24, 5), np.float32)], [np.arange(24) % 3]
+    source = ArraySource(*arrays, weight)
+    check_same(deep("sgd"), ("one",), lambda: source.blocks([np.arange(24).reshape(3, 8)]), 3)
+
+
+def test_the_passes_of_a_batch_are_told_once_and_follow_each_other(blocks):
+    told = []
+    with placed_engine(residual(), ("stem", "add0"), 4, told.append) as engine:
+        trained(engine, blocks)
+    (passes,) = told
+    # The last batch has 7 rows. The last stage computes both ways at once.
+    assert {(p.stage, p.micro_batch, p.backward) for p in passes} == {
+        (stage, number, backward)
+        for stage in range(3)
+        for number in range(4)
+        for backward in (False, True)
+        if stage < 2 or backward
+    }
+    assert 0 <= bubble_share(passes) < 1
+
+
+def test_a_lost_stage_ends_the_attempt_and_the_next_goes_on_from_the_window_before(blocks):
+    """With the state that the server keeps, the weights are those of an undisturbed run."""
+    model = deep("adam")
+    weights, _ = trained(whole_engine(model_to_bytes(model)), blocks, windows=2)
+    with placed_engine(model, ("one", "two")) as engine:
+        middle, _ = trained(engine, blocks, windows=1)
+        state = engine.state()
+        engine.members.drop(1, "a test")
+        with pytest.raises(ServerUnreachableError, match="since the last window"):
+            engine.run(middle, blocks(), np.empty_like(middle))
+    with placed_engine(model, ("one", "two")) as engine:
+        engine.warm_up(next(blocks()))
+        assert engine.state().keys() == state.keys()
+        engine.restore(state)
+        after = np.empty_like(middle)
+        engine.run(middle, blocks(), after)
+    np.testing.assert_allclose(after, weights, rtol=1e-4, atol=1e-5)
+
+
+class Dies:
+    """A stage that loses its device at its n-th message."""
+
+    def __init__(self, computer, at):
+        self.computer, self.left = computer, at
+
+    def answer(self, message, arrays, duplex):
+        self.left -= 1
+        if self.left < 0:
+            duplex.close()
+            return
+        self.computer.answer(message, arrays, duplex)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_a_stage_that_dies_within_a_batch_is_one_error_at_once(at, blocks):
+    with placed_engine(deep(), ("one", "two")) as engine:
+        trained(engine, blocks, windows=1)
+        line = connect(engine.members, 2, Dies(engine.computers[1], at))
+        before = engine.weights()
+        with pytest.raises(ServerUnreachableError):
+            engine.run(before, blocks(), np.empty_like(before))
+        line.join(10)
+
+
+def test_the_rate_that_is_set_is_that_of_all_stages(blocks):
+    model = deep("sgd")
+    whole = whole_engine(model_to_bytes(model))
+    whole.set_learning_rate(0.5)
+    weights, _ = trained(whole, blocks, windows=1)
+    with placed_engine(model, ("two",)) as engine:
+        engine.set_learning_rate(0.5)
+        found, _ = trained(engine, blocks, windows=1)
+        # Tests see all stages, too.
+        np.testing.assert_allclose(
+            engine.evaluate(found, blocks())["loss"],
+            whole.evaluate(weights, blocks())["loss"],
+            rtol=1e-4,
+        )
+    np.testing.assert_allclose(found, weights, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,115 @@
+"""The trainer `PlacedLayers`: its arguments, and a run with Spark's tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid import plots
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.placed_layers import PlacedLayers
+
+pytestmark = pytest.mark.tensorflow
+
+
+def net(*layers):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    middle = layers or (keras.layers.Dense(6, activation="tanh", name="two"),)
+    return keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(8, activation="relu", name="one"),
+            *middle,
+            keras.layers.Dense(3, activation="softmax", name="three"),
+        ]
+    )
+
+
+def test_the_trainer_tells_its_arguments():
+    trainer = PlacedLayers(net(), "adam", "mse", cuts=["one"], micro_batches=4)
+    assert trainer.arguments() == {"micro_batches": 4, "cuts": ["one"], "memory_limit": None}
+    assert trainer.draft().pace.num_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"micro_batches": 0}, "micro_batches"),
+        ({"micro_batches": 33}, "micro_batches"),
+        ({"memory_limit": -1.0}, "memory_limit"),
+        ({"cuts": "one"}, "cuts"),
+        ({"cuts": ["one"], "num_workers": 3}, "num_workers"),
+        ({"jit": True}, "jit"),
+    ],
+)
+def test_wrong_arguments_are_refused(wrong, told):
+    with pytest.raises(ConfigurationError, match=told):
+        PlacedLayers(net(), "adam", "mse", **wrong)
+
+
+@pytest.mark.spark
+def test_models_and_optimizers_that_cannot_be_in_stages_are_refused(spark):
+    import keras
+
+    rows = spark.createDataFrame([([0.0] * 5, 1)], "features array<float>, label int")
+    loss = "sparse_categorical_crossentropy"
+    with pytest.raises(ConfigurationError, match="Batch normalization"):
+        PlacedLayers(net(keras.layers.BatchNormalization()), "sgd", loss, num_workers=2).train(rows)
+    given = keras.Input((5,))
+    around = keras.Model(given, keras.layers.Add()([given, keras.layers.Dense(5)(given)]))
+    with pytest.raises(ConfigurationError, match="cut after: nowhere"):
+        PlacedLayers(around, "sgd", "mse", num_workers=2).train(rows)
+    with pytest.raises(ConfigurationError, match="cut after: one, two"):
+        PlacedLayers(net(), "sgd", loss, cuts=["three"], progress=False).train(rows)
+    clipping = keras.optimizers.SGD(0.1, global_clipnorm=1.0)
+    with pytest.raises(ConfigurationError, match="global norm"):
+        PlacedLayers(net(), clipping, loss, num_workers=2, progress=False).train(rows)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.parametrize("settings", [{"num_workers": 2, "micro_batches": 3}, {"cuts": ["two"]}])
+def test_stages_on_workers_are_trained_as_fit_trains_the_whole(spark, settings):
+    import keras
+
+    random = np.random.default_rng(2)
+    x, y = random.random((90, 5), np.float32), np.arange(90) % 3
+    given = net()
+    trainer = PlacedLayers(
+        given,
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        "sparse_categorical_crossentropy",
+        ["accuracy"],
+        batch_size=16,
+        num_epoch=2,
+        features_col="x",
+        progress=False,
+        **settings,
+    )
+    expected = keras.models.clone_model(given)
+    expected.set_weights(given.get_weights())
+    expected.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    history = expected.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    table = [(row.tolist(), int(label)) for row, label in zip(x, y, strict=True)]
+    rows = spark.createDataFrame(table, "x array<float>, label int").coalesce(1)
+    model = trainer.train(rows, shuffle=False, validation_data=rows, seed=1)
+    for one, other in zip(expected.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert trainer.history.history["accuracy"] == pytest.approx(history.history["accuracy"])
+    assert trainer.history.params["cuts"] == settings.get("cuts", trainer.history.params["cuts"])
+    told = trainer.run["devices"]
+    assert any("moved" in line for line in told)
+    assert any("(measured)" in line for line in told)
+    assert any("(predicted)" in line for line in told) == ("cuts" not in settings)
+    stages = len(trainer.history.params["cuts"]) + 1
+    assert {each["stage"] for each in trainer.history.params["passes"]} == set(range(stages))
+    figure = plots.stage_timeline(trainer.history)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        f"stage {number}" for number in range(stages)
+    ]
