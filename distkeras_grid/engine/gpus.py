@@ -1,6 +1,6 @@
 """The GPUs of a worker: those that Spark gave its task, and no others.
 
-The settings for TensorFlow and JAX are tested. How they behave on a GPU is not, because none was
+The settings for all backends are tested. How they behave on a GPU is not, because none was
 available.
 """
 

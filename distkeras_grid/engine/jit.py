@@ -1,7 +1,8 @@
-"""Whether XLA compiles the loop over a window."""
+"""Whether the loop over a window, or its step, is compiled."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from distkeras_grid.engine.compile_settings import has_own_train_step
@@ -47,28 +48,64 @@ XLA_LAYERS = frozenset(
 )
 
 
-def decide_jit(model: Any, jit: bool | Literal["auto"]) -> bool:
-    """Decide whether XLA compiles the loop over the windows of a model.
+# PyTorch records a step of these once and repeats it, without Keras' Python code around each
+# operation. Layers that draw from a seed read it in Python, which would be the same number always.
+TRACED_LAYERS = XLA_LAYERS - {"AlphaDropout", "GaussianDropout", "GaussianNoise"} | {
+    "AveragePooling1D",
+    "AveragePooling2D",
+    "AveragePooling3D",
+    "Conv1D",
+    "Conv2D",
+    "Conv3D",
+    "DepthwiseConv2D",
+    "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D",
+    "GlobalMaxPooling1D",
+    "GlobalMaxPooling2D",
+    "MaxPooling1D",
+    "MaxPooling2D",
+    "MaxPooling3D",
+    "SeparableConv2D",
+    "ZeroPadding2D",
+}
+
+
+def serves_xla(layer: Any) -> bool:
+    """Return whether XLA is known to serve a layer well on a CPU."""
+    return _is_of_keras(layer, XLA_LAYERS)
+
+
+def serves_tracing(layer: Any) -> bool:
+    """Return whether a layer is known to do the same in each step, so that it can be recorded."""
+    return _is_of_keras(layer, TRACED_LAYERS) and getattr(layer, "seed", None) is None
+
+
+def decide_jit(
+    model: Any, jit: bool | Literal["auto"], serves: Callable[[Any], bool] = serves_xla
+) -> bool:
+    """Decide whether the loop over the windows of a model, or its step, is compiled.
 
     Parameters
     ----------
     model : keras.Model
         The compiled model.
     jit : bool or "auto"
-        ``"auto"`` says yes to Keras' own ``train_step`` over layers that XLA is known to serve
-        well on a CPU, and no to all else.
+        ``"auto"`` says yes to Keras' own ``train_step`` over layers that are known to be served
+        well, and no to all else.
+    serves : callable, default `serves_xla`
+        Whether compiling serves a layer well.
     """
     if model.run_eagerly:
         return False
     if jit != "auto":
         return bool(jit)
-    return not has_own_train_step(model) and all(_serves_well(part) for part in layers_of(model))
+    return not has_own_train_step(model) and all(serves(part) for part in layers_of(model))
 
 
-def _serves_well(layer: Any) -> bool:
+def _is_of_keras(layer: Any, names: frozenset[str]) -> bool:
     import keras
 
     if isinstance(layer, keras.Model):
         # Its layers are checked one by one. A class of the user's may call other operations, too.
         return type(layer).__module__.split(".")[0] == "keras"
-    return type(layer).__name__ in XLA_LAYERS and type(layer).__module__.startswith("keras.")
+    return type(layer).__name__ in names and type(layer).__module__.startswith("keras.")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from distkeras_grid.engine.base import State, WindowResult
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
 from distkeras_grid.engine.ends import declared, input_dtypes, packed
-from distkeras_grid.engine.jit import decide_jit
+from distkeras_grid.engine.jit import decide_jit, serves_xla
 from distkeras_grid.engine.keras_model import (
     fresh_weights,
     get_flat_statistics,
@@ -50,10 +50,10 @@ class KerasEngine(ABC):
         ``(scale, offset)`` of each input: the model sees ``x * scale + offset`` as float32. Empty
         if it sees all inputs as they are.
     block_shape : tuple of int, optional
-        ``(steps, batch)`` of a whole block. XLA compiles the loop over a block only for this
-        shape, because it compiles each shape separately.
+        ``(steps, batch)`` of a whole block. The loop over a block is compiled only for this
+        shape, because each shape is compiled separately.
     jit : bool or "auto", default "auto"
-        Whether XLA compiles the loop over a whole block; see
+        Whether the loop over a whole block is compiled; see
         `distkeras_grid.engine.jit.decide_jit`.
     local_steps : LocalSteps, default LocalSteps.OPTIMIZER
         What the optimizer does in a window, and what `run` returns.
@@ -78,6 +78,9 @@ class KerasEngine(ABC):
         If the model is not built, not compiled, or has no loss.
     """
 
+    # Whether compiling serves a layer well.
+    _serves = staticmethod(serves_xla)
+
     def __init__(
         self,
         model: Any,
@@ -95,7 +98,7 @@ class KerasEngine(ABC):
         self.model = model
         slots = optimizer_state == "average"
         self.layout = weight_layout(model, slots=slots)
-        self.jit = decide_jit(model, jit) and block_shape is not None
+        self.jit = decide_jit(model, jit, self._serves) and block_shape is not None
         self._inputs = input_dtypes(model)
         self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
         self._block_shape = block_shape
@@ -107,7 +110,10 @@ class KerasEngine(ABC):
         )
         self._steps = self._install(model)
         self._slots_travel = slots
-        self.schedule_offset = keras.Variable(0, dtype="int", name="schedule_offset")
+        # PyTorch computes no gradient of a whole number.
+        self.schedule_offset = keras.Variable(
+            0, dtype="int", trainable=False, name="schedule_offset"
+        )
         follow_schedules_from(self._steps.rated, self.schedule_offset)
 
     def weights(self) -> Vector:

@@ -26,9 +26,16 @@ _MORE_THAN_PLAIN = ("momentum", "weight_decay", "use_ema", "gradient_accumulatio
 
 def is_plain_sgd(optimizer: Any) -> bool:
     """Return whether an optimizer does only ``w <- w - learning_rate g``."""
+    return _is_sgd(optimizer) and not _more_than_plain(optimizer)
+
+
+def _is_sgd(optimizer: Any) -> bool:
+    """Return whether it is Keras' own SGD; on PyTorch Keras makes a subclass of this name."""
     import keras
 
-    return type(optimizer) is keras.optimizers.SGD and not _more_than_plain(optimizer)
+    kind = type(optimizer)
+    own = kind.__module__.startswith("keras.") and kind.__name__ == "SGD"
+    return own and isinstance(optimizer, keras.optimizers.SGD)
 
 
 def _more_than_plain(optimizer: Any) -> list[str]:
@@ -61,7 +68,7 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
             f" around {type(optimizer.inner_optimizer).__name__}, as the policy mixed_float16 wants"
             " it: build the model with float32 or mixed_bfloat16"
         )
-    if type(optimizer) is keras.optimizers.SGD:
+    if _is_sgd(optimizer):
         more = _more_than_plain(optimizer)
         received += "(" + ", ".join(f"{name}={getattr(optimizer, name)!r}" for name in more) + ")"
     raise ConfigurationError(

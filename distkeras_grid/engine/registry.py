@@ -56,6 +56,12 @@ BACKENDS: Mapping[str, Backend] = {
         packages=("jax", "jaxlib"),
         extras=("jax",),
     ),
+    "torch": Backend(
+        engine="distkeras_grid.engine.torch:TorchEngine",
+        process="distkeras_grid.engine.torch_process",
+        packages=("torch",),
+        extras=("torch",),
+    ),
 }
 
 
@@ -94,7 +100,7 @@ def current_backend() -> str:
     except ModuleNotFoundError as error:
         raise EnvironmentMismatchError(
             f"Keras cannot be imported with {VARIABLE}={configured_backend()}: {error}. Install "
-            "the backend: pip install 'distkeras_grid[tensorflow]', or [jax]."
+            "the backend: pip install 'distkeras_grid[tensorflow]', or [jax], or [torch]."
         ) from error
     name: str = keras.backend.backend()
     return name

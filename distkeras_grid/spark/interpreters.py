@@ -120,7 +120,7 @@ def check_executors(
     if missing:
         raise EnvironmentMismatchError(
             f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}. Install "
-            "them: pip install 'distkeras_grid[tensorflow]', or [jax]."
+            "them: pip install 'distkeras_grid[tensorflow]', or [jax], or [torch]."
         )
     mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
     with nullcontext() if place is None else open_for_probe(place) as server:

@@ -50,39 +50,22 @@ MAY_HEAL = (FencedError, ServerUnreachableError, ServerRestartedError, RemotePro
 
 
 @dataclass(frozen=True)
-class WorkerPlan:
-    """What a worker must know: the run, and its parts that are not JSON.
-
-    It travels in the task's closure.
+class EnginePlan:
+    """What an engine is built from; it travels in a task's closure.
 
     Parameters
     ----------
-    run : str
-        Name of the run.
     spec : RunSpec
         The run.
-    key : bytes
-        The `workers_key`, from which the key of each seat is derived.
-    address : ServerAddress
-        Where the parameter server listens.
     model : bytes
         The compiled model as a ``.keras`` archive, frozen weights included.
     custom_objects : mapping of str to object
         The user's own classes and functions.
-    local : LocalPlan, optional
-        Data from which workers draw their sets, in a run on local sets.
-    replaceable : bool, default False
-        Whether a new server takes the place of one that dies.
     """
 
-    run: str
     spec: RunSpec
-    key: bytes = field(repr=False)
-    address: ServerAddress
     model: bytes = field(repr=False)
     custom_objects: Mapping[str, Any]
-    local: LocalPlan | None = None
-    replaceable: bool = False
 
     @cached_property
     def rule(self) -> Rule:
@@ -93,6 +76,33 @@ class WorkerPlan:
     def features(self) -> tuple[Field, ...]:
         """The feature columns, in the order of the model's inputs."""
         return tuple(Field.from_metadata(item["name"], item) for item in self.spec.data.features)
+
+
+@dataclass(frozen=True)
+class WorkerPlan(EnginePlan):
+    """What a worker must know: the run, and its parts that are not JSON.
+
+    Parameters
+    ----------
+    spec, model, custom_objects
+        As in `EnginePlan`.
+    run : str
+        Name of the run.
+    key : bytes
+        The `workers_key`, from which the key of each seat is derived.
+    address : ServerAddress
+        Where the parameter server listens.
+    local : LocalPlan, optional
+        Data from which workers draw their sets, in a run on local sets.
+    replaceable : bool, default False
+        Whether a new server takes the place of one that dies.
+    """
+
+    run: str
+    key: bytes = field(repr=False)
+    address: ServerAddress
+    local: LocalPlan | None = None
+    replaceable: bool = False
 
 
 #: Builds the engine of a seat.
@@ -295,7 +305,7 @@ def prepare_worker_process(spec: RunSpec) -> None:
         refuse_unassigned(addresses, count_gpus(backend), spec.workers)
 
 
-def build_engine(plan: WorkerPlan, seat: int) -> ModelEngine:
+def build_engine(plan: EnginePlan, seat: int) -> ModelEngine:
     """Return the engine of a seat, in the state of the plan's model."""
     from distkeras_grid.engine.loading import load_engine
 

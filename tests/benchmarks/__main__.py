@@ -20,6 +20,7 @@ NAMES = (
     "training",
     "simulated_patterns",
     "model_parallel",
+    "placed",
     "fuzz",
     "soak",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Self
 
 from tests.benchmarks.local import Setup, Side
 from tests.benchmarks.nets import NETS
-from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster, OnJax, Trained
+from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster, OnBackend, Trained
 
 WINDOW = 16
 # Steps by which the faster kernels for `fit` are found.
@@ -20,6 +21,15 @@ TRIAL_STEPS = 100
 Train = Callable[..., Trained]
 # A run of the MLP takes a second an epoch; more of them make it as long as the others.
 EPOCHS_OF_OURS = {"mlp": 3, "cnn": 1}
+
+
+# Beside TensorFlow; those that this environment has.
+OTHERS = {"jax": "JAX", "torch": "PyTorch"}
+
+
+def other_backends() -> dict[str, str]:
+    """Return the titles of the other backends that are installed here, by their names."""
+    return {name: title for name, title in OTHERS.items() if importlib.util.find_spec(name)}
 
 
 class Bound:
@@ -120,7 +130,11 @@ def _rows(
         f"fit, steps_per_execution=10, all cores, {kernels}",
         Setup(net, folder, batch, onednn=onednn, steps_per_execution=10),
     )
-    add("fit on JAX, all cores", Setup(net, folder, batch, backend="jax"))
+    others = other_backends()
+    for backend, title in others.items():
+        add(f"fit on {title}, all cores", Setup(net, folder, batch, backend=backend))
+    if absent := OTHERS.keys() - others:
+        print(f"  not installed here, no rows: {', '.join(sorted(absent))} (make bench has all)")
     add(
         f"window loop in one process, all cores, window {WINDOW}",
         Setup(net, folder, batch, window=WINDOW),
@@ -129,17 +143,18 @@ def _rows(
     title = f"bound: {WORKERS} window loops at once, 1 thread each, window {WINDOW}"
     rows.append(Row(title, bound.epoch, bound.start_seconds))
     runs: dict[str, list[Trained]] = {}
-    on_jax = stack.enter_context(OnJax(folder))
+    on = {name: stack.enter_context(OnBackend(folder, name)) for name in others}
     for trainer in ("AveragingTrainer", "DOWNPOUR"):
         choice = Choice(trainer, batch, {"communication_window": WINDOW})
         title = f"{trainer}, {WORKERS} workers, 1 thread each, window {WINDOW}"
         runs[title] = []
         measure = partial(_train, cluster.train, choice, net, runs[title])
         rows.append(Row(title, measure, ours=True))
-        title = f"{title}, on JAX"
-        runs[title] = []
-        measure = partial(_train, on_jax.train, choice, net, runs[title])
-        rows.append(Row(title, measure))
+        for backend, name in others.items():
+            there = f"{title}, on {name}"
+            runs[there] = []
+            measure = partial(_train, on[backend].train, choice, net, runs[there])
+            rows.append(Row(there, measure))
     return rows, next(row for row in rows if row.title.startswith("bound")), runs
 
 
@@ -163,6 +178,14 @@ def _print_rows(rows: list[Row], bound: Row) -> None:
             f"{fit / row.median:10.2f}{fastest / row.median:10.2f}{loop / row.median:10.2f}{share}",
             flush=True,
         )
+    best, ours = (
+        min((row for row in rows if part in row.title), key=lambda row: row.median)
+        for part in ("fit", "workers")
+    )
+    print(
+        f"  fastest fit / fastest of the two workers: {best.median / ours.median:.2f} "
+        f"({best.title}; {ours.title})"
+    )
     started = ", ".join(f"{row.start_seconds:.1f}" for row in rows if row.start_seconds)
     print(f"  start-up, left out above: {started} s for the sides without Spark, in their order")
 
@@ -171,7 +194,7 @@ def _print_runs(runs: dict[str, list[Trained]]) -> None:
     for title, trained in runs.items():
         first, later = trained[0].start_seconds, trained[1:] or trained
         name, _, rest = title.partition(",")
-        where = " on JAX" if rest.endswith("on JAX") else ""
+        where = next((f" on {t}" for t in OTHERS.values() if rest.endswith(f"on {t}")), "")
         print(
             f"  {name}{where}: first batch {first:.1f} s after the call of train() in "
             f"the first run, {mean(run.start_seconds for run in later):.1f} s later; exchange "

@@ -96,6 +96,11 @@ SMALLEST = {
             }
         }
     ),
+    "placed": Smallest(
+        constants={
+            "placed": {"WIDTH": 8, "LAYERS": 4, "SIDE": 4, "CONVOLUTIONS": 4, "WORKERS": (2,)}
+        }
+    ),
     "fuzz": Smallest(("--inputs", "200")),
     "soak": Smallest(("--seconds", "5", "--workers", "8"), {"soak": {"EVERY": 1.0}}),
     "encodings": Smallest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -97,11 +98,17 @@ class Trained:
     points: list[Point] = field(default_factory=list, repr=False)
 
 
-class OnJax(Side):
-    """The same in a process whose Keras runs on JAX, since a process has one backend."""
+class OnBackend(Side):
+    """The same in a process whose Keras runs on another backend, since a process has one."""
 
-    def __init__(self, folder: Path) -> None:
-        environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    def __init__(self, folder: Path, backend: str) -> None:
+        environment = {
+            "KERAS_BACKEND": backend,
+            "JAX_PLATFORMS": "cpu",
+            # Executors need what this environment has; .venv has no PyTorch.
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
         super().__init__(partial(_started, folder), environment)
 
     def train(self, choice: Choice, net: str, *, epochs: int, seed: int) -> Trained:

@@ -17,7 +17,7 @@ from distkeras_grid.comparison.machine import processor_name
 from tests.benchmarks import fashion
 from tests.benchmarks.accuracy import measure_accuracy
 from tests.benchmarks.defaults import measure_defaults
-from tests.benchmarks.epochs import measure_epochs
+from tests.benchmarks.epochs import measure_epochs, other_backends
 from tests.benchmarks.own_batch import measure_own_batch
 from tests.benchmarks.spark_runs import MASTER, Cluster
 
@@ -34,9 +34,8 @@ def main(arguments: Sequence[str] = ()) -> None:
         return
     # Before TensorFlow is imported here, where nothing is measured, and inherited by the workers.
     os.environ.update({"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"})
-    versions = ", ".join(
-        f"{name} {metadata.version(name)}" for name in ("keras", "tensorflow_cpu", "pyspark")
-    )
+    packages = ("keras", "tensorflow_cpu", *other_backends(), "pyspark")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"{processor_name()}, {os.cpu_count()} cores, load before the start {load}; {versions}")
     began = time.monotonic()

@@ -212,6 +212,7 @@ def optimizer_named(name):
     }[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "jit"),
     [

@@ -9,12 +9,13 @@ import pytest
 
 from distkeras_grid.engine.registry import BACKENDS, configured_backend, use_backend
 from distkeras_grid.errors import EnvironmentMismatchError
+from tests.engines import interpreter_with
 
 
-def told(code, **environment):
+def told(code, python=sys.executable, **environment):
     """Run code in a fresh process; return what it printed."""
     ended = subprocess.run(
-        [sys.executable, "-c", code],
+        [python, "-c", code],
         env={**os.environ, **environment},
         check=True,
         capture_output=True,
@@ -54,6 +55,7 @@ def test_a_process_of_another_backend_is_refused():
         use_backend(other, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_fresh_process_takes_the_backend_and_the_threads_of_the_run():
     code = """
@@ -78,3 +80,20 @@ from distkeras_grid.engine.registry import use_backend
 print(use_backend("jax", 1))
 """
     assert told(code) == ["0"]
+
+
+@pytest.mark.tensorflow
+def test_a_process_in_which_pytorch_runs_takes_other_threads():
+    if (python := interpreter_with("torch")) is None:
+        pytest.skip("PyTorch is not installed (make torch)")
+    code = """
+from distkeras_grid.engine.registry import count_gpus, use_backend
+told = [use_backend("torch", 1)]
+import keras
+import torch
+keras.ops.ones((512, 512)) @ keras.ops.ones((512, 512))
+told += [use_backend("torch", 2), torch.get_num_threads(), count_gpus("torch")]
+print(keras.backend.backend(), *told)
+"""
+    environment = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
+    assert told(code, python, **environment) == ["torch", "1", "2", "2", "0"]
