@@ -180,6 +180,18 @@ class Driver(msgspec.Struct, frozen=True):
     application: str
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
 
+    def precedes(self, other: Driver) -> bool:
+        """Whether `other` is a later attempt of this one's application.
+
+        Examples
+        --------
+        >>> Driver("application_17_0001").precedes(Driver("application_17_0001", attempt=2))
+        True
+        >>> Driver("application_17_0001").precedes(Driver("application_17_0002", attempt=2))
+        False
+        """
+        return self.application == other.application and self.attempt < other.attempt
+
 
 class Generation(msgspec.Struct, frozen=True):
     """Which driver writes the checkpoints of a directory.
@@ -209,13 +221,11 @@ class Generation(msgspec.Struct, frozen=True):
 
     def precedes(self, driver: Driver) -> bool:
         """Whether `driver` is a later attempt of this one's application."""
-        mine = self.driver
-        return mine.application == driver.application and mine.attempt < driver.attempt
+        return self.driver.precedes(driver)
 
     def follows(self, driver: Driver) -> bool:
         """Whether `driver` is an earlier attempt of this one's application."""
-        mine = self.driver
-        return mine.application == driver.application and mine.attempt > driver.attempt
+        return driver.precedes(self.driver)
 
     def to_bytes(self) -> bytes:
         """Return the generation as JSON."""

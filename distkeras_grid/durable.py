@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -24,7 +25,12 @@ def replace(source: str | Path, target: str | Path) -> None:
     """
     _sync(source)
     os.replace(source, target)
-    _sync(os.path.dirname(target) or ".")
+    try:
+        _sync(os.path.dirname(target) or ".")
+    except OSError as error:
+        # Some file systems, such as those of FUSE, cannot do this for folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def _sync(path: str | Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_origin
 
@@ -32,7 +32,7 @@ from distkeras_grid.records import (
     format_line,
     json_of,
     parse_line,
-    record_of_line,
+    record_of_text,
 )
 from distkeras_grid.windows import Windows
 
@@ -357,8 +357,18 @@ class History:
 
         Numbers that are not finite become the strings ``NaN``, ``Infinity`` and ``-Infinity``.
         """
-        head = {"kind": "history", "format": FORMAT, "params": self.params}
-        return format_line(head) + self.segment_after(())
+        return "".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of `to_jsonl_text`, so that a long history is never one text.
+
+        Examples
+        --------
+        >>> [line.strip() for line in History({"trainer": "ADAG"}).lines()]
+        ['{"kind": "history", "format": 1, "params": {"trainer": "ADAG"}}']
+        """
+        yield format_line({"kind": "history", "format": FORMAT, "params": self.params})
+        yield from self._lines_after(())
 
     def _lines_after(self, counts: Sequence[int]) -> Iterator[str]:
         pairs = zip(self._lists.values(), counts or (0,) * len(self._lists), strict=True)
@@ -389,8 +399,11 @@ class History:
         DataError
             If a line is no record of a history.
         """
-        for number, line in enumerate(text.splitlines(), start=first):
-            self.add(record_of_line(parse_line(line, number), number))
+        self._add_lines(text.splitlines(), first)
+
+    def _add_lines(self, lines: Iterable[str], first: int) -> None:
+        for number, line in enumerate(lines, start=first):
+            self.add(record_of_text(line, number))
 
     def go_back_to(self, earlier: History) -> None:
         """Drop what came after an earlier state, but for what happened to the workers.
@@ -414,11 +427,9 @@ class History:
         path : str or pathlib.Path
             Replaced if it exists.
         """
-        head = {"kind": "history", "format": FORMAT, "params": self.params}
         with Path(path).open("w", encoding="utf-8") as file:
-            file.write(format_line(head))
             # Line by line: the text of many windows is longer than they are in memory.
-            file.writelines(self._lines_after(()))
+            file.writelines(self.lines())
 
     @classmethod
     def from_jsonl_text(cls, text: str) -> Self:
@@ -434,15 +445,31 @@ class History:
         DataError
             If a line is no record of a history, or of a later format.
         """
-        lines = text.splitlines()
-        head = parse_line(lines[0] if lines else "", 1)
+        return cls.from_lines(text.splitlines())
+
+    @classmethod
+    def from_lines(cls, lines: Iterable[str]) -> Self:
+        """Read what `lines` yielded, with or without the ends of the lines.
+
+        Parameters
+        ----------
+        lines : iterable of str
+            JSON lines; each is forgotten when it has been read.
+
+        Raises
+        ------
+        DataError
+            If a line is no record of a history, or of a later format.
+        """
+        rest = iter(lines)
+        first = next(rest, "")
+        head = parse_line(first, 1)
         if head.get("kind") != "history" or head.get("format") != FORMAT:
             raise DataError(
-                f"This is no history of format {FORMAT}; its first line begins with "
-                f"{(lines[0] if lines else '')[:80]!r}"
+                f"This is no history of format {FORMAT}; its first line begins with {first[:80]!r}"
             )
         history = cls(head.get("params"))
-        history.add_segment("\n".join(lines[1:]), first=2)
+        history._add_lines(rest, first=2)
         return history
 
     @classmethod
@@ -462,12 +489,12 @@ class History:
             If the file holds no history.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            with Path(path).open(encoding="utf-8") as file:
+                return cls.from_lines(file)
         except FileNotFoundError as error:
             raise PathNotFoundError(f"There is no history at {str(path)!r}") from error
         except UnicodeDecodeError as error:
             raise DataError(f"{str(path)!r} is no history: it is not text ({error})") from error
-        return cls.from_jsonl_text(text)
 
 
 class _Mean:

@@ -2,6 +2,7 @@
 
     .venv/bin/python -m tests.mutants                                      # all of SUITES: hours
     .venv/bin/python -m tests.mutants parameter_server/state.py --lines 250-330
+    .venv/bin/python -m tests.mutants --faults                # what FAULTS names: half an hour
 
 No file is changed. A process of its own imports the module with one condition negated, one bound
 moved or one statement left out, and runs the tests that ought to notice until the first fails. What
@@ -17,6 +18,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -31,20 +33,23 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "distkeras_grid"
-#: A mutant that runs longer does not end: it is noticed.
-SECONDS = 120.0
+#: A mutant that computes longer, or waits longer, does not end: it is noticed. The first is seconds
+#: of the processor, so that a busy machine notices nothing.
+SECONDS, WAITING = 120, 1200.0
 
 SERVER = tuple(
     f"parameter_server/test_{name}.py"
     for name in ("events", "state", "snapshots", "replay", "center", "atomic_folds", "mind")
 )
+#: Every fault at every point: the last resort, as it takes longest.
+PRODUCT = "../invariants/test_fault_product.py"
 #: The tests that ought to notice a mistake in a module, the quickest first.
 SUITES = {
-    "parameter_server/state.py": SERVER,
+    "parameter_server/state.py": (*SERVER, PRODUCT),
     "parameter_server/replay.py": SERVER,
     "parameter_server/center.py": SERVER,
     "parameter_server/snapshots.py": SERVER,
-    "parameter_server/mind.py": SERVER,
+    "parameter_server/mind.py": (*SERVER, "parameter_server/test_keeping.py", PRODUCT),
     "parameter_server/events.py": SERVER,
     "parameter_server/keeping.py": ("parameter_server/test_keeping.py",),
     "parameter_server/gathering.py": (
@@ -60,11 +65,52 @@ SUITES = {
     ),
     "parameter_server/allowance.py": ("parameter_server/test_allowance.py",),
     "worker/mind.py": ("worker/test_mind.py",),
-    "parameter_server/watch.py": ("parameter_server/test_watch.py",),
+    "parameter_server/watch.py": (
+        "parameter_server/test_watch.py",
+        PRODUCT,
+    ),
+    "trainers/tries.py": ("trainers/test_tries.py",),
+    "checkpoints.py": ("test_checkpoints.py", "spark/test_checkpoints.py"),
+    "spark/checkpoints.py": ("spark/test_checkpoints.py",),
+    "spark/outputs.py": ("trainers/test_saving.py", "cli/test_early.py"),
     "local_sets/pool.py": ("local_sets/test_pool.py", "../invariants/test_local_sets.py"),
     "local_sets/drawing.py": ("../invariants/test_local_sets.py",),
     "local_sets/coverage.py": ("../invariants/test_local_sets.py",),
     "stores/rendezvous.py": ("stores/test_rendezvous.py",),
+}
+
+#: What is done about faults: the functions that do it, by what they promise and by their module.
+FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "an attempt that was replaced changes nothing": {
+        "parameter_server/state.py": ("join", "is_of_attempt", "is_current", "check", "_current"),
+    },
+    "a commit counts once": {"parameter_server/state.py": ("admit", "repeat")},
+    "a connection that breaks loses nothing": {
+        "parameter_server/state.py": ("resume", "lose"),
+        "parameter_server/mind.py": ("_join", "_resume", "_lose", "_drop", "_repeat"),
+        "parameter_server/keeping.py": ("asks", "awaits", "receive", "lose"),
+    },
+    "each state has its deadline, and then the worker is started again": {
+        "parameter_server/watch.py": ("see", "_place", "_looked", "_see", "_due", "_restarts"),
+        "trainers/tries.py": ("once_more",),
+    },
+    "a run goes on without those it need not wait for": {
+        "parameter_server/watch.py": ("_begin",),
+        "parameter_server/state.py": ("needed", "missing", "finish", "over"),
+        "parameter_server/mind.py": ("_close_round", "_needed"),
+    },
+    "only who is to blame is named": {"parameter_server/watch.py": ("_error", "_told", "told")},
+    "a checkpoint is whole, and the newest two are kept": {
+        "checkpoints.py": ("check", "piece", "numbers_of", "unused", "unused_rows"),
+        "spark/checkpoints.py": ("newest", "write", "_delete_old", "_read", "_manifest"),
+    },
+    "a driver that was replaced writes nothing": {
+        "checkpoints.py": ("precedes", "follows"),
+        "spark/checkpoints.py": ("begin", "_check_generation", "is_of_former_attempt"),
+    },
+    "a saved run is whole": {
+        "spark/outputs.py": ("publish", "_set_aside", "_names", "_put_back", "check_existing"),
+    },
 }
 
 LEFT_OUT = (ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Expr)
@@ -102,6 +148,28 @@ def mutants(source: str, name: str) -> Iterator[Mutant]:
             code = compile(module, name, "exec")
             put(parent, field, at, node)
             yield Mutant(node.lineno, told(node), told(other), code)
+
+
+def lines_of(source: str, functions: Sequence[str]) -> set[int]:
+    """Return the lines of functions, by their names; of methods, too."""
+    found = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.name in functions
+    ]
+    if missing := set(functions) - {node.name for node in found}:
+        raise LookupError(f"There is no function {', '.join(sorted(missing))}.")
+    return {line for node in found for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+
+
+def fault_handling() -> dict[str, set[int]]:
+    """Return the lines of each module that `FAULTS` names."""
+    lines: dict[str, set[int]] = {}
+    for modules in FAULTS.values():
+        for name, functions in modules.items():
+            source = (ROOT / PACKAGE / name).read_text(encoding="utf-8")
+            lines.setdefault(name, set()).update(lines_of(source, functions))
+    return lines
 
 
 def places(parent: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Any]]:
@@ -206,11 +274,12 @@ def survives(module: str, file: Path, mutant: Mutant, tests: Sequence[str]) -> b
     if child == 0:
         code = 1
         try:
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             sys.meta_path.insert(0, Loader(module, file, mutant.code))
             code = tested(tests)
         finally:
             os._exit(code)
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + WAITING
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -236,8 +305,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("module", nargs="*", default=list(SUITES), help="a key of SUITES")
     parser.add_argument("--lines", default="1-100000", help="FIRST-LAST, of each module")
+    parser.add_argument("--faults", action="store_true", help="only what FAULTS names")
     given = parser.parse_args()
     first, last = map(int, given.lines.split("-"))
+    chosen = fault_handling() if given.faults else {}
+    names = [name for name in given.module if name in chosen or not given.faults]
     os.chdir(ROOT)
     # A failure is enough: nobody reads its smallest example. What few examples miss needs a test of
     # its own, in which the reader sees it.
@@ -251,7 +323,7 @@ def main() -> None:
     hypothesis.settings.load_profile("mutants")
     # Imported once for all.
     np.zeros(1)
-    for name in given.module:
+    for name in names:
         file = ROOT / PACKAGE / name
         module = f"{PACKAGE}/{name}".removesuffix(".py").replace("/", ".")
         tests = [f"tests/{PACKAGE}/{each}" for each in SUITES[name]]
@@ -261,7 +333,9 @@ def main() -> None:
             sys.exit(f"The tests of {name} fail on the module as it is.")
         alive = count = 0
         for mutant in mutants(source, str(file)):
-            if not first <= mutant.line <= last:
+            if not first <= mutant.line <= last or mutant.line not in chosen.get(
+                name, (mutant.line,)
+            ):
                 continue
             count += 1
             if survives(module, file, mutant, tests):

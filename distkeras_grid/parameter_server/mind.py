@@ -345,8 +345,11 @@ class ServerMind:
     # Seats
 
     def _join(self, event: Join) -> list[Action]:
+        former = self.books.is_of_attempt(event.seat, event.attempt)
         session = self.books.join(event.seat, event.attempt)
-        self._keeping.lose(session.seat)
+        if not former:
+            # The same attempt on another connection still has to answer what it was asked.
+            self._keeping.lose(session.seat)
         self._stop_gathering(session.seat)
         return [Seat(session), *self._drop(session.seat)]
 

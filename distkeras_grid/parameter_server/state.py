@@ -627,6 +627,10 @@ class ServerState:
             f", host {host}" if host else ""
         )
 
+    def is_of_attempt(self, number: int, attempt: int) -> bool:
+        """Whether a seat was taken by this attempt before; also False if there is no such seat."""
+        return number < len(self._seats) and self._seats[number].attempt == attempt
+
     def is_current(self, session: Session) -> bool:
         """Whether no newer connection has the session's seat."""
         return self._seats[session.seat].session == session.number

@@ -17,8 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import ClusterError, GridError, NoSpaceError, StorageError, error_named
-from distkeras_grid.file_systems import NODES, full, meaning
+from distkeras_grid.errors import (
+    ClusterError,
+    GridError,
+    NoSpaceError,
+    NotAuthenticatedError,
+    StorageError,
+    error_named,
+)
+from distkeras_grid.file_systems import NODES, STRANGER, full, meaning
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
 
@@ -355,6 +362,10 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
             f"The job {name!r} ran out of disk space: {reason.removesuffix('.')}. {advice} Spark's "
             "own local folders (spark.local.dir) need space, too."
         )
+    if advice := meaning(STRANGER, reason):
+        return NotAuthenticatedError(
+            f"The job {name!r} is not known to the cluster: {reason.removesuffix('.')}. {advice}"
+        )
     if advice := meaning(NODES, reason):
         return StorageError(
             f"The job {name!r} cannot read or write its files: {reason.removesuffix('.')}. {advice}"
@@ -404,8 +415,9 @@ def spark_reason(error: BaseException) -> str:
         return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    # Spark wraps a file system's error about a full disk or lost blocks in errors of its own.
-    storage = next((line for line in lines if full(line) or meaning(NODES, line)), None)
+    # Spark wraps errors about a full disk, lost blocks or a missing ticket in errors of its own.
+    signs = {**NODES, **STRANGER}
+    storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
     if storage is not None:
         return storage.removeprefix("Caused by: ")
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from distkeras_grid.errors import ConfigurationError, OutputExistsError, StorageError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
 from distkeras_grid.spark.storage import Storage
 
 
@@ -145,7 +150,7 @@ class Output:
             self.check_existing()
             replacing = self._storage.exists(self.uri)
             if replacing:
-                self._storage.rename(self.uri, aside)
+                replacing = self._set_aside(aside)
             self._storage.rename(temporary, self.uri)
         except BaseException as error:
             error.add_note(f"the new {self._kind.name} is complete in {temporary}")
@@ -178,7 +183,7 @@ class Output:
                     f"The output {self.uri} is or contains the input {path}. Choose another."
                 )
         storage, kind = self._storage, self._kind
-        names = storage.list_names(self.uri) if storage.exists(self.uri) else []
+        names = self._names()
         if not names or kind.is_unfinished(names):
             return
         # Asked with its whole path: listing a file returns its own name, which may be the marker.
@@ -204,6 +209,21 @@ class Output:
                 f"{self.uri} holds a {kind.name} already. Choose another output, or replace it "
                 "(--overwrite, in Python overwrite=True)."
             )
+
+    def _set_aside(self, aside: str) -> bool:
+        """Rename the former folder; return False if another driver has just done so."""
+        try:
+            self._storage.rename(self.uri, aside)
+        except PathNotFoundError:
+            return False
+        return True
+
+    def _names(self) -> list[str]:
+        """Return the names in the folder; none if it is missing, or has just been renamed."""
+        try:
+            return self._storage.list_names(self.uri)
+        except PathNotFoundError:
+            return []
 
     def _put_back(self, aside: str, error: BaseException) -> None:
         """Give the former folder its name again; if that fails, add a note to `error`."""

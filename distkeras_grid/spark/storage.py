@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from distkeras_grid import file_systems
-from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
-from distkeras_grid.file_systems import full, meaning
+from distkeras_grid.errors import (
+    NoSpaceError,
+    NotAuthenticatedError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
+from distkeras_grid.file_systems import STRANGER, full, meaning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 # which this process and its JVM share, because they are on one machine.
 CHUNK_BYTES = 1 << 20
 COPY_BYTES = 8 << 20
+#: Longer than any file: Java's largest number.
+LONGEST = 2**63 - 1
 
 # Parts of file systems' messages, and what to do about them in a Spark session.
 HINTS = {
@@ -157,15 +165,48 @@ class Storage:
                 stream.close()
         return content
 
-    def _rest_of(self, stream: Any) -> bytes:
-        """Return what a stream of the JVM still holds."""
+    def _rest_of(self, stream: Any, most: int = LONGEST) -> bytes:
+        """Return what a stream of the JVM still holds, or so many bytes of it."""
         with tempfile.NamedTemporaryFile(prefix="dkg-") as file:
             target = self._jvm.java.io.FileOutputStream(file.name)
             try:
-                self._jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target)
+                self._jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target, 0, most)
             finally:
                 target.close()
             return Path(file.name).read_bytes()
+
+    def read_lines(self, uri: str) -> Iterator[str]:
+        """Yield the lines of a UTF-8 file with their ends, a few MB of it in memory at a time.
+
+        Raises
+        ------
+        StorageError
+            If the file system refuses, or it is not UTF-8 text.
+        """
+        started: list[bytes] = []
+        for content in self._pieces_of(uri):
+            *ended, rest = content.split(b"\n")
+            for line in ended:
+                yield _as_text(uri, b"".join([*started, line, b"\n"]))
+                started.clear()
+            started.append(rest)
+        if last := b"".join(started):
+            yield _as_text(uri, last)
+
+    def _pieces_of(self, uri: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces of `COPY_BYTES`."""
+        with translated("read", uri):
+            file_system, path = self._open(uri)
+            stream = file_system.open(path)
+        try:
+            while True:
+                with translated("read", uri):
+                    piece = self._rest_of(stream, COPY_BYTES)
+                if not piece:
+                    return
+                yield piece
+        finally:
+            stream.close()
 
     def _write(self, stream: Any, content: bytes) -> None:
         """Write bytes to a stream of the JVM."""
@@ -183,10 +224,7 @@ class Storage:
 
     def read_text(self, uri: str) -> str:
         """Return the content of a UTF-8 file."""
-        try:
-            return self.read_bytes(uri).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise StorageError(f"{uri} is not UTF-8 text ({error}). Check the path.") from error
+        return _as_text(uri, self.read_bytes(uri))
 
     def write_bytes(self, uri: str, content: bytes, *, overwrite: bool = False) -> None:
         """Write a file, and create its directories if they are missing.
@@ -203,10 +241,27 @@ class Storage:
         OutputExistsError
             If the file exists and `overwrite` is false.
         """
+        self._write_pieces(uri, [content], overwrite=overwrite)
+
+    def write_lines(self, uri: str, lines: Iterable[str], *, overwrite: bool = False) -> None:
+        """Write a UTF-8 file, a few MB of it in memory at a time; see `write_bytes`.
+
+        Parameters
+        ----------
+        uri : str
+        lines : iterable of str
+            With their ends.
+        overwrite : bool, default False
+            Whether to replace a file that exists.
+        """
+        self._write_pieces(uri, _joined(lines), overwrite=overwrite)
+
+    def _write_pieces(self, uri: str, pieces: Iterable[bytes], *, overwrite: bool) -> None:
         with self._replacing(uri, overwrite) as temporary, translated("write", uri):
             stream = self._create(temporary)
             try:
-                self._write(stream, content)
+                for piece in pieces:
+                    self._write(stream, piece)
                 _persist(stream)
             finally:
                 stream.close()
@@ -395,11 +450,22 @@ class Storage:
             return remaining // max(1, int(file_system.getDefaultReplication(path)))
 
     def _quotas(self, file_system: Any, path: Any) -> Iterator[int]:
-        """Yield the bytes left by the quotas of an HDFS directory and of those above it."""
+        """Yield the bytes left by the quotas of an HDFS directory and of those above it.
+
+        Where a directory has no quota, HDFS adds up all that lies below, and refuses if others have
+        locked some of that: ``/tmp`` and ``/`` on most clusters. There is nothing to yield then.
+        """
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
         while path is not None:
-            usage = file_system.getQuotaUsage(path)
-            if int(usage.getSpaceQuota()) >= 0:
-                yield max(0, int(usage.getSpaceQuota()) - int(usage.getSpaceConsumed()))
+            try:
+                usage = file_system.getQuotaUsage(path)
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getSimpleName() != "AccessControlException":
+                    raise
+            else:
+                if int(usage.getSpaceQuota()) >= 0:
+                    yield max(0, int(usage.getSpaceQuota()) - int(usage.getSpaceConsumed()))
             path = path.getParent()
 
     def size(self, uri: str) -> int:
@@ -471,6 +537,24 @@ class Storage:
             raise
 
 
+def _joined(lines: Iterable[str]) -> Iterator[bytes]:
+    """Yield lines as bytes, many in one piece: each piece goes through a file."""
+    piece = bytearray()
+    for line in lines:
+        piece += line.encode("utf-8")
+        if len(piece) >= COPY_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+def _as_text(uri: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{uri} is not UTF-8 text ({error}). Check the path.") from error
+
+
 def _persist(stream: Any) -> None:
     """Let the bytes of a stream reach the disks before its file gets its name.
 
@@ -488,7 +572,7 @@ def _is_local(file_system: Any) -> bool:
 @contextmanager
 def translated(action: str, uri: str) -> Iterator[None]:
     """Turn an exception of the JVM into a `StorageError` with the path in its message."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
@@ -517,6 +601,10 @@ def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stor
     lines = [f"{name}: {message}" for name, message in causes]
     if advice := next((found for line in lines if (found := full(line))), None):
         return NoSpaceError(f"{told} {advice}")
+    if advice := _meaning(STRANGER, causes):
+        return NotAuthenticatedError(
+            f"Cannot {action} {uri}: the cluster does not know the user. {advice}"
+        )
     hint = _meaning(HINTS, causes)
     # Java also reports "not found", with the reason, if the system refuses to open a file.
     if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
@@ -524,7 +612,7 @@ def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stor
     return StorageError(f"{told} {hint}" if hint else told)
 
 
-def _meaning(signs: dict[str, str], causes: list[tuple[str, str]]) -> str | None:
+def _meaning(signs: Mapping[str, str], causes: list[tuple[str, str]]) -> str | None:
     lines = (f"{name}: {message}" for name, message in causes)
     return next((found for line in lines if (found := meaning(signs, line))), None)
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
-from distkeras_grid.engine.registry import backend_named, current_backend
+from distkeras_grid.engine.registry import BACKENDS, backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.spec import LARGEST
 
 BALANCED: Literal["balanced"] = "balanced"
+#: The fastest of the backends that are installed, as measured before the run.
+AUTO: Literal["auto"] = "auto"
 # By numbers or names of classes.
 ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None
 
@@ -28,13 +30,36 @@ def check_backend() -> None:
     backend_named(current_backend())
 
 
-def check_tensorflow(who: str) -> None:
+def checked_engine(engine: Any) -> str | None:
+    """Return the backend on which workers are to train: a name, `AUTO`, or None for the driver's.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is something else.
+
+    Examples
+    --------
+    >>> checked_engine("jax")
+    'jax'
+    """
+    if engine in (None, AUTO) or (isinstance(engine, str) and engine in BACKENDS):
+        return engine  # type: ignore[no-any-return]
+    raise ConfigurationError(
+        f"engine is {AUTO!r}, for the fastest, a backend of Keras ({', '.join(BACKENDS)}), or None "
+        f"for the driver's. Received: {engine!r}."
+    )
+
+
+def check_tensorflow(who: str, engine: str | None = None) -> None:
     """Refuse a trainer that cuts models up if Keras does not run on TensorFlow.
 
     Parameters
     ----------
     who : str
         Name of the trainer.
+    engine : str, optional
+        The argument of this name.
 
     Raises
     ------
@@ -45,6 +70,11 @@ def check_tensorflow(who: str) -> None:
         raise ConfigurationError(
             f"{who} cuts models up with TensorFlow's own operations. Received: Keras on {name!r}. "
             "Set KERAS_BACKEND=tensorflow before Keras is imported, or use another trainer."
+        )
+    if engine not in (None, name):
+        raise ConfigurationError(
+            f"{who} cuts models up with TensorFlow's own operations. Received: engine={engine!r}. "
+            "Leave it out."
         )
 
 

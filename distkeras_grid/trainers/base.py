@@ -30,6 +30,7 @@ from distkeras_grid.spec import (
 )
 from distkeras_grid.trainers.arguments import (
     checked_class_weight,
+    checked_engine,
     checked_positive,
     checked_whole,
 )
@@ -76,6 +77,7 @@ class CommonArguments(TypedDict, total=False):
     learning_rate: float | None
     custom_objects: Mapping[str, Any] | None
     jit: bool | Literal["auto"]
+    engine: str | None
     master_host: str | None
     master_port: int
     start_timeout: float
@@ -126,8 +128,13 @@ class Trainer(ABC):
     custom_objects : mapping of str to object, optional
         Your own layers, losses and metrics, by name. They are sent to the workers.
     jit : bool or "auto", default "auto"
-        Whether XLA compiles the workers' windows. "auto" means no if it is known to make them
-        slower. XLA never compiles a window of an epoch or more.
+        Whether XLA compiles the workers' windows, or PyTorch records their steps. "auto" means no
+        if it is known to make them slower. XLA never compiles a window of an epoch or more.
+    engine : {"auto", "tensorflow", "jax", "torch"}, optional
+        Keras' backend on the workers; default the driver's. "auto" measures each that is installed
+        with this model and a few of the rows, in a task for each worker, and takes the fastest. The
+        history has the figures, in ``params["engines"]``. The model travels as a ``.keras`` file,
+        so its own layers must not call the functions of one backend.
     master_host : str, optional
         Address of this driver as executors see it; default ``spark.driver.host``.
     master_port : int, default 0
@@ -227,6 +234,7 @@ class Trainer(ABC):
         learning_rate: float | None = None,
         custom_objects: Mapping[str, Any] | None = None,
         jit: bool | Literal["auto"] = "auto",
+        engine: str | None = None,
         master_host: str | None = None,
         master_port: int = 0,
         start_timeout: float = 300.0,
@@ -259,6 +267,7 @@ class Trainer(ABC):
         self.learning_rate = learning_rate
         self.custom_objects = custom_objects
         self.jit = jit
+        self.engine = engine
         self.master_host = master_host
         self.master_port = master_port
         self.start_timeout = start_timeout
@@ -526,7 +535,7 @@ class Trainer(ABC):
         draft, choose = self.draft(), self.choose_window
         if isinstance(data, LocalSets):
             draft, choose = local_draft(draft, data), self.choose_local_window
-        method = Method(self.build_rule, choose, self.synchronous, self.introduction)
+        method = Method(self.build_rule, choose, self.synchronous, self.introduction, self.stages)
         return RunRequest(
             draft,
             self._source(),
@@ -534,6 +543,7 @@ class Trainer(ABC):
             asked,
             self._server_request(),
             self._saving_request(),
+            checked_engine(self.engine),
         )
 
     def get_training_time(self) -> float:
@@ -572,6 +582,11 @@ class Trainer(ABC):
     def seats_hold(self) -> Share:
         """Which rows each worker trains on: its share, all, or as many drawn at random."""
         return "partition"
+
+    @property
+    def stages(self) -> int:
+        """Number of workers that share the layers of one model, as far as it is known."""
+        return 1
 
     @property
     def own_start(self) -> bool:
@@ -657,6 +672,7 @@ class Trainer(ABC):
         self.draft()
         self._server_request()
         self._saving_request()
+        checked_engine(self.engine)
         check_names(
             self.keras_model,
             optimizer=self.worker_optimizer,

@@ -25,6 +25,7 @@ from distkeras_grid.engine.local_steps import (
     check_unscaled,
 )
 from distkeras_grid.engine.registry import current_backend
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.judges import judge_of
@@ -45,7 +46,7 @@ from distkeras_grid.spark.session import (
     settled_slots,
 )
 from distkeras_grid.spec import LayoutSpec, RunSpec
-from distkeras_grid.trainers.arguments import check_backend
+from distkeras_grid.trainers.arguments import AUTO, check_backend
 from distkeras_grid.trainers.class_weights import count_classes, number_classes, settle_class_weight
 from distkeras_grid.trainers.compiled import CompiledModel, compiled_copy
 from distkeras_grid.trainers.compressing import (
@@ -57,6 +58,13 @@ from distkeras_grid.trainers.compressing import (
 )
 from distkeras_grid.trainers.defaults import optimizer_kind
 from distkeras_grid.trainers.description import announce_run
+from distkeras_grid.trainers.engines import (
+    EngineSpeed,
+    backend_of,
+    measure_backends,
+    measured_block,
+    speeds_line,
+)
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.labels import check_labels
 from distkeras_grid.trainers.local_data import LocalData, local_notes, own_fields, resolve_local
@@ -120,6 +128,8 @@ class Checked:
         Where the server will listen.
     notes : list of str
         Lines to show before the run starts.
+    speeds : tuple of EngineSpeed, default ()
+        The backends that were measured, the fastest first.
     """
 
     spec: RunSpec
@@ -128,6 +138,7 @@ class Checked:
     validation: ArraySource | None = field(repr=False)
     place: ServerPlace
     notes: list[str]
+    speeds: tuple[EngineSpeed, ...] = ()
 
 
 def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Checked:
@@ -157,7 +168,9 @@ def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Che
     compiled = compiled_copy(request.source)
     check_method(draft, method, compiled.model)
     check_fit(compiled.model, columns.features)
-    place = _check_executors(spark, request.server)
+    rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))
+    backend = backend_of(request.engine, rule, draft.algorithm.trainer)
+    place = _check_executors(spark, request.server, backend)
     workers, warnings = _settle_workers(spark, draft, method)
     if local is None:
         frame, stored = resources.enter_context(storage.settled(frame, columns))
@@ -175,13 +188,47 @@ def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Che
         data.summary.rows,
         workers,
         threads=_task_cores(spark),
+        backend=backend,
     )
+    speeds: tuple[EngineSpeed, ...] = ()
+    if request.engine == AUTO:
+        spec, speeds = _on_fastest(spark, spec, request, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
-    warnings += _check_memory(spark, spec, columns, compiled.model, validation)
+    size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
+    warnings += _check_memory(spark, spec, size, validation)
     notes = [*announcements(request, spec, window), *warnings]
+    if speeds:
+        notes.append(speeds_line(speeds, spec.workers))
     if data.local is not None:
         notes += local_notes(data.local, spec.epochs)
-    return Checked(spec, compiled, data, validation, place, notes)
+    return Checked(spec, compiled, data, validation, place, notes, speeds)
+
+
+def _on_fastest(
+    spark: SparkSession,
+    spec: RunSpec,
+    request: RunRequest,
+    compiled: CompiledModel,
+    data: CheckedData,
+) -> tuple[RunSpec, tuple[EngineSpeed, ...]]:
+    """Return the run on the backend that measures fastest, and what was measured."""
+    rule, who = build_from(spec.rule), spec.algorithm.trainer
+    if data.local is not None or rule.traits.steps_on_workers:
+        reason = (
+            "draws its rows on the workers, and there are none yet to measure with"
+            if data.local is not None
+            else "exchanges the optimizer's state in the types of the driver's backend"
+        )
+        raise ConfigurationError(
+            f"{who} {reason}. Received: engine={AUTO!r}. Leave it out, or choose a backend by "
+            "KERAS_BACKEND."
+        )
+    block = measured_block(data.frame, data.columns, spec)
+    speeds = measure_backends(spark, spec, compiled.archive, request.source.objects, block)
+    backend = speeds[0].backend
+    # Tasks that Spark starts from now on.
+    ship_backend(spark, backend)
+    return spec.change(backend=backend), tuple(speeds)
 
 
 def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
@@ -230,6 +277,7 @@ def complete(
     workers: int,
     *,
     threads: int = 1,
+    backend: str | None = None,
 ) -> tuple[RunSpec, WindowChoice]:
     """Complete a draft to the run, with what was found out about model, data and cluster.
 
@@ -247,6 +295,8 @@ def complete(
         Number of workers in the run.
     threads : int, default 1
         Cores of a worker.
+    backend : str, optional
+        Keras' backend on the workers; default that of this process.
 
     Returns
     -------
@@ -278,7 +328,7 @@ def complete(
             seed=request.data.seed,
         ),
         compiled=compiled.described,
-        backend=current_backend(),
+        backend=backend or current_backend(),
         data=data,
         threads=threads,
     )
@@ -332,11 +382,10 @@ def _count_classes(data: CheckedData) -> dict[int, int]:
     return count_classes(data.frame, data.columns.labels[0])
 
 
-def _check_executors(spark: SparkSession, server: ServerRequest) -> ServerPlace:
+def _check_executors(spark: SparkSession, server: ServerRequest, backend: str) -> ServerPlace:
     """Return where the server will listen, after executors have tested the connection."""
     place = place_server(spark, server.host, server.port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
-    backend = current_backend()
     ship_backend(spark, backend)
     check_executors(spark, training_packages(backend), None if on_this_host else place)
     return place
@@ -372,8 +421,7 @@ def _task_cores(spark: SparkSession) -> int:
 def _check_memory(
     spark: SparkSession,
     spec: RunSpec,
-    columns: Columns,
-    model: keras.Model,
+    size: ModelSize,
     validation: ArraySource | None,
 ) -> list[str]:
     setting = spark.sparkContext.getConf().get
@@ -381,7 +429,7 @@ def _check_memory(
         check_containers(
             setting,
             str(spark.sparkContext.master),
-            _model_size(spec, columns, model),
+            size,
             slots=executor_slots(setting),
             workers=spec.workers,
             validation_bytes=0

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spark.interpreters import package_versions, training_packages
 from distkeras_grid.trainers.defaults import WindowChoice
 
 if TYPE_CHECKING:
+    from distkeras_grid.checkpoints import Driver
     from distkeras_grid.history import History
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import RunSpec
@@ -30,6 +33,7 @@ def describe_run(
     spec: RunSpec,
     callbacks: Iterable[Any],
     master: str,
+    driver: Driver,
     custom_objects: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -45,6 +49,8 @@ def describe_run(
         Callbacks of the run.
     master : str
         Spark's master.
+    driver : Driver
+        The driver; a later attempt of its application knows the saved run by it.
     custom_objects : iterable of str, default ()
         Names of the user's own classes and functions.
     data : mapping, optional
@@ -53,6 +59,7 @@ def describe_run(
     return {
         "run": run,
         "master": master,
+        "driver": msgspec.to_builtins(driver),
         "spec": spec.to_json(),
         "data_version": data,
         **policies(spec),

@@ -37,6 +37,7 @@ from distkeras_grid.trainers.checking import Checked, check
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
 from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
+from distkeras_grid.trainers.engines import describe_speeds
 from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
@@ -139,6 +140,7 @@ class PreparedRun:
         progress: RunProgress,
         serve: Callable[..., ServerProcess] = ServerProcess,
         work: Callable[..., Iterator[pa.RecordBatch]] = run_worker,
+        model: bytes | None = None,
     ) -> keras.Model:
         """Run to the end, and return the trained model.
 
@@ -150,9 +152,11 @@ class PreparedRun:
             Builds the server from settings, center and key.
         work : callable, default run_worker
             What each task runs, with the `WorkerPlan` and its rows.
+        model : bytes, optional
+            Archive that tasks receive in place of the model's, for `work` that needs only a part.
         """
-        key, spec, model = new_key(), self.spec, self.checked.compiled.model
-        center = get_flat_weights(model, layout_of(spec, model))
+        key, spec, trained = new_key(), self.spec, self.checked.compiled.model
+        center = get_flat_weights(trained, layout_of(spec, trained))
         progress.update(
             total_samples=spec.schedule.samples, epochs=spec.epochs, workers=spec.workers
         )
@@ -171,7 +175,8 @@ class PreparedRun:
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.address, workers_key(key))
-            launch = Launch(dealt, partial(work, plan), SUMMARY_SCHEMA, self.settings.run)
+            sent = plan if model is None else replace(plan, model=model)
+            launch = Launch(dealt, partial(work, sent), SUMMARY_SCHEMA, self.settings.run)
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
             checkpointer = self._checkpointer(progress)
@@ -188,8 +193,8 @@ class PreparedRun:
             progress.note(compression_sentence(self.history, spec.size))
         self.observer.end(center)
         self._describe(summaries, before)
-        self._measuring = partial(recalibrate, model, dealt, plan, progress)
-        return model
+        self._measuring = partial(recalibrate, trained, dealt, plan, progress)
+        return trained
 
     def recalibrate(self, progress: RunProgress) -> None:
         """Measure the statistics of batch normalization on all rows, if the run asks for it.
@@ -407,14 +412,17 @@ def prepare(
         spec = spec.change(snapshots_per_epoch=1)
     name = f"{spec.algorithm.trainer}-{secrets.token_hex(4)}"
     settings = ServerSettings(run=name, spec=spec, place=checked.place)
+    spark = checked.data.frame.sparkSession
     description = describe_run(
         name,
         spec,
         callbacks,
-        str(checked.data.frame.sparkSession.sparkContext.master),
+        str(spark.sparkContext.master),
+        this_driver(spark),
         request.source.objects,
         version_of(checked.data.frame),
     )
+    description["engines"] = describe_speeds(checked.speeds)
     if checked.data.stored is not None:
         description["stored_rows"] = checked.data.stored.told()
     if resumed is not None:

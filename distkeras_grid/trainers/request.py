@@ -50,12 +50,15 @@ class Method:
         Whether all workers must run at the same time.
     introduction : str
         First line of the run; may be empty.
+    stages : int, default 1
+        Workers that share the layers of one model.
     """
 
     build_rule: Callable[[int, str], Rule]
     choose_window: Callable[[int, int], WindowChoice]
     synchronous: bool
     introduction: str
+    stages: int = 1
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,8 @@ class RunRequest:
         Where the parameter server is to be.
     saving : SavingRequest
         Its checkpoints.
+    engine : str, optional
+        The backend of the workers, or "auto"; default the driver's.
     """
 
     draft: DraftSpec
@@ -141,3 +146,4 @@ class RunRequest:
     data: DataRequest
     server: ServerRequest
     saving: SavingRequest
+    engine: str | None = None

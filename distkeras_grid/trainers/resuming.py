@@ -15,6 +15,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.gathering import trained_so_far
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers.arguments import AUTO
 from distkeras_grid.trainers.compiled import CompiledModel
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
-    """Return a request with the seed and the number of workers that the run chose when it began.
+    """Return a request with the seed, the workers and the backend that the run began with.
 
     Parameters
     ----------
@@ -33,14 +34,17 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
     resumed : Resumed
         The checkpoint.
     """
-    schedule = RunSpec.from_json(resumed.manifest.spec).schedule
+    begun = RunSpec.from_json(resumed.manifest.spec)
+    schedule = begun.schedule
     draft, data = request.draft, request.data
     if draft.pace.num_workers is None:
         pace = msgspec.structs.replace(draft.pace, num_workers=schedule.workers)
         draft = msgspec.structs.replace(draft, pace=pace)
     if not data.seed_given:
         data = replace(data, seed=schedule.seed)
-    return replace(request, draft=draft, data=data)
+    # Another one may measure faster today.
+    engine = begun.algorithm.backend if request.engine == AUTO else request.engine
+    return replace(request, draft=draft, data=data, engine=engine)
 
 
 def compiled_again(

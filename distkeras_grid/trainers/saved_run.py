@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.engine.own_objects import remember_objects
-from distkeras_grid.errors import ConfigurationError, StorageError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError, StorageError
 from distkeras_grid.history import History
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import active_session
@@ -89,9 +92,37 @@ def save(
     storage = Storage(active_session())
     output = Output(storage, uri, SAVED_RUN, overwrite=overwrite)
     output.check()
+    write(storage, output, _archive(model), history, run)
+
+
+def write(
+    storage: Storage, output: Output, archive: bytes, history: History, run: Mapping[str, Any]
+) -> None:
+    """Write the files of a run to a hidden folder, the marker last, and give it the output's name.
+
+    Whoever is killed meanwhile leaves under this name the former run or the new one, whole; or, in
+    the moment between the two renames of a replacement, nothing, and both whole beside it.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    output : Output
+        The folder.
+    archive : bytes
+        The model's ``.keras`` file.
+    history, run : History, mapping
+        As in `save`.
+
+    Raises
+    ------
+    OutputExistsError
+        If something has appeared there that must not be replaced.
+    """
     with output.writing() as folder:
-        for name, content in _files(model, history, run).items():
-            storage.write_bytes(f"{folder}/{name}", content)
+        storage.write_bytes(f"{folder}/{MODEL}", archive)
+        storage.write_lines(f"{folder}/{HISTORY}", history.lines())
+        storage.write_text(f"{folder}/{RUN}", _description(run))
 
 
 def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> Path:
@@ -107,12 +138,13 @@ def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> P
     StorageError
         If it cannot be written. Nothing is left behind.
     """
-    files = _files(model, history, run)
+    archive, description = _archive(model), _description(run)
     try:
         folder = Path(tempfile.mkdtemp(prefix="distkeras-grid-run-"))
         try:
-            for name, content in files.items():
-                (folder / name).write_bytes(content)
+            (folder / MODEL).write_bytes(archive)
+            history.to_jsonl(folder / HISTORY)
+            (folder / RUN).write_text(description, encoding="utf-8")
         except OSError:
             shutil.rmtree(folder)
             raise
@@ -140,12 +172,14 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     ------
     PathNotFoundError
         If a file of the run is missing.
+    DataError
+        If ``run.json`` or the history is damaged.
     ConfigurationError
         If the model needs custom objects that are not given. The message names them.
     """
     storage = Storage(active_session())
-    run = json.loads(storage.read_text(f"{uri}/{RUN}"))
-    history = History.from_jsonl_text(storage.read_text(f"{uri}/{HISTORY}"))
+    run = _read_description(storage, f"{uri}/{RUN}")
+    history = History.from_lines(storage.read_lines(f"{uri}/{HISTORY}"))
     archive = storage.read_bytes(f"{uri}/{MODEL}")
     missing = sorted(set(run.get("custom_objects", ())) - set(custom_objects or {}))
     try:
@@ -163,17 +197,56 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     return SavedRun(model, history, run)
 
 
-def _files(model: keras.Model, history: History, run: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the content of each file; the marker comes last."""
+def is_of_former_attempt(storage: Storage, uri: str, driver: Driver) -> bool:
+    """Whether a folder is a whole run that an earlier attempt of a driver's application has saved.
+
+    That attempt died after the folder had its name, and before YARN knew that it had succeeded.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    uri : str
+        The folder; it may be missing, or anything else.
+    driver : Driver
+        The present driver.
+    """
+    names = set(storage.list_names(uri)) if storage.exists(uri) else set()
+    if not names >= {MODEL, HISTORY, RUN}:
+        return False
     try:
-        archive = model_to_bytes(model)
+        told = msgspec.json.decode(storage.read_bytes(f"{uri}/{RUN}"), type=_Told)
+    except UNREADABLE:
+        # Whatever it is, this application has not saved it.
+        return False
+    return told.driver is not None and told.driver.precedes(driver)
+
+
+class _Told(msgspec.Struct):
+    driver: Driver | None = None
+
+
+def _read_description(storage: Storage, uri: str) -> dict[str, Any]:
+    """Return the content of ``run.json``; the module itself needs ``custom_objects`` of it."""
+    try:
+        run: dict[str, Any] = msgspec.convert(json.loads(storage.read_text(uri)), dict[str, Any])
+        msgspec.convert(run.get("custom_objects", []), list[str])
+    except UNREADABLE as error:
+        raise DataError(
+            f"{uri} does not describe a saved run: {error}. Take it from a copy, or train again."
+        ) from error
+    return run
+
+
+def _archive(model: keras.Model) -> bytes:
+    try:
+        return model_to_bytes(model)
     except OSError as error:
         raise StorageError(
             f"Cannot pack the model in {tempfile.gettempdir()}: {error}. Free some space there, or "
             "set TMPDIR to another directory."
         ) from error
-    return {
-        MODEL: archive,
-        HISTORY: history.to_jsonl_text().encode(),
-        RUN: (json.dumps(run, indent=2, sort_keys=True) + "\n").encode(),
-    }
+
+
+def _description(run: Mapping[str, Any]) -> str:
+    return json.dumps(run, indent=2, sort_keys=True) + "\n"

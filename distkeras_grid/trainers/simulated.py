@@ -12,6 +12,7 @@ from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.own_objects import remember_objects
+from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.schema import DTYPES, Field
@@ -33,7 +34,7 @@ from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolv
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spec import DataSpec, RunSpec
-from distkeras_grid.trainers.arguments import check_backend
+from distkeras_grid.trainers.arguments import AUTO, check_backend
 from distkeras_grid.trainers.checking import check_method, complete, rule_for
 from distkeras_grid.trainers.class_weights import (
     count_in_array,
@@ -106,6 +107,7 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
         If something does not fit, and whatever ends a run.
     """
     check_backend()
+    _check_engine(request.engine)
     draft, asked, source = request.draft, request.data, request.source
     _check_workers(draft.pace.num_workers, cluster)
     check_one_output(asked.class_weight, outputs_of(source.model))
@@ -164,6 +166,15 @@ def _deal(rows: Source, seats: int, seed: int | None) -> list[Source]:
     if seed is not None:
         places = np.random.default_rng(seed).permutation(places)
     return [Selection(rows, part) for part in np.array_split(places, seats)]
+
+
+def _check_engine(engine: str | None) -> None:
+    """Refuse another backend than that of this process, which trains all workers."""
+    if engine not in (None, AUTO, here := current_backend()):
+        raise ConfigurationError(
+            f"A simulation trains in this process, with Keras on {here!r}. Received: engine="
+            f"{engine!r}. Set KERAS_BACKEND={engine} before Keras is imported."
+        )
 
 
 def _check_workers(asked: int | None, cluster: Cluster) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 import pytest
 
@@ -52,3 +54,29 @@ def test_no_descriptor_stays_open(tmp_path):
     with pytest.raises(FileNotFoundError):
         durable.replace(tmp_path / "partial", tmp_path / "whole")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_system_that_syncs_no_folders_still_renames(tmp_path, monkeypatch):
+    """Some do, such as those of FUSE; the bytes are on the disk all the same."""
+    sync = os.fsync
+
+    def refuse_folders(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    (tmp_path / "partial").write_bytes(b"new")
+    durable.replace(tmp_path / "partial", tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == b"new"
+
+
+def test_a_disk_that_fails_is_an_error_and_nothing_is_renamed(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    (tmp_path / "partial").write_bytes(b"new")
+    with pytest.raises(OSError, match="Input/output"):
+        durable.replace(tmp_path / "partial", tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()

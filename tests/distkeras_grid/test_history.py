@@ -193,6 +193,25 @@ def test_json_lines_bring_back_the_same_history(history, tmp_path):
     assert back.workers == history.workers
 
 
+def test_lines_are_read_one_after_the_other(history):
+    """Each is a record before the next is read: a file of many windows is never one text."""
+    steps = []
+
+    class Watched(History):
+        def add(self, record):
+            steps.append("added")
+            super().add(record)
+
+    def lines():
+        for line in history.lines():
+            steps.append("read")
+            yield line
+
+    back = Watched.from_lines(lines())
+    assert back.records == history.records
+    assert steps == ["read", *["read", "added"] * sum(history.counts())]
+
+
 def test_numbers_that_are_not_finite_survive_strict_json():
     history = History()
     history.add(window(1, loss=math.nan, metrics={"a": math.inf, "b": -math.inf}))

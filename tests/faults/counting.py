@@ -98,5 +98,16 @@ def at_epoch(number: int, act: Callable[[], object]):
     return keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
 
 
+def from_epoch(number: int, act: Callable[[], object]):
+    """Return a callback that acts when epoch ``number``, counted from 1, or any later one ends."""
+    import keras
+
+    def on_epoch_end(epoch, _):
+        if epoch + 1 >= number:
+            act()
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+
+
 def kill(pid: int, by: signal.Signals = signal.SIGKILL) -> None:
     os.kill(pid, by)

@@ -1,6 +1,7 @@
 """The page that says what may die, what is promised then, and which test shows it.
 
-A test that kills something says so by ``@pytest.mark.promise(fault, promise)``. From these marks
+A test that kills something says so by ``@pytest.mark.promise(fault, promise)``. From these marks,
+and from the runs of `tests.faults.test_pairs` and `tests.invariants.test_fault_product`,
 ``make fault-table`` writes ``tests/faults/README.md``, and a test compares the two.
 """
 
@@ -23,6 +24,23 @@ HEAD = """\
 
 | fault | promise | test |
 |---|---|---|
+"""
+MATRIX = """
+## Any fault of a worker, at any point of its run
+
+`faults/test_pairs.py` has {runs} runs of worker processes, a server process and the driver's loop,
+without Spark and Keras. Any two of point, fault, family and kind meet in one of them (**P**).
+Families are {families}; kinds are {kinds}.
+
+`invariants/test_fault_product.py` has all {product} combinations on the minds, in simulated time
+(**M**). Each window is folded once, and the center is what these windows make of it one after the
+other. Nobody else is blamed, the run ends in bounded time, and memory is bounded.
+
+{head}
+{rule}
+{rows}
+
+{reasons}
 """
 
 
@@ -83,5 +101,48 @@ def page(found: list[Promise]) -> str:
     return HEAD + "".join(lines)
 
 
+def matrix() -> str:
+    """Return the section on the faults of workers: where each strikes, in which tests."""
+    from tests.faults.test_pairs import all_pairs
+    from tests.invariants.fault_runs import FAULTS
+    from tests.invariants.test_fault_product import FAMILIES, KINDS, MEANINGFUL, POINTS
+
+    processes = {(point, fault) for point, fault, _, _ in all_pairs()}
+    minds = {(point, fault) for (_, _, fault), points in MEANINGFUL.items() for point in points}
+
+    reasons: list[str] = []
+
+    def cell(point: str, fault: str) -> str:
+        pair = point, fault
+        if pair in minds:
+            return "P M" if pair in processes else "M"
+        told = reason(point, fault)
+        if told not in reasons:
+            reasons.append(told)
+        return str(1 + reasons.index(told))
+
+    rows = [f"| {point} | {' | '.join(cell(point, each) for each in FAULTS)} |" for point in POINTS]
+    return MATRIX.format(
+        families=", ".join(FAMILIES),
+        kinds=", ".join(KINDS),
+        runs=len(all_pairs()),
+        product=sum(map(len, MEANINGFUL.values())),
+        head=f"| | {' | '.join(FAULTS)} |",
+        rule="|---" * (1 + len(FAULTS)) + "|",
+        rows="\n".join(rows),
+        reasons="\n".join(
+            f"{number}. No meaning: {told}." for number, told in enumerate(reasons, 1)
+        ),
+    )
+
+
+def reason(point: str, fault: str) -> str:
+    """Return why no family meets a fault at a point."""
+    from tests.invariants.test_fault_product import FAMILIES, KINDS, without_meaning
+
+    told = [without_meaning(family, kind, point, fault) for family in FAMILIES for kind in KINDS]
+    return max(sorted(set(told)), key=told.count)
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(all_promises()), encoding="utf-8")
+    PAGE.write_text(page(all_promises()) + matrix(), encoding="utf-8")

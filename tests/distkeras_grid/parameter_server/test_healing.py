@@ -19,6 +19,7 @@ from distkeras_grid.parameter_server.messages import (
     Fail,
     FetchCenter,
     Finish,
+    Keep,
     Poll,
     Proof,
     Ready,
@@ -65,6 +66,26 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
         assert (answer.version, answer.staleness, value) == (sequence + 1, 0, sequence + 1)
     assert len(relay.struck) == 1
     np.testing.assert_array_equal(bench.driver().center(), 4)
+
+
+@ACTS
+@WHERE
+@pytest.mark.promise(
+    "connection: cut while a worker sends what it keeps",
+    "The worker connects again and sends it again.",
+)
+def test_what_a_worker_keeps_arrives_over_another_connection(serve, tools, relayed, act, after):
+    bench = serve(kept_limit=64)
+    relay = relayed(bench, Fault(Keep, act, after=after))
+    client = bench.started(address=relay.address, kept_limit=64)
+    answer, _ = tools.exchange(client, tools.commit(0))
+    assert answer.keep
+    client.keep(1, 1, np.full(64, 5, np.uint8))
+    assert len(relay.struck) == 1
+    client.close()
+    second = bench.started(attempt=1, kept_limit=64)
+    kept, state = second.recall()
+    assert (kept.sequence, state.tolist()) == (1, [5] * 64)
 
 
 def test_no_vector_and_no_field_can_be_read_on_its_way(serve, tools, relayed):

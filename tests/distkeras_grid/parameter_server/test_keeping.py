@@ -3,8 +3,8 @@ import pytest
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.keeping import SHARE, Keeping, KeptState
-from distkeras_grid.parameter_server.messages import FetchKept, Finish, Keep, Ready
-from distkeras_grid.parameter_server.mind import Join, Received, Send, ServerMind
+from distkeras_grid.parameter_server.messages import FetchKept, Finish, Keep, Ready, Resume
+from distkeras_grid.parameter_server.mind import Join, Lost, Received, Send, ServerMind
 from distkeras_grid.trees import pack, unpack
 from tests.distkeras_grid.parameter_server.conftest import make_commit
 from tests.specs import make_spec
@@ -149,6 +149,28 @@ def test_another_attempt_is_given_what_was_kept_last():
     np.testing.assert_array_equal(answer.state, np.full(8, 5))
     with pytest.raises(FencedError):
         server.keep(first, 2)
+
+
+def test_a_worker_that_was_asked_may_answer_over_another_connection():
+    """Its own broke after the reply that had asked, or in the middle of the answer."""
+    server = Server()
+    session, _ = server.start()
+    assert server.commit(session, 0).keep
+    server.mind.handle(Lost(session), server.now)
+    seat, *_ = server.mind.handle(Join(0, 0), server.now)
+    server.tell(seat.session, Resume())
+    server.keep(seat.session, 1, 1, content=5)
+    _, start = server.start(attempt=1)
+    assert start.has_kept
+
+
+def test_another_attempt_is_not_asked_what_the_one_before_was():
+    server = Server()
+    session, _ = server.start()
+    assert server.commit(session, 0).keep
+    second, _ = server.start(attempt=1)
+    with pytest.raises(RefusedError):
+        server.keep(second, 1, 1)
 
 
 def test_a_state_of_another_window_is_refused():

@@ -118,6 +118,7 @@ def test_kinds_of_labels(frame, label, size, integer):
     assert (found.size, found.integer) == (size, integer)
 
 
+@pytest.mark.slow
 def test_of_shards_those_are_read_that_the_data_set_names(spark, frame, tmp_path):
     path = str(tmp_path / "tiles")
     for shard in range(3):

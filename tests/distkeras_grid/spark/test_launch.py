@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from distkeras_grid.errors import ClusterError, NoSpaceError, StorageError
+from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
 from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
 
 
@@ -154,6 +154,11 @@ def test_cancel_ends_the_job_at_once(spark):
             "java.io.IOException: /x could only be written to 0 of the 1 minReplication nodes. "
             "There are 0 datanode(s) running and 0 node(s) are excluded in this operation.",
             StorageError,
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: Client cannot authenticate "
+            "via:[TOKEN, KERBEROS]",
+            NotAuthenticatedError,
         ),
     ],
 )

@@ -19,6 +19,7 @@ def attempts(batches):
     yield pa.RecordBatch.from_pydict({"attempt": [TaskContext.get().taskAttemptId()]})
 
 
+@pytest.mark.slow
 def test_every_attempt_has_a_level_and_reading_tasks_are_counted(spark):
     dealt = spark.range(0, 1000, 1, 3).repartition(2)
     launch = Launch(dealt, attempts, "attempt long", "locality-test")

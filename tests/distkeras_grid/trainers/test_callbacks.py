@@ -75,6 +75,7 @@ def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
     np.testing.assert_array_equal(weights(trainer.model), stop.kept)
 
 
+@pytest.mark.slow
 def test_a_changed_learning_rate_reaches_the_workers(frame):
     import keras
 
@@ -115,6 +116,7 @@ def test_a_rate_scheduler_rules_from_the_first_epoch_on(frame):
     assert rates.tolist() == pytest.approx([1e-30] * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["DOWNPOUR", pytest.param("AveragingTrainer", marks=pytest.mark.full)]
 )
@@ -157,6 +159,7 @@ def test_recalibrated_statistics_are_those_of_all_rows(ordered, arrays, name):
     assert trainer.run["statistics"] == "recalibrate"
 
 
+@pytest.mark.slow
 def test_a_training_is_not_lost_when_its_statistics_cannot_be_measured(spark, frame, tmp_path):
     import shutil
 
@@ -194,6 +197,7 @@ def normalized_model():
     return model
 
 
+@pytest.mark.slow
 def test_a_training_is_not_lost_when_its_statistics_take_too_long(frame, monkeypatch):
     monkeypatch.setattr("distkeras_grid.trainers.preparation.MEASURING_EPOCHS", -1e9)
     # A job this small may end before a longer wait does.
@@ -203,6 +207,7 @@ def test_a_training_is_not_lost_when_its_statistics_take_too_long(frame, monkeyp
     assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
 
 
+@pytest.mark.slow
 def test_a_training_is_not_lost_when_the_measuring_of_its_statistics_is_interrupted(
     frame, monkeypatch
 ):

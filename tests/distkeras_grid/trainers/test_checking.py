@@ -27,6 +27,7 @@ def build(optimizer="sgd"):
     return model
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said_and_the_next_one_serves(frame, capsys):
     from distkeras_grid import ADAG
 
@@ -38,6 +39,7 @@ def test_a_port_that_is_taken_is_said_and_the_next_one_serves(frame, capsys):
     )
 
 
+@pytest.mark.slow
 def test_containers_are_compared_with_model_and_batches_and_warnings_are_said(
     frame, monkeypatch, capsys
 ):

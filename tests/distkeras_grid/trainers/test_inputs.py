@@ -85,6 +85,7 @@ def net_class():
 # -- models and losses of the user's own ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_users_own_beside_arguments_of_compile(frame):
     objects = {"my_loss": my_loss}
     model = build(loss=my_loss)
@@ -99,6 +100,7 @@ def test_a_loss_of_the_users_own_beside_arguments_of_compile(frame):
     assert losses[0] > 1.5 * losses[2]
 
 
+@pytest.mark.slow
 def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
     from distkeras_grid import ModelPredictor
 
@@ -115,6 +117,7 @@ def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
     np.testing.assert_allclose(found, trainer.model.predict(x, verbose=0), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_synchronous_sgd_refuses_scaled_losses_before_any_work(frame, wrapped):
     import keras
@@ -168,7 +171,7 @@ def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments,
 def test_a_backend_without_an_engine_is_refused(frame, monkeypatch):
     import keras
 
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
     with pytest.raises(ConfigurationError, match="KERAS_BACKEND"):
         trained("ADAG", build(), frame)
 
@@ -189,6 +192,7 @@ def test_weights_of_classes_that_nobody_has(frame):
         trained("ADAG", build(), frame, train={"class_weight": {3: 2.0}})
 
 
+@pytest.mark.slow
 def test_validation_data_are_checked_before_the_run(frame, spark, tmp_path):
     path = str(tmp_path / "tiles")
     for split in ("train", "test"):

@@ -26,7 +26,7 @@ from distkeras_grid.trainers.resuming import (
     going_on,
 )
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, weights
-from tests.faults.counting import at_epoch, counting_data
+from tests.faults.counting import counting_data, from_epoch
 from tests.faults.test_smoke import EPOCHS as COUNTED_EPOCHS
 from tests.faults.test_smoke import ROWS as COUNTED
 from tests.faults.test_smoke import counting_trainer
@@ -115,6 +115,16 @@ def test_what_a_run_has_chosen_itself_it_keeps(asked, workers, given, seed):
     assert (found.draft.pace.num_workers, found.data.seed) == (workers, seed)
 
 
+@pytest.mark.parametrize(
+    ("asked", "engine"), [("auto", "jax"), ("tensorflow", "tensorflow"), (None, None)]
+)
+def test_what_measured_fastest_when_the_run_began_is_not_measured_again(asked, engine):
+    draft = DraftSpec(algorithm=SPEC.algorithm, pace=PaceSpec(num_workers=3))
+    data = DataRequest(None, "features", "label", True, seed=7, seed_given=True)
+    request = RunRequest(draft, None, None, data, None, None, asked)
+    assert as_begun(request, checkpoint(SPEC.change(backend="jax"))).engine == engine
+
+
 def build(seed=2):
     """A net with everything that a center does not have: moments, generators, statistics.
 
@@ -155,6 +165,7 @@ def resumed(trainer):
     return [record for record in trainer.history.workers if record.status == "continued"]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
@@ -192,6 +203,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers):
     refuse_others(frame, tmp_path / "checkpoints", kind, options)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path):
@@ -212,6 +224,7 @@ def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path)
     assert second.run["stored_rows"] == {**told, "seconds": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.promise(
@@ -229,8 +242,9 @@ def test_other_workers_go_on_with_the_epoch_that_was_not_complete(spark, tmp_pat
     told = []
     for workers, until in [(2, 4), (1, 9), (2, None)]:
         trainer = counting_trainer("DOWNPOUR", tmp_path, num_workers=workers, **saving)
-        # The callbacks must be of the same classes.
-        callbacks = [at_epoch(until or 10**6, interrupt)]
+        # The callbacks must be of the same classes. Workers go on while the driver interrupts: the
+        # next run may begin behind any epoch that is named here.
+        callbacks = [from_epoch(until or 10**6, interrupt)]
         if until is None:
             trainer.train(counting_data(spark, COUNTED), seed=1, callbacks=callbacks)
         else:

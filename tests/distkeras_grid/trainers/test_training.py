@@ -92,6 +92,7 @@ def test_compressed_exchanges_take_half_the_bytes_and_train_as_well(frame, array
     assert "compression moved" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "momentum", "rate"),
     [("ADAG", 0.0, 0.2), pytest.param("SynchronousSGD", 0.5, 0.1, marks=pytest.mark.full)],
@@ -173,6 +174,7 @@ def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
     assert History.from_jsonl_text(history.to_jsonl_text()).late == history.late
 
 
+@pytest.mark.slow
 def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arrays):
     """Adam: slots included; two workers with batches of 8 make the steps of one with 16."""
     from distkeras_grid.engine.keras_model import get_flat_weights
@@ -197,6 +199,7 @@ def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arra
     assert trainer.history.samples == 2 * ROWS
 
 
+@pytest.mark.slow
 def test_averaged_states_travel_and_a_saved_run_is_whole(ordered, arrays, tmp_path):
     """Of one worker they are its own, from which a later run goes on as ``fit`` would."""
     expected = build("adam")
@@ -256,6 +259,7 @@ def negative_sum(_, predicted):
     return keras.ops.cast(keras.ops.ones_like(predicted[:, 0, 0]), "float32") * total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "partitions", "workers"),
     [
@@ -311,6 +315,7 @@ def test_two_workers_learn_and_account_for_every_window(frame, name):
         assert table["staleness"].sum() + (len(table) - last).sum() == len(table)
 
 
+@pytest.mark.slow
 def test_weights_of_samples_and_of_classes_reach_the_worker(spark, arrays):
     import pyarrow as pa
 
@@ -388,6 +393,7 @@ def poisoned(spark, arrays):
     return spark.createDataFrame(table).coalesce(1).cache()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["DOWNPOUR", pytest.param("AveragingTrainer", marks=pytest.mark.full)]
 )
@@ -423,6 +429,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
     assert again.skipped == history.skipped
 
 
+@pytest.mark.slow
 def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays):
     """A tenth of the rows have no numbers: about half of the windows of eight rows."""
     broken = "transform(features, f -> cast('NaN' as float))"
@@ -444,6 +451,7 @@ def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays)
     assert np.isfinite(trainer.model.evaluate(*arrays, verbose=0)[0])
 
 
+@pytest.mark.slow
 def test_a_run_tells_its_figures_on_loopback(frame):
     import keras
 

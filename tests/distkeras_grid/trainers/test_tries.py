@@ -19,9 +19,13 @@ def test_one_with_progress_is_always_started_again():
     assert all(tries.once_more(0, rows) for rows in range(1, 50))
 
 
-def test_failures_count_since_the_last_progress():
-    tries = Tries(2)
-    assert [tries.once_more(0, rows) for rows in (0, 8, 8, 8)] == [True, True, True, False]
+@pytest.mark.parametrize(("each", "submitted"), [(1, 3), (2, 1), (4, 0)])
+def test_failures_count_since_the_last_progress(each, submitted):
+    """The one that shows the progress does not count, whatever was before."""
+    tries = Tries(each)
+    assert tries.once_more(0, 0) == (each < 4)
+    told = [tries.once_more(0, rows) for rows in (8, *[8] * 4)]
+    assert told == [True] + [True] * submitted + [False] * (4 - submitted)
 
 
 def test_seats_are_counted_apart():

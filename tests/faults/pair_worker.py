@@ -1,0 +1,114 @@
+"""A worker's process without Spark and Keras, that waits at a latch of its test.
+
+It connects, reads rows, waits for the others and trains, as a worker's task does. At the point that
+its settings name it says so, and goes on when it is let go.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from distkeras_grid.errors import FencedError, NoSpaceError
+from distkeras_grid.feeding.batches import policy_of
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.parameter_server.auth import seat_key, workers_key
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.rules import rule_of
+from distkeras_grid.spec import RunSpec
+from distkeras_grid.worker.loop import Beginning, train
+from distkeras_grid.worker.progress import Heartbeat, Progress
+from distkeras_grid.worker.seat import worker_mind
+from tests.invariants.small_runs import BATCH, SEAT_ROWS, SIZE, learner_of
+
+#: How this process tells that a newer attempt has its seat.
+FENCED = 3
+#: Seconds that a latch holds at most, and between two looks at it.
+LONGEST, LOOK = 60.0, 0.01
+#: The window from which on a latch in windows holds.
+LATCHED_WINDOW = 2
+
+
+class Worker:
+    def __init__(self, told):
+        self.told, self.folder = told, Path(told["folder"])
+        self.spec = RunSpec.from_json(told["spec"])
+        self.seat, self.attempt = told["seat"], told["attempt"]
+        rows = np.random.default_rng(self.seat).normal(size=(SEAT_ROWS, SIZE))
+        self.rows = ArraySource([rows.astype(np.float32)], [np.zeros(SEAT_ROWS)])
+        self.window = 0
+
+    def latch(self, point):
+        if point == self.told["latch"]:
+            (self.folder / f"reached-{self.attempt}").touch()
+            self.wait_for(f"go-{self.attempt}")
+
+    def wait_for(self, name):
+        until = time.monotonic() + LONGEST
+        while not (self.folder / name).exists():
+            if time.monotonic() > until:
+                sys.exit(f"nobody has let {name} go")
+            time.sleep(LOOK)
+
+    def blocks(self, wanted):
+        """Yield the blocks of a window, as a source does."""
+        per_epoch = SEAT_ROWS // BATCH
+        if self.window == per_epoch:
+            self.latch("epoch end")
+        if self.window == LATCHED_WINDOW or self.attempt != self.told["first_attempt"]:
+            self.latch("window")
+        self.window += 1
+        time.sleep(0.02)
+        yield from self.rows.blocks(wanted)
+
+    def work(self):
+        if self.told["after_others"]:
+            self.wait_for("others")
+        self.latch("hello")
+        spec, key = self.spec, seat_key(workers_key(bytes.fromhex(self.told["key"])), self.seat)
+        with WorkerClient.connect(
+            ServerAddress.from_json(self.told["address"]),
+            *(key, "pairs", self.seat, self.attempt, SIZE, 3),
+            state_size=spec.layout.state_section.nbytes,
+            kept_limit=spec.layout.kept_limit,
+            compression=spec.compression,
+        ) as client:
+            progress = Progress()
+            with Heartbeat(client, progress, 0.5):
+                try:
+                    self.train(client, progress)
+                except NoSpaceError as error:
+                    client.fail(type(error).__name__, str(error))
+                    raise
+
+    def train(self, client, progress):
+        self.latch("spool")
+        if self.told["full_disk"]:
+            try:
+                with open("/dev/full", "wb", 0) as file:
+                    file.write(b"rows")
+            except OSError as error:
+                raise NoSpaceError(f"Worker {self.seat} cannot spool its rows: {error}") from error
+        progress.begin("warming up")
+        self.latch("warm-up")
+        engine = learner_of(rule_of(self.spec.rule), self.told["kind"])
+        beginning = Beginning.of(engine, lambda *_: None)
+        policy = policy_of(self.spec.schedule, SEAT_ROWS, self.seat)
+        start = client.ready(SEAT_ROWS, 60, 0.02, self.told["digest"])
+        self.window = start.next_sequence
+        mind = worker_mind(self.spec, rule_of(self.spec.rule), engine.layout, policy, self.seat)
+        train(mind, engine, client, start, self, progress=progress, beginning=beginning)
+
+
+def main(told):
+    """Work in a process of its own."""
+    # For whoever looks why a test has failed.
+    sys.stderr = open(f"{told['folder']}/told-{told['attempt']}", "w")  # noqa: SIM115
+    try:
+        Worker(told).work()
+    except FencedError:
+        sys.exit(FENCED)

@@ -1,0 +1,627 @@
+"""Runs with a fault at a point, on the three minds alone: simulated time, and no I/O.
+
+`FaultyRun` drives a `ServerMind`, one `WorkerMind` for each attempt and a `RunWatch` from a queue
+of events. An attempt does what a worker's client and its loop do. It is a generator that yields
+what it waits for: seconds, or an answer. At each point it asks whether its fault strikes there.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import re
+
+import numpy as np
+
+from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.feeding.batches import policy_of
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.compression import Hearing
+from distkeras_grid.parameter_server.messages import (
+    Beat,
+    Command,
+    Exchanged,
+    Fail,
+    FetchKept,
+    FetchState,
+    FetchStep,
+    Finish,
+    HandOver,
+    Keep,
+    Poll,
+    Ready,
+    Resume,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.mind import (
+    DRIVER,
+    Dismiss,
+    Join,
+    Lost,
+    Received,
+    Seat,
+    Send,
+    ServerMind,
+    received,
+)
+from distkeras_grid.parameter_server.replay import KEPT_STEPS
+from distkeras_grid.parameter_server.watch import (
+    MOST_RESTARTS,
+    Begin,
+    Looked,
+    Restart,
+    RunWatch,
+    WindowMeasured,
+)
+from distkeras_grid.parameter_server.watch import Fail as WatchFails
+from distkeras_grid.parameter_server.watch import Finish as WatchFinishes
+from distkeras_grid.records import WindowRecord, WorkerRecord
+from distkeras_grid.rules import (
+    AsynchronousRule,
+    CommitInfo,
+    SynchronousRule,
+    build_rule,
+)
+from distkeras_grid.spec import LayoutSpec
+from distkeras_grid.trainers.run import failure_of
+from distkeras_grid.trainers.tries import MOST_FAILURES, Tries
+from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker.loop import compute
+from distkeras_grid.worker.orders import obey, shared_state
+from distkeras_grid.worker.own_state import OwnState
+from distkeras_grid.worker.seat import worker_mind
+from tests.invariants.small_runs import (
+    BATCH,
+    DGC,
+    EPOCHS,
+    SEAT_ROWS,
+    SIZE,
+    WINDOWS,
+    learner_of,
+)
+from tests.specs import make_spec
+
+#: Simulated seconds: limits of the run, and how long things take.
+START, ROUND, STALL, KEEPALIVE = 300.0, 200.0, 60.0, 300.0
+BEAT, LOOK, LATENCY, RESPAWN, SLOW = 10.0, 1.0, 0.05, 3.0, 40.0
+#: No fault of one worker may hold a run up for longer than this.
+LIMIT = (MOST_RESTARTS + 1) * (ROUND + START) + KEEPALIVE
+#: The commit from which on faults in exchanges strike.
+STRUCK_SEQUENCE = 2
+WAIT = None
+
+
+class Broken(Exception):
+    """The connection is gone."""
+
+
+class Gone(Exception):
+    """The process is gone."""
+
+
+class Attempt:
+    """A worker's process: its mind, its engine and its connection."""
+
+    def __init__(self, run, seat, number, digest="rows"):
+        self.run, self.seat, self.number, self.digest = run, seat, number, digest
+        self.session, self.connected, self.notices_after = None, False, 0.0
+        self.running = self.asking = self.over = self.stands_still = False
+        self.doing, self.done, self.inbox, self.waits = "", 0, [], False
+        self.engine = learner_of(run.rule, run.kind)
+        rng = np.random.default_rng(seat)
+        rows = rng.normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
+        self.rows = ArraySource([rows], [np.zeros(SEAT_ROWS)])
+        policy = policy_of(run.spec.schedule, SEAT_ROWS, seat)
+        self.mind = worker_mind(run.spec, run.rule, self.engine.layout, policy, seat)
+        self.vector = np.empty(SIZE, np.float32)
+        self.hearing = Hearing(run.spec.compression, self.vector)
+        self.life = self._live()
+
+    # -- the process ----------------------------------------------------------------------------
+
+    def _live(self):
+        try:
+            yield from self._work()
+        except Gone:
+            self.run.died(self)
+        except FencedError:
+            # Nobody waits for it: Spark has another one.
+            self.close()
+        except RefusedError as error:
+            # As the worker's task does: it would occur in another attempt, too.
+            yield from self.ask(Fail(type(error).__name__, str(error)))
+            self.run.died(self)
+        self.over = True
+
+    def _work(self):
+        yield from self.at("hello")
+        self._join()
+        self.doing = "reading"
+        yield 1.0
+        yield from self.at("spool")
+        self.doing = "warming up"
+        yield 1.0 + (0.5 if self.seat == self.run.victim else 1.0)
+        yield from self.at("warm-up")
+        event = yield from self._ready()
+        while True:
+            *orders, wanted = self.mind.handle(event)
+            for order in orders:
+                obey(order, self.engine)
+            if isinstance(wanted, minds.Finish):
+                yield from self.ask(Finish(), before=["finish"])
+                return
+            try:
+                event = yield from self._result(wanted)
+            except RefusedError as refusal:
+                event = minds.Refused(refusal)
+
+    def _ready(self):
+        self.running = False
+        ready = Ready(SEAT_ROWS, 1.0 + self.seat / 10, self.digest)
+        answer = yield from self.ask(
+            ready, during=["gate"], into=self.vector, vector=np.empty(SIZE, np.float32)
+        )
+        self.running, self.doing = True, "training"
+        return minds.Started(answer.message, self.vector)
+
+    def _result(self, wanted):
+        match wanted:
+            case minds.Compute(window):
+                if window.window == 0 and window.epoch > 1:
+                    self.doing = "reading"
+                    yield from self.at("epoch end")
+                    self.doing = "training"
+                yield from self.at("window", window.sequence)
+                yield 1.0 + self.seat / 10
+                self.done += 1
+                return compute(wanted, self.engine, self.rows.blocks(window.blocks))
+            case minds.Exchange(commit, payload, reply):
+                answer = yield from self._exchange(commit, payload, reply)
+                return minds.Replied(answer.message)
+            case minds.FetchStep(version, out):
+                answer = yield from self.ask(FetchStep(version), after=["half a reply"], into=out)
+                return minds.StepFetched(answer.message)
+            case minds.FetchState():
+                answer = yield from self.ask(FetchState())
+                return minds.StateFetched(answer.state)
+            case minds.HandOver(version, weights):
+                yield from self._hand_over(version, weights)
+                return minds.HandedOver()
+            case minds.Keep(sequence, version, before, offset, held):
+                own = OwnState(before, offset, held, dict(self.engine.state())).to_bytes()
+                keep = Keep(sequence, version)
+                yield from self.ask(keep, before=["half of what it keeps"], state=own)
+                return minds.HasKept()
+            case minds.Recall():
+                answer = yield from self.ask(FetchKept())
+                kept = answer.message
+                own = OwnState.from_bytes(answer.state)
+                return minds.Recalled(kept.sequence, kept.version, own)
+            case minds.Rejoin():
+                self._join()
+                return (yield from self._ready())
+        raise AssertionError(wanted)
+
+    def _exchange(self, commit, payload, reply):
+        """As `WorkerClient.exchange`: the reply may be received by half, and then again."""
+        while True:
+            try:
+                answer = yield from self._ask_once(
+                    commit,
+                    before=["half a commit"],
+                    after=["folded and no reply", "half a reply"],
+                    into=reply,
+                    vector=payload.copy(),
+                )
+            except Broken:
+                yield from self._reconnect()
+                continue
+            if answer.vector is not None:
+                self.hearing.hear(reply)
+                if self.run.spec.compression:
+                    # Of changes to what the worker knows comes the center of that moment.
+                    np.testing.assert_array_equal(reply, self.run.replied[self.session])
+            return answer
+
+    def _hand_over(self, version, weights):
+        state = shared_state(self.engine, version)
+        while True:
+            try:
+                yield from self._ask_once(HandOver(version), vector=weights)
+                yield from self.at("hand-over")
+                yield from self._noticed()
+                yield from self._ask_once(HandOver(version), state=state)
+                return
+            except Broken:
+                yield from self._reconnect()
+
+    # -- the connection -------------------------------------------------------------------------
+
+    def _join(self):
+        first, *rest = self.run.mind.handle(Join(self.seat, self.number), self.run.now)
+        assert isinstance(first, Seat)
+        self.session, self.connected, self.inbox = first.session, True, []
+        self.run.sessions[self.session] = self
+        self.run.do(rest)
+
+    def _reconnect(self):
+        while True:
+            try:
+                yield 0.5
+                self._join()
+                if self.running:
+                    yield from self._ask_once(Resume())
+                    self.hearing.forget()
+                return
+            except Broken:
+                continue
+
+    def ask(self, message, **how):
+        while True:
+            try:
+                return (yield from self._ask_once(message, **how))
+            except Broken:
+                yield from self._reconnect()
+
+    def _ask_once(self, message, before=(), during=(), after=(), into=None, **parts):
+        sequence = message.sequence if isinstance(message, WindowCommit) else None
+        for point in before:
+            yield from self.at(point, sequence)
+        yield from self._noticed()
+        self.asking, self.inbox = True, []
+        try:
+            self.run.hear(self, message, **parts)
+            for point in during:
+                yield from self.at(point, sequence)
+            yield from self._noticed()
+            while not self.inbox:
+                self.waits = True
+                yield WAIT
+            answer = self.inbox.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            for point in after:
+                if point == "half a reply" and self.run.strikes_at(self, point, sequence):
+                    self._take_half(answer, into)
+                yield from self.at(point, sequence)
+            yield from self._noticed()
+        finally:
+            self.asking = False
+        if answer.vector is not None and into is not None:
+            np.copyto(into, answer.vector)
+        return answer
+
+    def _take_half(self, answer, into):
+        """Receive a part of a vector where the whole is due, as a socket does."""
+        if answer.vector is not None:
+            into[: SIZE // 2] = np.nan
+
+    def _noticed(self):
+        """Notice that the connection is gone, which takes longer if nobody says so."""
+        if not self.connected:
+            yield self.notices_after
+            raise Broken
+
+    def take(self, sent):
+        if self.connected and not self.over:
+            self.inbox.append(sent)
+            if self.waits:
+                self.waits = False
+                self.run.later(LATENCY, self.go)
+
+    def close(self):
+        self.connected = False
+        if self.session is not None:
+            self.run.do(self.run.mind.handle(Lost(self.session), self.run.now))
+
+    def go(self):
+        if self.over or self.stands_still:
+            return
+        pause = next(self.life, math.inf)
+        if pause is not WAIT and pause < math.inf:
+            self.run.later(pause, self.go)
+
+    def beat(self):
+        if self.over or self.stands_still:
+            return
+        self.run.later(BEAT, self.beat)
+        if self.connected and not self.asking:
+            try:
+                self.run.hear(self, Beat(self.doing, self.done, f"node-{self.seat}", ""))
+            except FencedError:
+                return
+            self.inbox.clear()
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def at(self, point, sequence=None):
+        """Suffer the fault of the run, if it strikes this attempt here."""
+        if self.run.strikes_at(self, point, sequence):
+            self.run.strikes += 1
+            self.run.struck.add(self.seat)
+            yield from getattr(self, f"_{FAULTS[self.run.fault]}")()
+
+    def _killed(self):
+        raise Gone
+        yield
+
+    def _stopped(self):
+        self.stands_still = True
+        yield math.inf
+
+    def _half_open(self):
+        """Packets vanish; the server's end learns of it much later."""
+        self.connected, self.notices_after = False, STALL
+        if self.session is not None:
+            lost = Lost(self.session)
+            run = self.run
+            run.later(KEEPALIVE, lambda: run.do(run.mind.handle(lost, run.now)))
+        yield 0.0
+
+    def _reset(self):
+        self.notices_after = 0.1
+        self.close()
+        yield 0.0
+
+    def _slow(self):
+        yield SLOW
+
+    def _twin(self):
+        """Another attempt takes the seat, and this one goes on as if it were alone."""
+        self.run.spawn(self.seat)
+        yield 0.01
+
+    def _full_disk(self):
+        yield from self.ask(Fail("NoSpaceError", f"Worker {self.seat} cannot spool its rows."))
+        raise Gone
+
+
+#: Each fault, and what an attempt suffers that it strikes.
+FAULTS = {
+    "kill": "killed",
+    "stop": "stopped",
+    "cut half-open": "half_open",
+    "reset": "reset",
+    "slow": "slow",
+    "zombie twin": "twin",
+    "executor x5": "killed",
+    "slot gone": "killed",
+    "rows changed": "killed",
+    "disk full": "full_disk",
+}
+
+
+class FaultyRun:
+    """One run of a family with one fault at one point; without a point, nothing happens to it."""
+
+    def __init__(self, family, kind, fault="kill", point=None):
+        name, parameters, workers, changes = family
+        self.rule = build_rule(name, parameters)
+        self.kind, self.fault, self.point = kind, fault, point
+        # Of a round's workers the first one is asked to hand over.
+        self.workers = workers
+        self.victim = 0 if point == "hand-over" else min(1, workers - 1)
+        learner = learner_of(self.rule, kind)
+        shared = learner.step_section if self.rule.traits.steps_on_workers else None
+        self.spec = make_spec(
+            self.rule,
+            layout=LayoutSpec.of(learner.layout, shared, kept_limit=1 << 16),
+            rows=SEAT_ROWS * workers,
+            workers=workers,
+            epochs=EPOCHS,
+            batch_size=BATCH,
+            seed=4,
+            start_timeout=START,
+            round_timeout=ROUND,
+            compression=DGC if kind == "DGC" else None,
+        ).change(**changes)
+        self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
+        synchronous = isinstance(self.rule, SynchronousRule)
+        self.watch = RunWatch(self.spec, synchronous=synchronous)
+        self.now, self.queue, self.order = 0.0, [], itertools.count()
+        self.sessions, self.attempts, self.numbers = {}, [], itertools.count()
+        # The center as it was when the last commit of a session was answered.
+        self.replied = {}
+        self.strikes, self.struck, self.failures = 0, set(), [0] * workers
+        self.tries, self.job_ended = Tries(MOST_FAILURES), False
+        self.sent, self.events, self.seen, self.restarted = {}, [], 0, []
+        self.looked_at, self.wakes_at = -math.inf, math.inf
+        self.center = self.error = None
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def later(self, seconds, act):
+        heapq.heappush(self.queue, (self.now + seconds, next(self.order), act))
+
+    def go(self):
+        """Run until there is a center or an error, and check what must hold then."""
+        for seat in range(self.workers):
+            self.spawn(seat)
+        while self.center is None and self.error is None:
+            assert self.queue, f"nothing is left to happen: {self.seats()}"
+            self.now, _, act = heapq.heappop(self.queue)
+            assert self.now < LIMIT, f"it hangs: {self.seats()}"
+            act()
+            if self.now - self.looked_at >= LOOK:
+                self.look()
+        self.check()
+        return self
+
+    def spawn(self, seat):
+        changed = self.fault == "rows changed" and seat in self.struck
+        attempt = Attempt(self, seat, next(self.numbers), "others" if changed else "rows")
+        self.attempts.append(attempt)
+        self.later(0.0, attempt.go)
+        self.later(BEAT, attempt.beat)
+
+    def died(self, attempt):
+        """Let an attempt be gone, and Spark start another one as it would."""
+        attempt.over = True
+        attempt.close()
+        seat = attempt.seat
+        if self.fault == "slot gone" and seat in self.struck:
+            return
+        self.failures[seat] += 1
+        folded = self.mind.books.update(0).seats[seat].samples_folded
+        if self.failures[seat] % MOST_FAILURES == 0 and not self.tries.once_more(seat, folded):
+            self.job_ended = True
+        else:
+            self.later(RESPAWN, lambda: self.spawn(seat))
+
+    def strikes_at(self, attempt, point, sequence=None):
+        """Whether the fault strikes an attempt at this point, now."""
+        most = 5 if self.fault == "executor x5" else 1
+        if (attempt.seat, point) != (self.victim, self.point) or self.strikes >= most:
+            return False
+        return sequence is None or self.strikes > 0 or sequence >= STRUCK_SEQUENCE
+
+    # -- the server -----------------------------------------------------------------------------
+
+    def hear(self, attempt, message, **parts):
+        if isinstance(message, WindowCommit):
+            key = (attempt.seat, attempt.number, message.epoch, message.window)
+            self.sent.setdefault(key, (message, parts["vector"].copy()))
+        section = self.spec.layout.state_section
+        event = received(section, attempt.session, message, **parts)
+        self.do(self.mind.handle(event, self.now))
+
+    def do(self, actions):
+        for action in actions:
+            receiver = self.sessions.get(action.to) if action.to != DRIVER else None
+            if receiver is None or receiver.session != action.to:
+                continue
+            if isinstance(action, Dismiss):
+                receiver.take(action.error)
+            elif isinstance(action, Send):
+                copied = None if action.vector is None else action.vector.copy()
+                if isinstance(action.message, Exchanged):
+                    self.replied[action.to] = self.mind.center.of(action.to.seat).copy()
+                receiver.take(Send(action.to, action.message, copied, 0, action.state))
+        self._check_memory()
+
+    def _check_memory(self):
+        mind = self.mind
+        assert len(mind._gate) <= self.workers
+        assert len(mind._round) <= self.workers
+        assert len(mind._leaving) <= self.workers
+        assert len(mind._keeping.all) <= self.workers
+        assert len(mind.books.events.events) <= 100
+        if mind._replay is not None:
+            assert len(mind._replay._steps) <= KEPT_STEPS + 1
+
+    # -- the driver -----------------------------------------------------------------------------
+
+    def look(self):
+        self.looked_at = self.now
+        (sent,) = self.mind.handle(Received(DRIVER, Poll(self.seen)), self.now)
+        update = sent.message
+        self.seen += len(update.events)
+        self.events += update.events
+        for event in update.events:
+            if isinstance(event, WorkerRecord) and event.window_seconds:
+                self.act(self.watch.handle(WindowMeasured(event.worker, event.window_seconds), 0))
+            if isinstance(event, WorkerRecord) and event.status == "failed":
+                self.error = failure_of(event)
+                return
+        recorded = sum(window.samples for window in self.windows)
+        looked = Looked(
+            update.seats, update.version, update.samples_folded, recorded, self.job_ended
+        )
+        self.act(self.watch.handle(looked, self.now))
+        due = self.watch.deadline + 0.01
+        if due < math.inf and not self.now < self.wakes_at <= due:
+            self.wakes_at = due
+            self.later(due - self.now, lambda: None)
+
+    def act(self, actions):
+        for action in actions:
+            if isinstance(action, WatchFinishes):
+                self.center = np.stack([self.mind.center.of(n).copy() for n in range(self.workers)])
+            elif isinstance(action, WatchFails):
+                self.error = action.error
+            elif isinstance(action, Begin):
+                self.do(
+                    self.mind.handle(Received(DRIVER, Command(None, None, begin=True)), self.now)
+                )
+            elif isinstance(action, Restart):
+                self.restarted.append(action.worker)
+                (attempt,) = (a for a in self.attempts if a.number == action.attempt)
+                attempt.over = True
+                attempt.close()
+                # Spark kills the task and starts it again; that is no failure.
+                self.later(RESPAWN, lambda seat=action.worker: self.spawn(seat))
+
+    def seats(self):
+        (sent,) = self.mind.handle(Received(DRIVER, Poll(self.seen)), self.now)
+        return sent.message.seats
+
+    # -- what must hold -------------------------------------------------------------------------
+
+    @property
+    def windows(self):
+        return [event for event in self.events if isinstance(event, WindowRecord)]
+
+    def told(self, *statuses):
+        found = (event for event in self.events if isinstance(event, WorkerRecord))
+        return [event for event in found if event.status in statuses]
+
+    def check(self):
+        """Check all that must hold at the end of any run, however it has ended."""
+        self._check_counted_once()
+        self._check_center()
+        self._check_blame()
+
+    def _check_counted_once(self):
+        found = [(window.worker, window.epoch, window.window) for window in self.windows]
+        assert len(found) == len(set(found))
+        if self.center is not None and self.spec.quorum_of(self.workers) == self.workers:
+            each = itertools.product(range(self.workers), range(1, EPOCHS + 1), range(WINDOWS))
+            assert set(found) == set(each)
+
+    def replayed(self):
+        """Fold, one after the other, what the folded windows' workers sent first."""
+        center = Center(
+            self.rule, np.ones(SIZE, np.float32), self.spec.layout.sections, self.workers
+        )
+        for version, windows in itertools.groupby(self.windows, lambda window: window.version):
+            commits, infos = [], []
+            for window in sorted(windows, key=lambda window: window.worker):
+                key = (window.worker, window.attempt, window.epoch, window.window)
+                commit, vector = self.sent[key]
+                own = self.rule.traits.own_center
+                stale = 0 if own else version - 1 - commit.version
+                assert stale == window.staleness
+                infos.append(CommitInfo(window.worker, commit.steps, commit.samples, stale))
+                commits.append(vector.copy())
+            if isinstance(self.rule, AsynchronousRule):
+                ((vector,), (info,)) = commits, infos
+                center.fold(vector, info)
+            else:
+                center.combine(commits, infos)
+        return np.stack([center.of(seat) for seat in range(self.workers)])
+
+    def _check_center(self):
+        now = np.stack([self.mind.center.of(seat) for seat in range(self.workers)])
+        assert np.isfinite(now).all()
+        if not self.rule.traits.steps_on_workers:
+            # Of rounds whose steps the workers make, the server holds what they have handed over.
+            np.testing.assert_array_equal(now, self.replayed())
+
+    def _check_blame(self):
+        assert set(self.restarted) <= self.struck
+        blamed = {event.worker for event in self.told("lost", "failed", "fenced")}
+        assert blamed <= self.struck
+        if self.error is not None and not self.job_ended:
+            named = re.findall(r"[Ww]orker (\d+)", str(self.error))
+            assert {int(number) for number in named} == self.struck
+
+    @property
+    def exact(self):
+        """Whether each attempt went on from all that the one before had.
+
+        Workers with plain SGD and whole commits have nothing that the server has not.
+        """
+        continued = self.told("continued")
+        return self.kind == "BatchNorm" or all(e.windows == e.state_windows for e in continued)
