@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
 .PHONY: help setup demo test test-core test-full test-faults fault-table test-hadoop check check-airflow lint \
-	types layers quick fmt bench bench-scale clean
+	types layers quick fmt torch hashes bench bench-scale clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
@@ -40,8 +40,8 @@ demo: setup ## tile the sample images, train by two workers, write a report with
 test: setup ## what a change can break: test-core, and one journey each on a cluster, HDFS and YARN
 	@$(PYTEST)
 
-test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, Spark, TensorFlow
-	@$(PYTEST) -m "$(CORE) and not full"
+test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, Spark, TensorFlow, not the slow
+	@$(PYTEST) -m "$(CORE) and not slow and not full"
 
 test-full: setup ## every test: also each notebook, each fault, each way to submit; before a change is done
 	@$(PYTEST) -m ""
@@ -81,8 +81,30 @@ quick: setup ## tests without a JVM and without TensorFlow, seconds
 fmt: setup ## format the sources
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
 
-bench: setup ## print the benchmarks; FASHION_MNIST=FOLDER names the four IDX .gz files
-	@$(BIN)/python -m tests.benchmarks
+# On Linux, PyPI's wheels of PyTorch need 5 GB, and most of it is CUDA. The index of its makers has wheels for
+# CPUs. If it cannot be reached, pip takes PyPI's.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_READY := build/torch/.ready
+
+torch: $(TORCH_READY) ## install PyTorch into build/torch, which sees the packages of .venv
+
+$(TORCH_READY): setup.py | $(READY)
+	@test -x build/torch/bin/python || $(BIN)/python -m venv build/torch
+	@$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> "$$(build/torch/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/beside.pth"
+	@echo "Installing PyTorch into build/torch ..."
+	@build/torch/bin/python -m pip install --quiet --disable-pip-version-check --progress-bar off \
+		--timeout 30 --retries 1 --extra-index-url $(TORCH_INDEX) -c constraints.txt -e '.[torch]'
+	@touch $@
+
+# A test compares them with setup.py and constraints.txt.
+hashes: ## write requirements-hashed.txt, with the SHA-256 of every file that may be installed
+	@test -x build/uv/bin/uv || { "$(PYTHON)" -m venv build/uv && build/uv/bin/pip install --quiet --disable-pip-version-check uv; }
+	@build/uv/bin/uv pip compile setup.py --quiet --extra tensorflow --constraints constraints.txt --generate-hashes \
+		--universal --python-version 3.11 --no-annotate --custom-compile-command "make hashes" --output-file requirements-hashed.txt
+
+bench: setup torch ## print the benchmarks; FASHION_MNIST=FOLDER names the four IDX .gz files
+	@build/torch/bin/python -m tests.benchmarks
 
 bench-scale: setup ## a night's worth of tiles on generated images, extrapolated to 4,559,688 tiles
 	@$(BIN)/python -m tests.benchmarks.scale

@@ -9,8 +9,10 @@ TENSORFLOW = [
     "tensorflow-cpu>=2.21,<2.22; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "tensorflow>=2.21,<2.22; sys_platform != 'linux' or platform_machine != 'x86_64'",
 ]
-# The other backend of Keras. The plain packages compute on CPUs.
+# The other backends of Keras. The plain packages of JAX compute on CPUs. On Linux those of PyTorch
+# bring CUDA along (5 GB); the index of its makers has smaller ones for CPUs: `make torch`.
 JAX = ["jax>=0.10,<0.11", "jaxlib>=0.10,<0.11"]
+TORCH = ["torch>=2.15,<2.16"]
 # Formats of microscopes: Zeiss CZI, Leica LIF, Nikon ND2 and OME-Zarr.
 FORMATS = ["liffile>=2026.2", "nd2>=0.11", "pylibCZIrw>=5.0", "zarr>=3.0"]
 # Gatan's dm3 and dm4. RosettaSciIO is under the GPL, so it has an extra of its own.
@@ -31,7 +33,8 @@ DEVELOPMENT = [
     "pre-commit>=4",
     # An FTP server on loopback, for tests.
     "pyftpdlib>=2",
-    "pytest>=8.3",
+    # With pytest 9.2, pytest-xdist 3.8 does not keep groups of tests in one process.
+    "pytest>=8.3,<9.2",
     "pytest-xdist>=3.6",
     "ruff>=0.9",
     "scikit-image>=0.25",
@@ -85,6 +88,7 @@ setup(
         "tensorflow": TENSORFLOW,
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "jax": JAX,
+        "torch": TORCH,
         "notebook": NOTEBOOK,
         "formats": FORMATS,
         "dm": DM,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distkeras_grid.judges import Outliers
     from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
+    from distkeras_grid.model_parallel.placed_layers import PlacedLayers
     from distkeras_grid.model_parallel.towers import Towers
     from distkeras_grid.rules.gradient_compression import DeepGradientCompression
     from distkeras_grid.sandbox.cluster import Sandbox
@@ -58,6 +59,7 @@ _HOMES = {
     "Outage": "simulation.cluster",
     "Outliers": "judges",
     "Sandbox": "sandbox.cluster",
+    "PlacedLayers": "model_parallel.placed_layers",
     "SavedRun": "trainers.saved_run",
     "SingleTrainer": "trainers.single",
     "StalenessADAG": "trainers.staleness",
@@ -92,6 +94,7 @@ __all__ = [
     "ModelPredictor",
     "Outage",
     "Outliers",
+    "PlacedLayers",
     "Sandbox",
     "SavedRun",
     "SingleTrainer",

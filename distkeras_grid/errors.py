@@ -22,6 +22,7 @@
     ├── BusyError                           another run holds the lock, or works on the data set
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
+    │   ├── NotAuthenticatedError           a cluster wants a Kerberos ticket, and there is none
     │   ├── OutputExistsError
     │   └── NoSpaceError
     ├── ParameterServerError
@@ -218,6 +219,10 @@ class PathNotFoundError(StorageError):
 
 class OutputExistsError(StorageError):
     """The output exists already and would be overwritten."""
+
+
+class NotAuthenticatedError(StorageError):
+    """A cluster with Kerberos wants a ticket, and there is none that is valid."""
 
 
 class NoSpaceError(StorageError):

@@ -31,6 +31,23 @@ NODES = {
     "Could not obtain block": _LOST,
     "ChecksumException": _LOST,
 }
+# Signs of a cluster with Kerberos, and a user who has no valid ticket.
+_NO_TICKET = (
+    "There is no valid Kerberos ticket: get one with kinit, or give --principal and --keytab."
+)
+_NO_KEY = "The keytab and the principal do not go together: compare them with klist -kt FILE."
+STRANGER = {
+    "Client cannot authenticate via": _NO_TICKET,
+    "GSS initiate failed": _NO_TICKET,
+    "Failed to find any Kerberos tgt": _NO_TICKET,
+    "No valid credentials provided": _NO_TICKET,
+    "Authentication required": _NO_TICKET,
+    "Login failure for user": _NO_KEY,
+    "LoginException": _NO_KEY,
+    "KerberosAuthException": _NO_KEY,
+    "SIMPLE authentication is not enabled": "It wants Kerberos, and HADOOP_CONF_DIR does not say "
+    "so. Set it to the folder with the cluster's core-site.xml.",
+}
 # Other reasons.
 HINTS = {
     **NODES,

@@ -94,7 +94,11 @@ class KerasLearner:
         """Return optimizer state and random generators."""
         if self._shared.owner is self:
             return self._shared.engine.state()
-        return {str(number): np.array(value) for number, value in enumerate(self.held)}
+        import keras
+
+        # Wherever the backend keeps it.
+        held = (keras.ops.convert_to_numpy(value) for value in self.held)
+        return {str(number): np.array(value) for number, value in enumerate(held)}
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""

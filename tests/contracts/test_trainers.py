@@ -33,7 +33,7 @@ def build(name, model, *positional, **arguments):
 
 
 #: Trainers of one model over several devices; they have tests of their own.
-MODEL_PARALLEL = {"ConvolutionSplit", "Towers"}
+MODEL_PARALLEL = {"ConvolutionSplit", "PlacedLayers", "Towers"}
 
 
 def test_the_package_exports_every_trainer_and_no_other():

@@ -36,6 +36,7 @@ def test_each_release_is_there_and_on_the_page(project):
     assert distkeras_grid.__version__ in RELEASES
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_tiles_are_read_and_updated(spark, written):
     from data_prep import TileSpec, TilingSettings, tile_images
@@ -71,6 +72,7 @@ def test_a_run_is_loaded(spark, written):
     assert run.spec.epochs == EPOCHS
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_training_goes_on_from_a_checkpoint(spark, written):

@@ -65,6 +65,7 @@ def simulation(rule, each, **cluster):
     return Simulation(Cluster(WORKERS, **terms), spec, each, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "optimizer"),
     [
