@@ -97,13 +97,18 @@ def test_a_worker_trains_as_fit_does(frame, arrays):
 @pytest.mark.slow
 @pytest.mark.spark
 def test_workers_learn_both_outputs_and_predict_them(frame, arrays):
+    import keras
+
     from distkeras_grid import AccuracyEvaluator, ModelPredictor
 
     values, place, sort, _ = arrays
-    many = trainer("ADAG", build("adam"), num_workers=2, num_epoch=3, label_col=["sort", "weight"])
+    # Which worker's windows an epoch holds differs from run to run. At Adam's own rate, 12 steps
+    # move the loss less than that does.
+    model = build(keras.optimizers.Adam(0.01))
+    many = trainer("ADAG", model, num_workers=2, num_epoch=3, label_col=["sort", "weight"])
     model = many.train(frame, seed=1, sample_weight_col="importance")
     losses = many.history.history["loss"]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     predicted = ModelPredictor(model, FEATURES, batch_size=10).predict(frame)
     rows = predicted.collect()
     kind, size = model.predict([values, place], verbose=0)
