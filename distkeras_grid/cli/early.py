@@ -39,7 +39,13 @@ class Files(Protocol):
         """Return the whole path."""
 
     def list_names(self, uri: str) -> list[str]:
-        """Return the names in a directory; of a file, its own."""
+        """Return the names in a directory; of a file, its own.
+
+        Raises
+        ------
+        PathNotFoundError
+            If there is neither.
+        """
 
 
 class LocalFiles:
@@ -59,6 +65,8 @@ class LocalFiles:
     def list_names(self, uri: str) -> list[str]:
         """Return the names in a directory; of a file, its own."""
         path = local_path(uri)
+        if not path.exists():
+            raise PathNotFoundError(f"Cannot list {uri}: it does not exist. Check the path.")
         # As Hadoop does, without its files of checksums.
         names = os.listdir(path) if path.is_dir() else [path.name]
         return sorted(name for name in names if not name.endswith(".crc"))

@@ -160,6 +160,13 @@ def test_of_what_cannot_be_asked_nothing_is_said(here, monkeypatch):
         early.check_input("file:///lost", "--data")
 
 
+def test_names_of_a_missing_folder_are_no_names(here):
+    assert early.LocalFiles().list_names("run") == ["run.json"]
+    assert early.LocalFiles().list_names("run/run.json") == ["run.json"]
+    with pytest.raises(PathNotFoundError):
+        early.LocalFiles().list_names("lost")
+
+
 def test_a_name_node_that_does_not_answer_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(early, "WEB_SECONDS", 0.05)
     monkeypatch.setattr(early.WebFiles, "list_names", lambda *_: time.sleep(5))
