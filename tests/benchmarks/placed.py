@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from distkeras_grid.comparison.machine import processor_name
+from tests.processes import processes
 
 WIDTH, LAYERS = 1024, 16
 SIDE, CHANNELS, CONVOLUTIONS = 64, 32, 16
@@ -52,10 +52,9 @@ def convolutional():
 
 def peaks() -> dict[int, int]:
     """Return the highest memory so far [bytes] of Spark's Python workers, by process."""
-    table = subprocess.check_output(["ps", "-ww", "-eo", "pid=,ppid=,args="], text=True)
-    lines = [line.split(None, 2) for line in table.splitlines()]
-    parents = {int(pid): int(parent) for pid, parent, _ in lines}
-    daemons = {int(pid) for pid, _, command in lines if "pyspark.daemon" in command}
+    table = processes()
+    parents = {pid: parent for pid, parent, _ in table}
+    daemons = {pid for pid, _, command in table if "pyspark.daemon" in command}
     found = {}
     for pid in daemons:
         # Workers are forked from a daemon, which this process's JVM has started.

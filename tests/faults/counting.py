@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.processes import processes
+
 
 def counting_model(rows: int, loss: Callable[..., object]):
     import keras
@@ -72,11 +74,9 @@ def executor_pid(folder: Path, seat: int) -> int:
 
 def server_pid() -> int:
     """The parameter server that this process has started."""
-    table = subprocess.check_output(["ps", "-ww", "-eo", "pid=,ppid=,args="], text=True)
-    for line in table.splitlines():
-        pid, parent, command = line.split(None, 2)
-        if int(parent) == os.getpid() and "distkeras_grid.parameter_server" in command:
-            return int(pid)
+    for pid, parent, command in processes():
+        if parent == os.getpid() and "distkeras_grid.parameter_server" in command:
+            return pid
     raise LookupError("no parameter server")
 
 

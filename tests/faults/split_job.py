@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.faults.counting import at_epoch, kill
+from tests.processes import processes
 
 ROWS, BATCH = 128, 8
 
@@ -73,10 +73,9 @@ def network(folder: Path):
 def python_workers(folder: Path, application: str) -> list[int]:
     """Python processes that the executors of an application have beside the master's."""
     master = int((folder / "master").read_text())
-    table = subprocess.check_output(["ps", "-eo", "pid=,ppid=,args="], text=True)
-    lines = [line.split(None, 2) for line in table.splitlines()]
-    children = {int(pid): int(parent) for pid, parent, _ in lines}
-    executors = {int(pid) for pid, _, command in lines if f"--app-id {application}" in command}
+    table = processes()
+    children = {pid: parent for pid, parent, _ in table}
+    executors = {pid for pid, _, command in table if f"--app-id {application}" in command}
     daemons = {pid for pid, parent in children.items() if parent in executors}
     return [pid for pid, parent in children.items() if parent in daemons and pid != master]
 

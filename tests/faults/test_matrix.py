@@ -16,6 +16,7 @@ import pytest
 
 from tests.cluster import driver_environment
 from tests.faults.counting import attempts, lives, worker_pid
+from tests.processes import processes
 
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
 
@@ -218,10 +219,8 @@ def test_a_dead_driver_leaves_nothing_behind(cluster, project, tmp_path):
     assert process.returncode == -9, told
     workers = [worker_pid(tmp_path / "disturbed", seat) for seat in (0, 1)]
     wait_until(lambda: not any(map(lives, workers)), 15)
-    table = subprocess.check_output(["ps", "-eo", "ppid=,args="], text=True)
-    orphans = [line.split(None, 1) for line in table.splitlines()]
     assert not [
         command
-        for parent, command in orphans
-        if parent == "1" and "-m distkeras_grid.parameter_server" in command
+        for _, parent, command in processes()
+        if parent == 1 and "-m distkeras_grid.parameter_server" in command
     ]

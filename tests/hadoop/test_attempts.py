@@ -20,6 +20,7 @@ from hdfs import HdfsError, InsecureClient
 
 from tests.hadoop.counting_net import BATCH, LABEL, ROWS
 from tests.hadoop.test_submit import CLUSTER, SMALL
+from tests.processes import processes
 
 if TYPE_CHECKING:
     from tests.hadoop.conftest import Grid
@@ -53,11 +54,9 @@ def rows(files: InsecureClient) -> str:
 def masters(identifier: str) -> list[int]:
     """Processes of the application master itself, without the shell that starts it."""
     number = identifier.removeprefix("application_")
-    table = subprocess.check_output(["ps", "-ww", "-eo", "pid=,args="], text=True)
-    lines = [line.split(None, 1) for line in table.splitlines()]
     return [
-        int(pid)
-        for pid, command in lines
+        pid
+        for pid, _, command in processes()
         if MASTER in command and number in command and "/bin/java" in command.split(None, 1)[0]
     ]
 
