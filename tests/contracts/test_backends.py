@@ -31,18 +31,22 @@ WITHOUT = {
 }
 
 
-def run_on(backend: str, *arguments: str, seconds: float) -> None:
+def run_on(backend: str, folder: Path, *arguments: str, seconds: float) -> None:
     python = interpreter_with(backend)
     if python is None:
         pytest.skip(f"{backend} is not installed (make {backend})")
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+    }
+    # With --basetemp in it, the other pytest would delete the files of this one.
+    environment.pop("PYTEST_ADDOPTS", None)
+    options = ["-q", "-m", "", "-p", "no:cacheprovider", f"--basetemp={folder}"]
     ended = subprocess.run(
-        [python, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", *arguments],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "PYSPARK_PYTHON": python,
-            "PYSPARK_DRIVER_PYTHON": python,
-        },
+        [python, "-m", "pytest", *options, *arguments],
+        env=environment,
         cwd=HERE.parent,
         capture_output=True,
         text=True,
@@ -54,9 +58,9 @@ def run_on(backend: str, *arguments: str, seconds: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", OTHERS)
-def test_one_worker_equals_fit_and_two_learn(backend):
+def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
     chosen = "S1 or (learns and DOWNPOUR)"
-    run_on(backend, str(HERE / TRAINING), "-k", chosen, seconds=600)
+    run_on(backend, tmp_path, str(HERE / TRAINING), "-k", chosen, seconds=600)
 
 
 @pytest.mark.full
@@ -77,5 +81,6 @@ def test_one_worker_equals_fit_and_two_learn(backend):
     ],
     ids=["contract", "engine", "steps", "state", "runs"],
 )
-def test_the_suites_of_engines_and_runs(backend, files):
-    run_on(backend, *(str(HERE / name) for name in files), "-k", WITHOUT[backend], seconds=3000)
+def test_the_suites_of_engines_and_runs(backend, files, tmp_path):
+    names = [str(HERE / name) for name in files]
+    run_on(backend, tmp_path, *names, "-k", WITHOUT[backend], seconds=3000)
