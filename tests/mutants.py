@@ -295,6 +295,8 @@ def tested(tests: Sequence[str]) -> int:
     silent = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silent, stream)
+    # What the caller has set for a pytest of its own, such as --basetemp, is not for this one.
+    os.environ.pop("PYTEST_ADDOPTS", None)
     # Hypothesis has been imported before pytest could rewrite its assertions.
     options = ("-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
     return int(pytest.main([*tests, *options, "-x", "-q", "-p", "no:cacheprovider"]))
