@@ -119,14 +119,16 @@ class Spool:
         """
         if batch.num_rows == 0:
             return
-        self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW))
+        # What is kept is copied. All columns of a batch come in one allocation, so that a view of
+        # the smallest of them would keep the features in memory, too.
+        self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW).copy())
         hashes = []
         for place, (name, parts) in enumerate(zip(self.label_names, self._labels, strict=True)):
-            parts.append(labels_from_arrow(batch.column(LABEL.format(place)), name))
+            parts.append(labels_from_arrow(batch.column(LABEL.format(place)), name).copy())
             hashes.append(hashes_of(parts[-1]))
         if WEIGHT in batch.schema.names:
             weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
-            self._weights.append(weights.astype(np.float32, copy=False))
+            self._weights.append(weights.astype(np.float32))
             hashes.append(hashes_of(self._weights[-1]))
         for place, file in enumerate(self._files):
             hashes.append(file.append(batch.column(FEATURES.format(place))))

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import io
+import math
 import os
 import re
 import shutil
 import sys
+import tracemalloc
 from pathlib import Path
 
 import cv2
@@ -256,3 +260,32 @@ def test_folder_is_sparks_local_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", os.fspath(tmp_path / "gone"))
     assert local_folder() != tmp_path / "gone"
     assert local_folder().is_dir()
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_batches_are_not_kept_in_memory(weights):
+    # As Spark sends them: all columns of a batch are parts of what was read at once.
+    rows, batches = 1000, 20
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, batch([0], weights).schema) as writer:
+        for start in range(0, rows * batches, rows):
+            writer.write_batch(batch(range(start, start + rows), weights))
+    stream.seek(0)
+    pixels = rows * batches * math.prod(SHAPE)
+    labels = rows * batches * 24
+    with Spool((Field("image", SHAPE),), ("label",)) as spool, measured_memory() as kept:
+        for each in pa.ipc.open_stream(stream):
+            spool.append(each)
+        del each
+        assert kept() < labels + 0.5 * pixels
+
+
+@contextlib.contextmanager
+def measured_memory():
+    """Give a function that returns the bytes of Python objects and arrays that were added."""
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
