@@ -23,6 +23,7 @@ MANIFEST = "manifest.json"
 DIGITS = 16
 _FOLDER = re.compile(r"checkpoint-(\d{8})")
 _ROWS = re.compile("rows-[0-9a-f]{32}")
+_GENERATION = re.compile(r"generation-(\d{8})\.json")
 
 Content: TypeAlias = bytes | memoryview
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
@@ -282,7 +283,33 @@ def numbers_of(names: Iterable[str]) -> list[int]:
     >>> numbers_of(["checkpoint-00000007", "checkpoint-00000012", "_checkpoint-00000013.a.tmp"])
     [12, 7]
     """
-    found = [match for match in map(_FOLDER.fullmatch, names) if match]
+    return _numbers(_FOLDER, names)
+
+
+def generation_name(number: int) -> str:
+    """Return the name of the file that names a directory's driver.
+
+    Examples
+    --------
+    >>> generation_name(2)
+    'generation-00000002.json'
+    """
+    return f"generation-{number:08}.json"
+
+
+def generations_of(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the generations among these names, the newest first.
+
+    Examples
+    --------
+    >>> generations_of(["generation-00000001.json", "generation-00000002.json", "shared"])
+    [2, 1]
+    """
+    return _numbers(_GENERATION, names)
+
+
+def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
+    found = [match for match in map(pattern.fullmatch, names) if match]
     return sorted((int(match[1]) for match in found), reverse=True)
 
 

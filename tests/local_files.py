@@ -33,7 +33,10 @@ class LocalFiles:
         return Path(uri).exists()
 
     def list_names(self, uri):
-        return sorted(path.name for path in Path(uri).iterdir())
+        try:
+            return sorted(path.name for path in Path(uri).iterdir())
+        except FileNotFoundError as error:
+            raise PathNotFoundError(uri) from error
 
     def read_bytes(self, uri):
         try:

@@ -5,9 +5,11 @@ is killed meanwhile, the former checkpoints stay as they were. The newest two ar
 were stored for a run stay as long as one of its checkpoints. Other files in the directory are never
 touched.
 
-The directory names the driver that writes to it (`Generation`). A driver that finds another one
-named there has been replaced, for example by an attempt that YARN has started, and is fenced: it
-writes nothing more.
+The directory names the driver that writes to it (`Generation`). Each driver that takes it over adds
+a file with the next number. Only one driver can add a number, so an earlier attempt never replaces
+a later one. A driver that finds a newer file has been replaced, for example by an attempt that YARN
+has started, and is fenced: it writes nothing more. This holds on HDFS whatever two drivers do at
+once, because renaming a file replaces none there. Object stores cannot promise that.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from distkeras_grid.checkpoints import (
     Piece,
     TornError,
     folder_name,
+    generation_name,
+    generations_of,
     numbers_of,
     unused,
     unused_rows,
@@ -41,8 +45,13 @@ from distkeras_grid.errors import (
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
-SHARED, GENERATION = "shared", "generation.json"
+SHARED = "shared"
+# Release 0.1.0 has this file in place of the numbered ones, and replaces it.
+FORMER_GENERATION = "generation.json"
 KEPT = 2
+# How often other drivers may be faster while this one takes a directory over, or may write while
+# this one reads.
+TRIES = 8
 # Messages of file systems about a file whose bytes are corrupt. Any other error may be temporary,
 # so it is no reason to go back to an earlier checkpoint.
 DAMAGED = ("ChecksumException", "BlockMissingException", "EOFException")
@@ -103,19 +112,36 @@ class CheckpointStore:
         ConfigurationError
             If the newest one was written by another release.
         """
-        numbers, torn = self._numbers(), []
+        numbers = self._numbers()
+        for _ in range(TRIES):
+            found, torn = self._newest_of(numbers)
+            before, numbers = numbers, self._numbers() if torn else numbers
+            # A driver that still writes deletes old checkpoints: they are replaced, not torn.
+            if numbers == before:
+                break
+        else:
+            raise StorageError(
+                f"Another driver replaces the checkpoints in {self.uri} faster than they can be "
+                "read. End it, and run this again."
+            )
+        for number, error in torn.items():
+            tell(f"{self._folder(number)} is not whole and is not used: {error}")
+        if torn and found is None:
+            raise DataError(
+                f"No checkpoint in {self.uri} is whole ({torn[numbers[0]]}). Restore one, or "
+                "delete the directory to train from the beginning."
+            )
+        return found
+
+    def _newest_of(self, numbers: Sequence[int]) -> tuple[Checkpoint | None, dict[int, TornError]]:
+        """Return the first whole checkpoint, and what is wrong with those before it."""
+        torn = dict[int, TornError]()
         for number in numbers:
             try:
-                return self._read(number)
+                return self._read(number), torn
             except TornError as error:
-                torn.append(str(error))
-                tell(f"{self._folder(number)} is not whole and is not used: {error}")
-        if torn:
-            raise DataError(
-                f"No checkpoint in {self.uri} is whole ({torn[0]}). Restore one, or delete the "
-                "directory to train from the beginning."
-            )
-        return None
+                torn[number] = error
+        return None, torn
 
     def newest_of_own(self, tell: Callable[[str], object]) -> Checkpoint | None:
         """Return the newest checkpoint of the run that this driver executes; see `newest`.
@@ -164,20 +190,56 @@ class CheckpointStore:
         OutputExistsError
             If the run begins anew and there is a checkpoint.
         FencedError
-            If a later attempt of this driver's application has taken the directory over.
+            If a later attempt of this driver's application has taken the directory over, or any
+            other driver meanwhile.
         """
         if anew:
             self.check_new()
-        former = self._found_generation()
-        if former is not None and former.follows(self._driver):
-            raise self._fenced(former)
         self._files.make_dirs(f"{self.uri}/{SHARED}")
-        number = 1 if former is None else former.number + 1
-        self._generation = Generation(number, self._driver, secrets.token_hex(16))
-        self._files.write_bytes(self._generation_file, self._generation.to_bytes(), overwrite=True)
-        for name in self._files.list_names(self.uri):
-            if name.startswith("_checkpoint-") and name.endswith(".tmp"):
-                self._files.delete(f"{self.uri}/{name}")
+        self._generation = self._take_over()
+        # Listed before the check, so nothing that a later driver writes is among them.
+        names = self._files.list_names(self.uri)
+        if generations_of(names)[:1] != [self._generation.number]:
+            raise self._fenced(self._found_generation())
+        self._check_generation()
+        # The oldest first: where one is left, so is its successor.
+        for number in reversed(generations_of(names)[1:]):
+            self._files.delete(f"{self.uri}/{generation_name(number)}")
+        for name in names:
+            if name.startswith(("_checkpoint-", "_generation-")):
+                self._discard(f"{self.uri}/{name}")
+
+    def _take_over(self) -> Generation:
+        """Add a generation to the directory; each number is given once."""
+        for _ in range(TRIES):
+            names = self._files.list_names(self.uri)
+            former = self._generation_in(names)
+            if former is not None and former.follows(self._driver):
+                raise self._fenced(former)
+            known = [0 if former is None else former.number, *generations_of(names)]
+            taken = Generation(1 + max(known), self._driver, secrets.token_hex(16))
+            uri = f"{self.uri}/{generation_name(taken.number)}"
+            try:
+                self._files.write_bytes(uri, taken.to_bytes())
+            except (OutputExistsError, PathNotFoundError):
+                # Another driver was faster, and may have deleted the file with its hidden name.
+                continue
+            if FORMER_GENERATION in names:
+                self._files.delete(f"{self.uri}/{FORMER_GENERATION}")
+            return taken
+        raise self._fenced(self._found_generation())
+
+    def _discard(self, unfinished: str) -> None:
+        """Delete what a driver has not finished, so that it cannot give it a name meanwhile.
+
+        A local directory is deleted file by file, but renamed in one step.
+        """
+        aside = f"{unfinished}.{secrets.token_hex(8)}.old"
+        try:
+            self._files.rename(unfinished, aside)
+        except PathNotFoundError:
+            return
+        self._files.delete(aside)
 
     def new_rows(self) -> str:
         """Return a new folder for the rows of a run, which its checkpoints will name."""
@@ -220,6 +282,17 @@ class CheckpointStore:
             If the file system refuses. The former checkpoints stay as they were.
         """
         self._check_generation()
+        try:
+            self._publish(manifest, contents, shared)
+        except StorageError:
+            # Whoever takes the directory over deletes what this driver has not finished.
+            self._check_generation()
+            raise
+        self._delete_old()
+
+    def _publish(
+        self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
+    ) -> None:
         for name, content in shared.items():
             target = f"{self.uri}/{SHARED}/{name}"
             if not self._files.exists(target):
@@ -234,7 +307,6 @@ class CheckpointStore:
         except BaseException:
             self._files.delete(temporary)
             raise
-        self._delete_old()
 
     def _delete_old(self) -> None:
         # Listed before the check, so nothing that a later driver has written is among them.
@@ -294,20 +366,34 @@ class CheckpointStore:
     def _folder(self, number: int) -> str:
         return f"{self.uri}/{folder_name(number)}"
 
-    @property
-    def _generation_file(self) -> str:
-        return f"{self.uri}/{GENERATION}"
-
     def _found_generation(self) -> Generation | None:
+        """Return the newest generation; None if there is none."""
         try:
-            return Generation.from_bytes(self._files.read_bytes(self._generation_file))
+            return self._generation_in(self._files.list_names(self.uri))
         except PathNotFoundError:
             return None
 
+    def _generation_in(self, names: Sequence[str]) -> Generation | None:
+        """Return the newest generation of these names; None if it is not readable any more."""
+        numbered = [generation_name(number) for number in generations_of(names)]
+        newest = [*numbered, *({FORMER_GENERATION} & {*names})][:1]
+        try:
+            contents = [self._files.read_bytes(f"{self.uri}/{name}") for name in newest]
+        except PathNotFoundError:
+            return None
+        return Generation.from_bytes(contents[0]) if contents else None
+
     def _check_generation(self) -> None:
-        found = self._found_generation()
-        if found is None or found != self._generation:
-            raise self._fenced(found)
+        """Refuse to go on if another driver has taken the directory over.
+
+        Its number is the next one. It is deleted after this driver's own one, and is looked up
+        before it, so one of the two questions shows it.
+        """
+        own = self._generation
+        if own is None or self._files.exists(f"{self.uri}/{generation_name(own.number + 1)}"):
+            raise self._fenced(self._found_generation())
+        if self._generation_in([generation_name(own.number)]) != own:
+            raise self._fenced(self._found_generation())
 
     def _fenced(self, found: Generation | None) -> FencedError:
         other = (

@@ -124,7 +124,7 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
     (resumed,) = run["resumed"]
     assert resumed["restarted"] == "driver"
     assert 0 < resumed["samples"] < ROWS * EPOCHS
-    with files.read(f"{checkpoints}/generation.json") as reader:
+    with files.read(f"{checkpoints}/generation-00000002.json") as reader:
         generation = json.loads(reader.read())
     assert generation["number"] == 2
     assert generation["driver"] == {"application": identifier, "attempt": 2}
@@ -172,7 +172,7 @@ def test_an_application_master_that_dies_after_its_output_is_whole_has_succeeded
     with files.read(f"{output}/run.json") as reader:
         run = json.loads(reader.read())
     assert run["driver"] == {"application": identifier, "attempt": 1}
-    with files.read(f"{checkpoints}/generation.json") as reader:
+    with files.read(f"{checkpoints}/generation-00000001.json") as reader:
         # The second attempt has not begun to train.
         assert json.loads(reader.read())["number"] == 1
     assert sorted(files.list(output)) == ["history.jsonl", "model.keras", "run.json"]

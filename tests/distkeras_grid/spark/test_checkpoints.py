@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import threading
 
 import pytest
 
-from distkeras_grid.checkpoints import FORMAT, Driver, Manifest, piece_of, shared_piece
-from distkeras_grid.errors import DataError, FencedError, OutputExistsError
+from distkeras_grid.checkpoints import (
+    FORMAT,
+    MANIFEST,
+    Driver,
+    Generation,
+    Manifest,
+    folder_name,
+    generation_name,
+    generations_of,
+    numbers_of,
+    piece_of,
+    shared_piece,
+)
+from distkeras_grid.errors import DataError, FencedError, OutputExistsError, StorageError
 from distkeras_grid.spark.checkpoints import CheckpointStore
+from tests.interleaving import Exploration, at_once
 from tests.local_files import LocalFiles, Stop
 
 DRIVER = Driver("application_17_0001")
@@ -73,7 +85,7 @@ def test_the_newest_two_are_kept_with_what_they_share(tmp_path):
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
         *("checkpoint-00000005", "checkpoint-00000006"),
-        *("generation.json", "notes.txt", "shared"),
+        *("generation-00000001.json", "notes.txt", "shared"),
     ]
     # The model, and the segments of 4 and 5, and of 6.
     assert len(list((tmp_path / "shared").iterdir())) == 3
@@ -187,89 +199,194 @@ def test_a_driver_that_was_replaced_writes_nothing(tmp_path):
     assert new.newest_of_own(print).manifest.number == 2
 
 
-class Meeting(LocalFiles):
-    """Files of a driver that does something before one of its operations, reading or writing."""
-
-    def __init__(self, at, act):
-        super().__init__()
-        self._at, self._act = at, act
-
-    def _do(self, *what):
-        if len(self.done) == self._at:
-            self._act()
-        super()._do(*what)
-
-    def list_names(self, uri):
-        self._do("list", uri)
-        return super().list_names(uri)
-
-    def read_bytes(self, uri):
-        self._do("read", uri)
-        return super().read_bytes(uri)
+FOLDER = "/checkpoints"
 
 
-def interleaved(folder, first, second):
-    """Let the old driver write until an operation, the new one until another, and so on.
+def beginning(driver, count=0, anew=False):
+    """What a driver does that takes the directory over, goes on, and writes checkpoints."""
 
-    Returns the errors of both, and how many operations the new one has made.
-    """
-    old, errors = begun(folder, 2), []
-    reached, go_on = threading.Event(), threading.Event()
+    def act(files):
+        store = CheckpointStore(files, FOLDER, driver)
+        store.begin(anew=anew)
+        found = store.newest(pytest.fail)
+        for _ in range(count):
+            write(store, who="new")
+        return store._generation.number, found.manifest.number if found else 0
 
-    def pause():
-        reached.set()
-        go_on.wait(10)
-
-    def work(store):
-        try:
-            write(store, who=store._driver.application)
-        except (FencedError, FileNotFoundError, OutputExistsError) as error:
-            errors.append(error)
-        reached.set()
-
-    old._files = Meeting(first, pause)
-    thread = threading.Thread(target=work, args=(old,))
-    thread.start()
-    reached.wait(10)
-
-    def let_go():
-        go_on.set()
-        thread.join()
-
-    new = store_of(folder, Driver("new"))
-    new._files = Meeting(second, let_go)
-    new.begin(anew=False)
-    work(new)
-    let_go()
-    return errors, len(new._files.done)
+    return act
 
 
+def written(count, more):
+    """The directory of the first driver, and what it does when it writes more checkpoints."""
+    disk = {}
+    store = CheckpointStore(at_once(disk), FOLDER, DRIVER)
+    store.begin(anew=True)
+    for _ in range(count):
+        write(store)
+
+    def act(files):
+        again = CheckpointStore(files, FOLDER, DRIVER)
+        again._generation = store._generation
+        for _ in range(more):
+            write(again)
+
+    return disk, act
+
+
+def check_left(disk, known):
+    """Whoever is killed now: what is there is whole, and another driver goes on and cleans up."""
+    if (key := frozenset(disk.items())) in known:
+        return
+    known.add(key)
+    disk = dict(disk)
+    store = CheckpointStore(at_once(disk), FOLDER, Driver("third"))
+    found = store.newest(pytest.fail)
+    check_whole(found)
+    store.begin(anew=False)
+    write(store, who="third")
+    after = store.newest(pytest.fail)
+    check_whole(after)
+    assert (after.manifest.number, after.manifest.run) == (found.manifest.number + 1, "third")
+    shared = {
+        f"{FOLDER}/shared/{piece.name}"
+        for manifest in (found.manifest, after.manifest)
+        for piece in manifest.pieces
+        if piece.shared
+    }
+    assert {uri for uri in disk if "/shared/" in uri} == shared
+    names = at_once(disk).list_names(FOLDER)
+    assert (len(names), names[2][:11], names[3]) == (4, "generation-", "shared")
+
+
+@pytest.mark.parametrize("piecewise", [False, True])
 @pytest.mark.promise(
     "driver: replaced, but still writing a checkpoint",
     "It is fenced; the checkpoints of its successor stay whole.",
 )
-@pytest.mark.full
-def test_two_drivers_that_write_at_once_leave_whole_checkpoints(tmp_path):
-    """The old one is replaced before any of its operations, and goes on before any of the new."""
-    alone = begun(tmp_path / "alone", 2)
-    alone._files = Meeting(-1, None)
-    write(alone)
-    fenced = 0
-    for first in range(len(alone._files.done)):
-        second, done = 0, 1
-        while second < done:
-            folder = tmp_path / f"{first}-{second}"
-            errors, done = interleaved(folder, first, second)
-            fenced += any(isinstance(error, FencedError) for error in errors)
-            found = store_of(folder).newest(pytest.fail)
-            check_whole(found)
-            # The new one can always write.
-            new = store_of(folder, Driver("newer"))
-            new.begin(anew=False)
-            write(new)
-            check_whole(new.newest(pytest.fail))
-            second += 1
-    assert fenced > 30
+def test_two_drivers_that_write_at_once_leave_whole_checkpoints(piecewise):
+    """In each order of their operations, and when either is killed after any of them."""
+    disk, old = written(2, more=1)
+    actors = {"old": old, "new": beginning(SECOND, count=1)}
+    ends, known = set(), set()
+    for state in Exploration(actors, piecewise=piecewise).states(disk):
+        check_left(state.disk, known)
+        new, former = state.ended.get("new"), state.ended.get("old")
+        if new is not None:
+            # Nothing stops the new one, or takes away what it has written.
+            assert new.error is None
+            generation, found = new.value
+            numbers = numbers_of(at_once(state.disk).list_names(FOLDER))
+            assert (generation, numbers[0]) == (2, found + 1)
+            told = at_once(state.disk).read_bytes(f"{FOLDER}/{folder_name(found + 1)}/{MANIFEST}")
+            assert Manifest.from_bytes(told).run == "new"
+        if new and former:
+            assert isinstance(former.error, FencedError | None)
+            ends.add((former.error is None, new.value[1]))
+    # The old one has written none or one before it was replaced.
+    assert ends == {(False, 2), (False, 3), (True, 3)}
+    assert len(known) > 50
+
+
+def test_an_earlier_attempt_never_takes_the_directory_from_a_later_one():
+    """Also if it has hung in the middle of taking it over."""
+    disk, _ = written(1, more=0)
+    actors = {"old": beginning(DRIVER), "new": beginning(SECOND)}
+    ends, known = set(), set()
+    for state in Exploration(actors, hidden=True).states(disk):
+        check_left(state.disk, known)
+        if new := state.ended.get("new"):
+            assert new.error is None
+        if len(state.ended) == 2:
+            old = state.ended["old"]
+            assert isinstance(old.error, FencedError | None)
+            ends.add((old.value, new.value))
+            store = CheckpointStore(at_once(dict(state.disk)), FOLDER, SECOND)
+            assert store._found_generation().driver == SECOND
+    assert ends == {(None, (2, 1)), (None, (3, 1)), ((2, 1), (3, 1))}
+
+
+def test_a_driver_that_was_replaced_twice_writes_nothing_while_the_last_one_cleans_up():
+    disk, old = written(1, more=1)
+    # The second one was killed when it had taken the directory over.
+    second = Generation(2, SECOND, "second").to_bytes()
+    disk[f"{FOLDER}/{generation_name(2)}"] = second
+    actors = {"old": old, "third": beginning(Driver(DRIVER.application, attempt=3))}
+    for state in Exploration(actors).states(disk):
+        if ended := state.ended.get("old"):
+            assert isinstance(ended.error, FencedError)
+        if ended := state.ended.get("third"):
+            assert ended.value == (3, 1)
+            assert generations_of(at_once(state.disk).list_names(FOLDER)) == [3]
+
+
+def test_of_two_drivers_that_begin_at_once_the_last_one_writes():
+    disk, _ = written(1, more=0)
+    drivers = {name: Driver(name) for name in ("one", "other")}
+    actors = {name: beginning(driver) for name, driver in drivers.items()}
+    ends = set()
+    for state in Exploration(actors).states(disk):
+        check_left(state.disk, set())
+        if len(state.ended) == 2:
+            numbers = {
+                name: ended.value[0] for name, ended in state.ended.items() if not ended.error
+            }
+            last = max(numbers, key=numbers.get)
+            found = CheckpointStore(at_once(dict(state.disk)), FOLDER, DRIVER)._found_generation()
+            assert (found.driver, found.number) == (drivers[last], numbers[last])
+            assert len({*numbers.values()}) == len(numbers)
+            ends.add((last, len(numbers)))
+    assert ends == {("one", 1), ("one", 2), ("other", 1), ("other", 2)}
+
+
+@pytest.mark.parametrize("piecewise", [False, True])
+@pytest.mark.promise(
+    "driver: reads the checkpoints of another one, which still writes and deletes them",
+    "It reads a whole one; those that are deleted meanwhile are not taken for torn.",
+)
+def test_a_reader_finds_a_whole_checkpoint_while_another_driver_replaces_them(piecewise):
+    disk, writer = written(2, more=2)
+
+    def reader(files):
+        found = CheckpointStore(files, FOLDER, SECOND).newest(pytest.fail)
+        check_whole(found)
+        return found.manifest.number
+
+    ends = set()
+    for state in Exploration({"writer": writer, "reader": reader}, piecewise=piecewise).states(
+        disk
+    ):
+        if ended := state.ended.get("reader"):
+            assert ended.error is None
+            ends.add(ended.value)
+    assert ends == {2, 3, 4}
+
+
+def test_a_reader_that_is_always_too_late_ends(tmp_path):
+    begun(tmp_path, 1)
+
+    class Late(LocalFiles):
+        """Between two operations, another checkpoint has taken the place of all."""
+
+        def read_bytes(self, uri):
+            (former,) = tmp_path.glob("checkpoint-*")
+            former.rename(tmp_path / f"checkpoint-{int(former.name[-8:]) + 1:08}")
+            return super().read_bytes(uri)
+
+    with pytest.raises(StorageError):
+        CheckpointStore(Late(), str(tmp_path), SECOND).newest(pytest.fail)
+
+
+def test_a_directory_of_the_first_release_is_taken_over_once(tmp_path):
+    """It has one file in place of the numbered ones, which that release looks for."""
+    begun(tmp_path, 1)
+    (former,) = tmp_path.glob("generation-*.json")
+    former.rename(tmp_path / "generation.json")
+    assert store_of(tmp_path, SECOND).is_of_former_attempt()
+    store_of(tmp_path, SECOND).begin(anew=False)
+    assert [path.name for path in tmp_path.glob("gen*")] == ["generation-00000002.json"]
+    (tmp_path / "generation-00000002.json").rename(tmp_path / "generation.json")
+    with pytest.raises(FencedError):
+        store_of(tmp_path).begin(anew=False)
 
 
 def test_another_attempt_of_the_application_goes_on_and_an_earlier_one_comes_too_late(tmp_path):
@@ -291,7 +408,7 @@ def test_another_attempt_of_the_application_goes_on_and_an_earlier_one_comes_too
 @pytest.mark.parametrize("told", [b"", b"{", b"[]", b'{"number": -1}', b"\xff"])
 def test_a_generation_that_cannot_be_read_fences_and_is_replaced(tmp_path, told):
     old = begun(tmp_path, 1)
-    (tmp_path / "generation.json").write_bytes(told)
+    (tmp_path / "generation-00000001.json").write_bytes(told)
     with pytest.raises(FencedError):
         write(old)
     new = store_of(tmp_path)

@@ -38,10 +38,7 @@ class RunFiles(LocalFiles):
 
     def list_names(self, uri):
         self._do("list", uri)
-        try:
-            return super().list_names(uri)
-        except FileNotFoundError as error:
-            raise PathNotFoundError(uri) from error
+        return super().list_names(uri)
 
     def hidden_beside(self, uri, ending="tmp"):
         return f"{Path(uri).parent}/_{Path(uri).name}.{uuid.uuid4().hex}.{ending}"
