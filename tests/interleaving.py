@@ -67,10 +67,11 @@ def _create(disk: Disk, uri: str, content: bytes) -> None:
 
 
 def _rename(disk: Disk, uri: str, target: str, overwrite: bool) -> None:
-    if not _exists(disk, uri):
-        raise PathNotFoundError(uri)
+    # In this order, as `Storage` asks.
     if _exists(disk, target) and not overwrite:
         raise OutputExistsError(target)
+    if not _exists(disk, uri):
+        raise PathNotFoundError(uri)
     for path in [uri, *_inside(disk, uri)]:
         if path in disk:
             disk[target + path.removeprefix(uri)] = disk.pop(path)
@@ -309,4 +310,4 @@ def _result(disk: Disk, operation: Operation) -> Any:
 def _tokens(owner: str) -> Callable[..., str]:
     """Return a source of names that are the same in each replay, and no other actor's."""
     numbers = itertools.count()
-    return lambda _=16: f"{owner.encode().hex()}{next(numbers)}"
+    return lambda _=16: f"{owner.encode().hex()}{next(numbers):02}".rjust(32, "0")

@@ -446,12 +446,14 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     seconds = LimitsSpec.checked(**asked).start_timeout
     spark = started("distkeras-grid train", flags.master, seconds=seconds, shown=shown)
     storage = Storage(spark)
+    output = Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite)
+    output.finish_replacement()
     if is_of_former_attempt(storage, flags.output, this_driver(spark)):
         report(output=flags.output)
         tell(f"{flags.output} is complete: an earlier attempt of this application has written it")
         return None
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
-    Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite).check(*inputs)
+    output.check(*inputs)
     with doing("looking at the data", shown=shown):
         data, validation = read_data(spark, flags)
         chosen = arguments.get("features_col", "features")

@@ -3,11 +3,17 @@
 No file system can exchange two folders in one step, and on HDFS a rename replaces nothing. So the
 new folder is written beside the old one, under a hidden name. At the end the old one is renamed,
 the new one gets its name, and only then is the old one deleted.
+
+A driver that is killed between the two renames leaves nothing under the name, and both folders
+beside it, complete, under hidden names that differ only in their ends. Nothing else leaves that. So
+the next one that writes there, of whatever driver, first gives the new folder its name. If the
+former driver lives after all, it finds its work done.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +26,9 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark.storage import Storage
+
+# Ends of the hidden names of a folder that is being written, and of the one that it replaces.
+NEW, FORMER = ".tmp", ".old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,58 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, each) for each in patterns)
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The replacement of a folder, between its two renames: nothing has the folder's name.
+
+    Parameters
+    ----------
+    new, former : str
+        The two folders, both complete.
+    """
+
+    new: str
+    former: str
+
+
+def interrupted_replacement(storage: Storage, uri: str, kind: OutputKind) -> Replacement | None:
+    """Return what a driver has left that was killed while it replaced a folder.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    uri : str
+        The folder.
+    kind : OutputKind
+        Kind of the folder.
+
+    Returns
+    -------
+    Replacement or None
+        None if the folder is there, or if there are not both folders beside it.
+
+    Raises
+    ------
+    StorageError
+        If the file system refuses.
+    """
+    directory, _, name = storage.resolve(uri).rpartition("/")
+    if not name or storage.exists(uri):
+        return None
+    try:
+        names = storage.list_names(directory)
+    except PathNotFoundError:
+        return None
+    for each in names:
+        if re.fullmatch(rf"_{re.escape(name)}\.[0-9a-f]{{32}}\.old", each):
+            former = f"{directory}/{each}"
+            new = f"{former.removesuffix(FORMER)}{NEW}"
+            if storage.exists(f"{new}/{kind.marker}"):
+                return Replacement(new, former)
+    return None
+
+
 class Output:
     """One folder to be written.
 
@@ -95,6 +156,8 @@ class Output:
     def check(self, *inputs: str) -> None:
         """Refuse, before any work, an output that cannot be written or would destroy data.
 
+        If a driver was killed while it replaced the folder, the new one gets its name first.
+
         Parameters
         ----------
         *inputs : str
@@ -109,6 +172,7 @@ class Output:
         StorageError
             If the file system refuses.
         """
+        self.finish_replacement()
         self.check_existing(*inputs)
         probe = self._storage.hidden_beside(self.uri)
         try:
@@ -144,31 +208,53 @@ class Output:
         StorageError
             If the file system refuses.
         """
-        aside = self._storage.hidden_beside(self.uri, "old")
+        aside = f"{temporary.removesuffix(NEW)}{FORMER}"
         replacing = False
         try:
-            self.check_existing()
-            replacing = self._storage.exists(self.uri)
-            if replacing:
-                replacing = self._set_aside(aside)
-            self._storage.rename(temporary, self.uri)
+            self.finish_replacement()
+            # Only what has been checked: another one may appear meanwhile.
+            replacing = self.check_existing() and self._set_aside(aside)
+            self._give_name(temporary, replacing=replacing)
         except BaseException as error:
             error.add_note(f"the new {self._kind.name} is complete in {temporary}")
             if replacing:
                 self._put_back(aside, error)
             raise
-        if replacing and not self._storage.delete(aside):
+        if replacing and not self._storage.delete(aside) and self._storage.exists(aside):
             raise StorageError(
                 f"{self.uri} is complete, but the former folder cannot be deleted. Delete {aside}."
             )
 
-    def check_existing(self, *inputs: str) -> None:
+    def finish_replacement(self) -> None:
+        """Give the new folder its name if a driver was killed while it replaced the former one.
+
+        Raises
+        ------
+        StorageError
+            If the file system refuses.
+        """
+        found = interrupted_replacement(self._storage, self.uri, self._kind)
+        if found is None:
+            return
+        try:
+            self._storage.rename(found.new, self.uri)
+        except (OutputExistsError, PathNotFoundError):
+            # The driver lives, or another one does the same, and was faster.
+            return
+        self._storage.delete(found.former)
+
+    def check_existing(self, *inputs: str) -> bool:
         """Refuse a folder that exists and must not be replaced.
 
         Parameters
         ----------
         *inputs : str
             Paths that the job reads.
+
+        Returns
+        -------
+        bool
+            Whether there is a folder, which may be replaced.
 
         Raises
         ------
@@ -184,8 +270,10 @@ class Output:
                 )
         storage, kind = self._storage, self._kind
         names = self._names()
+        if names is None:
+            return False
         if not names or kind.is_unfinished(names):
-            return
+            return True
         # Asked with its whole path: listing a file returns its own name, which may be the marker.
         if not storage.exists(f"{self.uri.rstrip('/')}/{kind.marker}"):
             raise OutputExistsError(
@@ -209,6 +297,18 @@ class Output:
                 f"{self.uri} holds a {kind.name} already. Choose another output, or replace it "
                 "(--overwrite, in Python overwrite=True)."
             )
+        return True
+
+    def _give_name(self, temporary: str, *, replacing: bool) -> None:
+        """Rename the complete folder, unless another driver has just done so.
+
+        That one has found the name missing, and took this driver for dead.
+        """
+        try:
+            self._storage.rename(temporary, self.uri)
+        except (OutputExistsError, PathNotFoundError):
+            if not replacing or self._storage.exists(temporary):
+                raise
 
     def _set_aside(self, aside: str) -> bool:
         """Rename the former folder; return False if another driver has just done so."""
@@ -218,12 +318,12 @@ class Output:
             return False
         return True
 
-    def _names(self) -> list[str]:
-        """Return the names in the folder; none if it is missing, or has just been renamed."""
+    def _names(self) -> list[str] | None:
+        """Return the names in the folder; None if it is missing, or has just been renamed."""
         try:
             return self._storage.list_names(self.uri)
         except PathNotFoundError:
-            return []
+            return None
 
     def _put_back(self, aside: str, error: BaseException) -> None:
         """Give the former folder its name again; if that fails, add a note to `error`."""

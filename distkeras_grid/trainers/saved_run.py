@@ -15,9 +15,15 @@ import msgspec
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.engine.own_objects import remember_objects
-from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError, StorageError
+from distkeras_grid.errors import (
+    UNREADABLE,
+    ConfigurationError,
+    DataError,
+    PathNotFoundError,
+    StorageError,
+)
 from distkeras_grid.history import History
-from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.outputs import Output, OutputKind, interrupted_replacement
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spec import RunSpec
@@ -101,7 +107,8 @@ def write(
     """Write the files of a run to a hidden folder, the marker last, and give it the output's name.
 
     Whoever is killed meanwhile leaves under this name the former run or the new one, whole; or, in
-    the moment between the two renames of a replacement, nothing, and both whole beside it.
+    the moment between the two renames of a replacement, nothing, and both whole beside it. Then
+    the next `Output.check` gives the new one its name, and `load` says where both are.
 
     Parameters
     ----------
@@ -171,13 +178,15 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     Raises
     ------
     PathNotFoundError
-        If a file of the run is missing.
+        If a file of the run is missing. If a driver was killed while it replaced the run, it says
+        where the new run and the former one are.
     DataError
         If ``run.json`` or the history is damaged.
     ConfigurationError
         If the model needs custom objects that are not given. The message names them.
     """
     storage = Storage(active_session())
+    check_present(storage, uri)
     run = _read_description(storage, f"{uri}/{RUN}")
     history = History.from_lines(storage.read_lines(f"{uri}/{HISTORY}"))
     archive = storage.read_bytes(f"{uri}/{MODEL}")
@@ -195,6 +204,29 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
         ) from error
     remember_objects(model, custom_objects)
     return SavedRun(model, history, run)
+
+
+def check_present(storage: Storage, uri: str) -> None:
+    """Say where a run is whose replacement was interrupted; nothing is changed.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    uri : str
+        Folder of the run.
+
+    Raises
+    ------
+    PathNotFoundError
+        If the replacement of the run was interrupted. Names the new run and the former one.
+    """
+    if found := interrupted_replacement(storage, uri, SAVED_RUN):
+        raise PathNotFoundError(
+            f"{uri} does not exist: a driver was killed while it replaced this run. The new run is "
+            f"complete in {found.new}, the former one in {found.former}. Load one of them, or "
+            f"rename one to {uri}. If you save another run there, the new one gets its name first."
+        )
 
 
 def is_of_former_attempt(storage: Storage, uri: str, driver: Driver) -> bool:

@@ -6,31 +6,30 @@ on HDFS, but for a file that is being written. `test_saved_run.py` saves with Sp
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
+import shutil
 import uuid
 from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import GridError, OutputExistsError, PathNotFoundError
+from distkeras_grid.errors import OutputExistsError, PathNotFoundError
 from distkeras_grid.history import History
 from distkeras_grid.spark.outputs import Output
-from distkeras_grid.trainers.saved_run import HISTORY, MODEL, RUN, SAVED_RUN, write
+from distkeras_grid.trainers.saved_run import (
+    HISTORY,
+    MODEL,
+    RUN,
+    SAVED_RUN,
+    check_present,
+    write,
+)
+from tests.interleaving import Exploration, at_once
 from tests.local_files import LocalFiles, Stop
 
 
 class RunFiles(LocalFiles):
-    """What `Output` and `write` use of `Storage`; before each operation it waits for its turn."""
-
-    def __init__(self, stop_at=None, turn=lambda: None):
-        super().__init__(stop_at)
-        self._turn = turn
-
-    def _do(self, *what):
-        self._turn()
-        super()._do(*what)
+    """What `Output` and `write` use of `Storage`."""
 
     def exists(self, uri):
         self._do("exists", uri)
@@ -42,6 +41,9 @@ class RunFiles(LocalFiles):
 
     def hidden_beside(self, uri, ending="tmp"):
         return f"{Path(uri).parent}/_{Path(uri).name}.{uuid.uuid4().hex}.{ending}"
+
+    def resolve(self, uri):
+        return uri
 
     def write_lines(self, uri, lines):
         self.write_bytes(uri, "".join(lines).encode())
@@ -98,7 +100,7 @@ def operations(tmp_path, before, *, overwrite):
 @pytest.mark.parametrize("before", [False, True], ids=["new", "replaced"])
 @pytest.mark.promise(
     "driver: stops after any file operation of a saved run",
-    "The former or the new run is there, whole; or for a moment neither, and both whole beside it.",
+    "The former or the new run is there, whole; or none, and the next one finds both.",
 )
 def test_whoever_stops_in_the_middle_leaves_a_whole_run(tmp_path, before):
     count, seen = operations(tmp_path, before, overwrite=before), set()
@@ -113,6 +115,7 @@ def test_whoever_stops_in_the_middle_leaves_a_whole_run(tmp_path, before):
         seen.add(found)
         if found is None and before:
             assert (beside(uri, "old"), beside(uri, "tmp")) == (["old"], ["new"])
+            check_that_it_is_found(uri)
         # The next one is not hindered, whatever is left, and takes nothing away.
         save(RunFiles(), uri, "next", overwrite=before)
         assert run_in(uri) == "next"
@@ -120,73 +123,105 @@ def test_whoever_stops_in_the_middle_leaves_a_whole_run(tmp_path, before):
     assert seen == ({"old", "new", None} if before else {None})
 
 
-class Actor:
-    """Saves a run in a thread, one file operation at a time."""
-
-    def __init__(self, uri, who, *, overwrite):
-        self.who, self.error, self.steps = who, None, 0
-        self._permits, self._arrived = threading.Semaphore(0), threading.Semaphore(0)
-        self._free = self.ended = False
-        self._thread = threading.Thread(target=self._save, args=(uri, overwrite))
-        self._thread.start()
-        self._arrived.acquire()
-
-    def _turn(self):
-        if not self._free:
-            self._arrived.release()
-            self._permits.acquire()
-
-    def _save(self, uri, overwrite):
-        try:
-            save(RunFiles(turn=self._turn), uri, self.who, overwrite=overwrite)
-        except GridError as error:
-            self.error = error
-        self.ended = True
-        self._arrived.release()
-
-    def run(self, steps):
-        """Do so many operations, or all that are left."""
-        for _ in range(steps):
-            if self.ended:
-                return
-            self.steps += 1
-            self._permits.release()
-            self._arrived.acquire()
-
-    def finish(self):
-        self._free = True
-        self._permits.release()
-        self._thread.join()
+def check_that_it_is_found(uri):
+    """A reader is told where both runs are, and the next writer gives the new one its name."""
+    with pytest.raises(PathNotFoundError) as raised:
+        check_present(RunFiles(), str(uri))
+    for ending in ("tmp", "old"):
+        (path,) = uri.parent.glob(f"_*.{ending}")
+        assert str(path) in str(raised.value)
+    other = uri.parent / "other" / uri.name
+    shutil.copytree(uri.parent, other.parent)
+    with pytest.raises(OutputExistsError):
+        Output(RunFiles(), str(other), SAVED_RUN).check()
+    assert run_in(other) == "new"
+    assert [path.name for path in other.parent.iterdir()] == [other.name]
+    shutil.rmtree(other.parent)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("left", [["old"], ["tmp"], ["run", "old", "tmp"]])
+def test_what_is_left_of_other_faults_is_not_taken_for_an_interrupted_replacement(tmp_path, left):
+    uri = tmp_path / "run"
+    for ending in left:
+        folder = uri if ending == "run" else tmp_path / f"_run.{'a' * 32}.{ending}"
+        save(RunFiles(), folder, ending, overwrite=False)
+    before = sorted(tmp_path.iterdir())
+    check_present(RunFiles(), str(uri))
+    Output(RunFiles(), str(uri), SAVED_RUN, overwrite=True).check()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+HOME, NAME = "/runs", "/runs/run"
+
+
+def runs_in(disk):
+    """Return whose runs the disk holds whole, by the names of their folders."""
+    files, found = at_once(dict(disk)), {}
+    for name in files.list_names(HOME) if files.exists(HOME) else ():
+        if {*files.list_names(f"{HOME}/{name}")} == {MODEL, HISTORY, RUN}:
+            found[name] = json.loads(files.read_text(f"{HOME}/{name}/{RUN}"))["who"]
+            assert files.read_text(f"{HOME}/{name}/{MODEL}") == found[name]
+    return found
+
+
+def saving(who, *, overwrite):
+    return lambda files: save(files, NAME, who, overwrite=overwrite)
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["new", "replaced"])
 @pytest.mark.promise(
     "drivers: two that save a run to the same folder at once",
     "One of them is there, whole; the other one has an error, or was replaced.",
 )
-def test_of_two_that_save_at_once_one_is_there_and_nothing_is_lost(tmp_path, before):
-    """The first pauses after any operation, the second after any of its own, and they end."""
-    count, ends = operations(tmp_path, before, overwrite=before), set()
-    for number, (first, second) in enumerate(itertools.product(range(count + 1), repeat=2)):
-        uri = tmp_path / str(number) / "run"
+def test_of_two_that_save_at_once_one_is_there_and_nothing_is_lost(before):
+    """In each order of their operations, and when either is killed after any of them."""
+    disk, ends = {}, set()
+    if before:
+        save(at_once(disk), NAME, "old", overwrite=False)
+    actors = {who: saving(who, overwrite=before) for who in ("one", "other")}
+    for state in Exploration(actors).states(disk):
+        runs = runs_in(state.disk)
+        # A reader sees a whole run or none, whatever both have done so far.
+        assert ("run" in runs) == at_once(dict(state.disk)).exists(NAME)
         if before:
-            save(RunFiles(), uri, "old", overwrite=False)
-        actors = [Actor(uri, who, overwrite=before) for who in ("one", "other")]
-        for actor, steps in zip(actors, (first, second), strict=True):
-            actor.run(steps)
-            # A reader sees a whole run or none, whatever both have done so far.
-            assert run_in(uri) in (None, "old", "one", "other")
-        for actor in actors:
-            actor.finish()
-        succeeded = {actor.who for actor in actors if actor.error is None}
-        assert succeeded
-        assert run_in(uri) in succeeded
-        for actor in actors:
+            # Who replaces a run deletes it when another one is there.
+            assert "run" in runs or len({*runs.values()}) > 1
+        if len(state.ended) < 2:
+            continue
+        succeeded = {who for who, ended in state.ended.items() if ended.error is None}
+        assert runs["run"] in succeeded
+        assert before or len(succeeded) == 1
+        assert not {each for name, each in runs.items() if name != "run"} & succeeded
+        for who, ended in state.ended.items():
             # Hours of work are not lost: the error says where they are.
-            if actor.error is not None:
-                assert isinstance(actor.error, OutputExistsError)
-                kept = actor.who in beside(uri, "tmp")
-                assert kept == bool(getattr(actor.error, "__notes__", ()))
+            if ended.error is not None:
+                assert isinstance(ended.error, OutputExistsError)
+                notes = "".join(getattr(ended.error, "__notes__", ()))
+                kept = [name for name, each in runs.items() if each == who]
+                assert all(f"{HOME}/{name}" in notes for name in kept)
+                assert bool(kept) == bool(notes)
         ends.add(frozenset(succeeded))
     assert ends >= {frozenset({"one"}), frozenset({"other"})}
+
+
+@pytest.mark.promise(
+    "driver: taken for dead while it replaces a saved run",
+    "Whoever looks gives the new run its name; the driver finds its work done.",
+)
+def test_who_finishes_the_replacement_of_a_driver_that_lives_harms_nobody():
+    disk, ends = {}, set()
+    save(at_once(disk), NAME, "old", overwrite=False)
+
+    def check(files):
+        Output(files, NAME, SAVED_RUN, overwrite=True).finish_replacement()
+
+    actors = {"new": saving("new", overwrite=True), "one": check, "other": check}
+    for state in Exploration(actors).states(disk):
+        runs = runs_in(state.disk)
+        assert {*runs.values()} & {"old", "new"}
+        assert all(ended.error is None for ended in state.ended.values())
+        if "new" in state.ended:
+            assert runs["run"] == "new"
+        if len(state.ended) == len(actors):
+            ends.add(tuple(runs))
+    assert ends == {("run",)}
