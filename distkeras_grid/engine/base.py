@@ -81,6 +81,23 @@ class Engine(Protocol):
         """
         ...
 
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return loss and metrics of weights on rows, without a step.
+
+        Parameters
+        ----------
+        weights : ndarray
+            Shape ``(layout.size,)``, ``float32``.
+        blocks : iterable of Block
+            The rows, in batches, at least one.
+
+        Returns
+        -------
+        dict of str to float
+            ``loss`` and the compiled metrics, over all rows.
+        """
+        ...
+
     def apply(self, gradient: Vector, weights: Vector) -> None:
         """Take a step from `weights` with a gradient that all workers use.
 
@@ -180,23 +197,6 @@ class ModelEngine(Engine, Protocol):
         ndarray
             The sum over all rows of the statistics of their batches, as
             `distkeras_grid.engine.keras_model.get_flat_statistics` lays them out.
-        """
-        ...
-
-    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
-        """Return loss and metrics of weights on rows, without a step.
-
-        Parameters
-        ----------
-        weights : ndarray
-            Shape ``(layout.size,)``, ``float32``.
-        blocks : iterable of Block
-            The rows, in batches, at least one.
-
-        Returns
-        -------
-        dict of str to float
-            ``loss`` and the compiled metrics, over all rows.
         """
         ...
 

@@ -12,6 +12,7 @@ from typing import Self, TypeAlias
 from distkeras_grid.feeding.batches import BLOCK_STEPS, Window, blocks_of
 from distkeras_grid.local_sets.drawing import digest_of
 from distkeras_grid.local_sets.policy import Iterations
+from distkeras_grid.local_sets.pool import Numbers
 from distkeras_grid.local_sets.rows import LocalRows, Readings
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.records import LocalSet
@@ -82,6 +83,23 @@ class LocalWork:
         """Time spent fetching tiles so far [s]."""
         return self.rows.seconds + self._tests.seconds
 
+    def test_after(self, window: Window) -> Numbers | None:
+        """Return the test set that is due after a window; None before the end of an iteration.
+
+        Returns
+        -------
+        ndarray or None
+            Shape ``(local_test,)``, int64.
+        """
+        if window.window < self._last:
+            return None
+        return self._drawing.test(window.epoch - 1, self.policy.seat)
+
+    def give_up(self) -> None:
+        """Drop the tiles that are held, so that many workers of one process fit on its disk."""
+        self.rows.give_up()
+        self._tests.give_up()
+
     def report(self, window: Window, evaluate: Evaluate) -> LocalSet | None:
         """Test the model if the window was the last of its iteration; return the record of that.
 
@@ -92,11 +110,10 @@ class LocalWork:
         evaluate : callable
             Returns loss and metrics of the worker's model on blocks of rows.
         """
-        if window.window < self._last:
+        test = self.test_after(window)
+        if test is None:
             return None
-        iteration, seat = window.epoch - 1, self.policy.seat
-        train = self._drawing.train(iteration, seat)
-        test = self._drawing.test(iteration, seat)
+        train = self._drawing.train(window.epoch - 1, self.policy.seat)
         metrics: dict[str, float] = {}
         seconds = 0.0
         if len(test):

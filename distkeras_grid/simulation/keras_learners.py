@@ -60,6 +60,10 @@ class KerasLearner:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
         return self._engine().run(before, blocks, after)
 
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return loss and metrics of weights; see `distkeras_grid.engine.base.Engine`."""
+        return self._engine().evaluate(weights, blocks)
+
     def apply(self, gradient: Vector, weights: Vector) -> None:
         """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
         self._engine().apply(gradient, weights)

@@ -98,6 +98,18 @@ class QuadraticLearner:
         np.copyto(after, total if gradients else x)
         return WindowResult(steps, samples, losses / samples, {})
 
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return the mean loss of weights on rows; see `distkeras_grid.engine.base.Engine`."""
+        total = counted = 0.0
+        for block in blocks:
+            losses = ((weights - block.x[0]) ** 2 * self._curvature).sum(axis=-1) / 2
+            weight = np.ones_like(losses) if block.weight is None else block.weight
+            # Batch by batch, so that the sum does not depend on how batches are put into blocks.
+            for values, factors in zip(losses, weight, strict=True):
+                total += float((values * factors).sum())
+                counted += float(factors.sum())
+        return {"loss": total / counted}
+
     def step(self, gradient: Vector, weights: Vector) -> None:
         """Move `weights` by a gradient, in place."""
         np.multiply(self._velocity, self._momentum, out=self._velocity)

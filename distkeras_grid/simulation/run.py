@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.simulation.learners import Learner
+    from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.weights import Vector
 
 #: So often the driver looks at the server, as in a real run [s].
@@ -100,6 +101,8 @@ class Simulation:
         Validates the center at the end of each epoch, in no simulated time.
     params : mapping, optional
         Added to ``history.params``, which has the run under ``spec``.
+    local : sequence of Work, optional
+        In a run on local sets, what each worker draws from its `rows` and tests on.
 
     Attributes
     ----------
@@ -145,8 +148,9 @@ class Simulation:
         rows: Sequence[Source],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
+        local: Sequence[Work] = (),
     ) -> None:
-        _check_parts(cluster, spec, learners, rows)
+        _check_parts(cluster, spec, learners, rows, local)
         self._cluster, self._spec, self._evaluate = cluster, spec, evaluate
         # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
         # keep nothing on the server, and simulated time does not count what that would take.
@@ -155,9 +159,10 @@ class Simulation:
         self._wire = SimulatedWire(spec.compression, spec.size)
         self._mind = ServerMind(self._served, learners[0].weights())
         self._watch = RunWatch(spec, synchronous=self._synchronous)
+        works = local or [None] * len(rows)
         self._workers = [
-            SimulatedWorker(number, cluster, spec, learner, own)
-            for number, (learner, own) in enumerate(zip(learners, rows, strict=True))
+            SimulatedWorker(number, cluster, spec, *parts)
+            for number, parts in enumerate(zip(learners, rows, works, strict=True))
         ]
         self._up, self._down = (
             Link(cluster.server_bandwidth, cluster.bandwidth, cluster.latency) for _ in range(2)
@@ -290,6 +295,7 @@ class Simulation:
         elif worker.works and worker.session is not None and worker.attempt == event.attempt:
             # All else concerns nobody once the attempt is lost.
             act = {
+                "ready": self._get_ready,
                 "reply": self._go_on,
                 "computed": self._send,
                 "arrival": self._arrive,
@@ -304,7 +310,11 @@ class Simulation:
         if isinstance(first, Seat):
             worker.join(first.session)
             self._do(rest)
-            self._get_ready(worker, first.session)
+            # Rows are there when a worker joins. Of local sets it reads the first window itself.
+            if reading := worker.prepare():
+                self._later(self.now + reading, "ready", first.session)
+            else:
+                self._get_ready(worker, first.session)
 
     def _rejoin(self, worker: SimulatedWorker, session: Session) -> None:
         """Take a seat anew, by the same attempt."""
@@ -315,9 +325,8 @@ class Simulation:
             self._get_ready(worker, first.session)
 
     def _get_ready(self, worker: SimulatedWorker, session: Session) -> None:
-        rows = len(worker.rows)
-        steps = self._spec.steps_per_window() if rows else 0
-        ready = Ready(rows, self._cluster.window_seconds(session.seat, steps))
+        steps = self._spec.steps_per_window() if worker.holds else 0
+        ready = Ready(worker.holds, self._cluster.window_seconds(session.seat, steps))
         self._hear(session, ready, np.empty_like(worker.before))
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
@@ -508,19 +517,26 @@ class Simulation:
 
 
 def _check_parts(
-    cluster: Cluster, spec: RunSpec, learners: Sequence[Learner], rows: Sequence[Source]
+    cluster: Cluster,
+    spec: RunSpec,
+    learners: Sequence[Learner],
+    rows: Sequence[Source],
+    local: Sequence[Work],
 ) -> None:
     """Refuse parts that do not belong to the same run."""
-    if not len(learners) == len(rows) == cluster.workers == spec.workers:
+    counts = {len(learners), len(rows), cluster.workers, spec.workers}
+    if len(counts) > 1 or (local and len(local) != len(rows)):
         raise ConfigurationError(
             f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
-            f"learners, rows of {len(rows)} and a run of {spec.workers} workers."
+            f"learners, rows of {len(rows)}, {len(local)} local works and a run of "
+            f"{spec.workers} workers."
         )
     rule, layout = rule_of(spec.rule), LayoutSpec.of(learners[0].layout)
-    if sum(map(len, rows)) != spec.rows or layout.sections != spec.layout.sections:
+    held = sum(work.policy.rows for work in local) if local else sum(map(len, rows))
+    if held != spec.rows or layout.sections != spec.layout.sections:
         raise ConfigurationError(
             f"The run has {spec.rows} rows and {spec.layout}. Received: "
-            f"{sum(map(len, rows))} rows in all and learners of {layout}."
+            f"{held} rows in all and learners of {layout}."
         )
     state = learners[0].step_section if rule.traits.steps_on_workers else StateSection()
     if not state.is_like(spec.layout.state_section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,18 +18,21 @@ from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, Win
 from distkeras_grid.parameter_server.state import Arrival, Session
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
+from distkeras_grid.simulation.local_sets import SimulatedSets
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import obey, shared_state
-from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.seat import tested_weights, worker_mind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distkeras_grid.feeding.batches import Window
+    from distkeras_grid.feeding.batches import Epochs, Window
     from distkeras_grid.feeding.source import Source
+    from distkeras_grid.records import LocalSet
     from distkeras_grid.simulation.learners import Learner
+    from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
 
@@ -51,6 +55,8 @@ class SimulatedWorker:
         Engine of the worker.
     rows : Source
         Rows of the seat.
+    work : Work, optional
+        In a run on local sets, what it draws from `rows` and tests on.
 
     Attributes
     ----------
@@ -59,7 +65,9 @@ class SimulatedWorker:
     attempt : int
         Counts its attempts, from 0.
     computed : float
-        Simulated time for which it has computed [s].
+        Simulated time for which it has computed windows [s].
+    holds : int
+        Rows that it trains on in an epoch.
     steps : int
         Batches of the commits that have reached the server.
     silent_seconds : float
@@ -69,7 +77,13 @@ class SimulatedWorker:
     """
 
     def __init__(
-        self, number: int, cluster: Cluster, spec: RunSpec, learner: Learner, rows: Source
+        self,
+        number: int,
+        cluster: Cluster,
+        spec: RunSpec,
+        learner: Learner,
+        rows: Source,
+        work: Work | None = None,
     ) -> None:
         self.session: Session | None = None
         self.attempt = -1
@@ -78,6 +92,11 @@ class SimulatedWorker:
         self.rows = rows
         self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
         self._rule = rule_of(spec.rule)
+        self._sets = None if work is None else SimulatedSets(work, cluster, number)
+        self._policy: Epochs = (
+            policy_of(spec.schedule, len(rows), number) if work is None else work.policy
+        )
+        self.holds = self._policy.rows
         self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
         self._mind = self._new_mind()
@@ -103,9 +122,16 @@ class SimulatedWorker:
         self.session, self.attempt = session, session.attempt
         self.hangs, self.silent_seconds = False, 0.0
         self._mind = self._new_mind()
+        if self._sets is not None:
+            self._sets.begin_anew()
         if self._rule.traits.steps_on_workers:
             # Another process has an optimizer of its own; of other rules the mind sees to that.
             self._learner.begin_after(0)
+
+    def prepare(self) -> float:
+        """Return how long it reads before it is ready [s]."""
+        first = next(self._policy.windows(), None)
+        return 0.0 if self._sets is None or first is None else self._sets.read(first)
 
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
@@ -154,9 +180,11 @@ class SimulatedWorker:
         self._tell(minds.HandedOver())
 
     def begin(self, window: Window, now: float) -> float:
-        """Begin a window; return how long it will take."""
-        self.started, self.seconds = now, self._draw_seconds(window)
-        return self.seconds
+        """Begin a window; return how long it will take, with reading and testing local sets."""
+        sets = self._sets
+        reading = 0.0 if sets is None else sets.read(window)
+        self.started, self.seconds = now + reading, self._draw_seconds(window)
+        return reading + self.seconds + (0.0 if sets is None else sets.test(window))
 
     def send(self, session: Session, wire: SimulatedWire) -> int:
         """Compute the current window, and send its commit; return the vector's bytes.
@@ -172,7 +200,8 @@ class SimulatedWorker:
         blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
         told = result.steps, result.samples, result.loss, result.metrics
-        wanted = self._tell(minds.Computed(*told, self.started, self.seconds))
+        local = self._tested(action)
+        wanted = self._tell(minds.Computed(*told, self.started, self.seconds, local))
         if not isinstance(wanted, minds.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
         # A copy, so that the mind can use its memory for the next commit.
@@ -203,6 +232,7 @@ class SimulatedWorker:
             "sent": None if self._sent is None else _saved(*self._sent),
             "random": self._random.bit_generator.state,
             "learner": self._learner.state(),
+            "sets": None if self._sets is None else self._sets.to_tree(),
         }
 
     def restore(self, tree: Mapping[str, Any]) -> None:
@@ -216,6 +246,15 @@ class SimulatedWorker:
         self._sent = _restored(self.session, tree["sent"])
         self._random.bit_generator.state = tree["random"]
         self._learner.restore(tree["learner"])
+        if self._sets is not None:
+            self._sets.restore(tree["sets"])
+
+    def _tested(self, done: minds.Compute) -> LocalSet | None:
+        """Return the record of a local set, if the window was the last of its iteration."""
+        if self._sets is None:
+            return None
+        weights = tested_weights(self._rule, done)
+        return self._sets.report(done.window, partial(self._learner.evaluate, weights))
 
     def _tell(self, event: minds.Event) -> minds.Action:
         *orders, wanted = self._mind.handle(event)
@@ -229,7 +268,7 @@ class SimulatedWorker:
             self._spec,
             self._rule,
             self._learner.layout,
-            policy_of(self._spec.schedule, len(self.rows), self._number),
+            self._policy,
             self._number,
             dtype=self._dtype,
         )

@@ -415,13 +415,15 @@ class Trainer(ABC):
 
         Parameters
         ----------
-        data : tuple of ndarray, DataFrame or str
+        data : tuple of ndarray, DataFrame, str or LocalSets
             ``(features, labels)`` or ``(features, labels, sample_weights)``, with lists or dicts of
-            arrays for several inputs or outputs. Or the data that `train` takes, which are
-            collected on the driver, without sample weights.
+            arrays for several inputs or outputs. Or the data that `train` takes: rows are collected
+            on the driver, without sample weights. Of `LocalSets` each worker draws what it would
+            draw in `train` with the same seed. This process reads the tiles of one window at a time
+            from the data set or its mirrors.
         cluster : Cluster
             Workers, speeds, network, failures. Without ``batch_seconds`` the time of a batch is
-            measured on this machine.
+            measured on this machine, and with it what local sets take.
         shuffle : bool, default True
             Whether to shuffle the rows, in another way in each epoch.
         validation_data : as `data`, optional
@@ -447,13 +449,6 @@ class Trainer(ABC):
             raise ConfigurationError(
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
                 f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
-            )
-        if isinstance(data, LocalSets):
-            raise ConfigurationError(
-                "A simulation trains on rows that this process holds, and each worker of a run on "
-                "local sets draws its own. Received: LocalSets for simulate(). Simulate the rows: "
-                "simulate(train, cluster), with train, test = read_tiles(path); or train on the "
-                "sets."
             )
         request = self.request(
             data,

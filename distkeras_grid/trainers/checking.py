@@ -67,7 +67,13 @@ from distkeras_grid.trainers.engines import (
 )
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.labels import check_labels
-from distkeras_grid.trainers.local_data import LocalData, local_notes, own_fields, resolve_local
+from distkeras_grid.trainers.local_data import (
+    LocalData,
+    count_drawn,
+    local_notes,
+    own_fields,
+    resolve_local,
+)
 from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.specification import data_spec
 from distkeras_grid.trainers.validation import collect
@@ -351,7 +357,7 @@ def _resolve(
     """Return rows or local sets, their columns, and those of the validation data."""
     asked, model = request.data, request.source.model
     if isinstance(asked.data, LocalSets):
-        local, columns = resolve_local(spark, asked, model)
+        local, columns = resolve_local(asked, model)
         held_out = _validation_columns(spark, columns, asked, model)
         return spark.range(0), local, columns, held_out
     frame = as_dataframe(spark, asked.data)
@@ -378,7 +384,7 @@ def _check_local(
 def _count_classes(data: CheckedData) -> dict[int, int]:
     """Return how many rows each class has; local sets have as many of each."""
     if data.local is not None:
-        return dict.fromkeys(range(data.local.drawing.training.classes), 1)
+        return count_drawn(data.local)
     return count_classes(data.frame, data.columns.labels[0])
 
 

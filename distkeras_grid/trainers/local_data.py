@@ -18,13 +18,14 @@ from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
 from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.session import active_session
 from distkeras_grid.stores.catalogue import Catalogue, catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from distkeras_grid.records import LocalRecord
     from distkeras_grid.spec import DraftSpec
@@ -106,10 +107,10 @@ def local_draft(draft: DraftSpec, sets: LocalSets) -> DraftSpec:
     )
 
 
-def resolve_local(
-    spark: SparkSession, asked: DataRequest, model: keras.Model
-) -> tuple[LocalData, Columns]:
+def resolve_local(asked: DataRequest, model: keras.Model) -> tuple[LocalData, Columns]:
     """Find the tiles of local sets, and the columns that a run on them reads.
+
+    Spark is needed only if they are not catalogued.
 
     Raises
     ------
@@ -135,7 +136,7 @@ def resolve_local(
             found = found.at(sets.mirrors)
         label = Label(found.store.label_name, None, integer=True)
         return LocalData(sets, found), Columns((found.store.field,), (label,))
-    frame = as_dataframe(spark, sets.data)
+    frame = as_dataframe(active_session(), sets.data)
     columns = resolve_columns(frame, asked.features, asked.labels, model=model)
     if len(columns.features) != 1 or len(columns.labels) != 1:
         raise ConfigurationError(
@@ -144,6 +145,11 @@ def resolve_local(
         )
     root = sets.data if isinstance(sets.data, str) else ""
     return LocalData(sets, catalogue(frame, columns, root, sets.mirrors)), columns
+
+
+def count_drawn(plan: LocalPlan) -> dict[int, int]:
+    """Return how many rows of each class are drawn, up to a factor: as many of each."""
+    return dict.fromkeys(range(plan.drawing.training.classes), 1)
 
 
 def own_fields(frame: DataFrame, fields: Sequence[Field]) -> tuple[Field, ...]:

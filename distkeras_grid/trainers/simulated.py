@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.feeding.batches import policy_of
-from distkeras_grid.feeding.schema import DTYPES, Field
-from distkeras_grid.feeding.shapes import (
-    Port,
-    check_fit,
-    check_one_output,
-    inputs_of,
-    match,
-    outputs_of,
-)
-from distkeras_grid.feeding.source import ArraySource, Selection, Source, weighted_by
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.shapes import check_one_output, outputs_of
 from distkeras_grid.history import History
 from distkeras_grid.rules import Rule, compression_of, rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import keras_learners
 from distkeras_grid.simulation.run import Simulation
-from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
-from distkeras_grid.spark.seats import DataSummary
-from distkeras_grid.spark.session import active_session
-from distkeras_grid.spec import DataSpec, RunSpec
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import AUTO, check_backend
 from distkeras_grid.trainers.checking import check_method, complete, rule_for
-from distkeras_grid.trainers.class_weights import (
-    count_in_array,
-    number_classes,
-    settle_class_weight,
-)
 from distkeras_grid.trainers.compiled import compiled_copy
 from distkeras_grid.trainers.compressing import compression_notes
 from distkeras_grid.trainers.description import choices, described_parameters, policies
-from distkeras_grid.trainers.inspection import inspect_training, naming
-from distkeras_grid.trainers.labels import check_labels
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
-from distkeras_grid.trainers.specification import described_fields
-from distkeras_grid.trainers.validation import collect, evaluate
+from distkeras_grid.trainers.simulated_data import read_data
+from distkeras_grid.trainers.validation import evaluate
 
 if TYPE_CHECKING:
     import keras
-    from numpy.typing import NDArray
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.trainers.request import DataRequest, RunRequest
+    from distkeras_grid.feeding.schema import Field
+    from distkeras_grid.feeding.source import Source
+    from distkeras_grid.rows import Block
+    from distkeras_grid.trainers.compiled import CompiledModel
+    from distkeras_grid.trainers.defaults import WindowChoice
+    from distkeras_grid.trainers.request import RunRequest
+    from distkeras_grid.trainers.simulated_data import SimulatedSeat
     from distkeras_grid.weights import WeightLayout
 
 
@@ -72,9 +57,10 @@ class SimulatedRun:
     history : History
         All its times are simulated seconds; ``params["time"]`` says so.
     cluster : Cluster
-        The cluster, with the seconds of a batch if these were measured.
+        The cluster, with the times that were measured.
     computing_seconds : tuple of float
-        Simulated time for which each worker has computed; the rest of the time it waited [s].
+        Simulated time for which each worker has trained [s]. The rest of the time it waited, or
+        read local sets and tested its model on them.
     lost : int
         Number of attempts that were lost.
     spec : RunSpec
@@ -115,57 +101,45 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     model = compiled.model
     check_method(draft, request.method, model)
     _check_centers(request, model, cluster.workers)
-    rows, weights = _read_training(asked, model)
-    with naming("validation_data"):
-        held_out = (
-            None if asked.validation_data is None else _read(asked.validation_data, asked, model)[0]
-        )
-    data = DataSpec(features=described_fields(rows.fields), class_weight=weights)
-    spec, window = complete(request, compiled, data, len(rows), cluster.workers)
-    rule, fields = rule_of(spec.rule), rows.fields
-    seats = _deal(
-        weighted_by(rows, weights),
-        cluster.workers,
-        asked.seed if asked.shuffle else None,
-    )
-    engine = _engine(compiled.archive, source.objects, spec, rule, fields)
-    # Once even if the time is given, because the engine refuses here what it cannot train.
-    timed = _measure(engine, spec, seats[0], times=1 if cluster.batch_seconds else 3)
-    if cluster.batch_seconds is None:
-        cluster = replace(cluster, batch_seconds=timed)
+    with ExitStack() as resources:
+        return _simulate(request, cluster, compiled, display, resources)
+
+
+def _simulate(
+    request: RunRequest,
+    cluster: Cluster,
+    compiled: CompiledModel,
+    display: Any,
+    resources: ExitStack,
+) -> SimulatedRun:
+    """Run what was checked; `resources` receives what must be closed."""
+    asked, model, objects = request.data, compiled.model, request.source.objects
+    data, held_out = read_data(asked, model, cluster.workers)
+    spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
+    rule, seats = rule_of(spec.rule), data.seats(spec, resources)
+    engine = _engine(compiled.archive, objects, spec, rule, data.fields)
+    cluster = _timed(cluster, engine, seats[0])
     simulation = Simulation(
         cluster,
         spec,
         keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None),
-        seats,
+        [seat.rows for seat in seats],
         evaluate=_evaluation(model, held_out, engine.layout),
         params=policies(spec),
+        local=[seat.work for seat in seats if seat.work is not None],
     )
-    introduction = request.method.introduction
-    said = [
-        *([introduction] if introduction else []),
-        *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
-        *choices(window, spec),
-        _announced(spec, rule, cluster.batch_seconds or timed),
-    ]
+    said = [*_said(request, spec, window, rule, cluster), *data.notes(spec)]
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, said)
+    simulation.history.params.update(data.described(spec, simulation.history))
     set_flat_weights(model, simulation.center, engine.layout)
     if engine.layout.slots:
         skip_steps(model.optimizer, simulation.history.most_steps())
     if spec.algorithm.statistics == "recalibrate":
-        _recalibrate(model, engine, spec, seats)
-    remember_objects(model, source.objects)
+        _recalibrate(model, engine, seats)
+    remember_objects(model, objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
-
-
-def _deal(rows: Source, seats: int, seed: int | None) -> list[Source]:
-    """Return the rows of each seat: mixed by `seed`, or consecutive without one."""
-    places = np.arange(len(rows))
-    if seed is not None:
-        places = np.random.default_rng(seed).permutation(places)
-    return [Selection(rows, part) for part in np.array_split(places, seats)]
 
 
 def _check_engine(engine: str | None) -> None:
@@ -213,26 +187,61 @@ def _engine(
     )
 
 
-def _recalibrate(
-    model: keras.Model, engine: ModelEngine, spec: RunSpec, seats: Sequence[Source]
-) -> None:
+def _recalibrate(model: keras.Model, engine: ModelEngine, seats: Sequence[SimulatedSeat]) -> None:
     """Measure the statistics of batch normalization on all rows, in no simulated time."""
     blocks = (
         block
-        for number, seat in enumerate(seats)
-        for window in policy_of(spec.schedule, len(seat), number).once().windows()
-        for block in seat.blocks(window.blocks)
+        for seat in seats
+        for window in seat.policy.once().windows()
+        for block in seat.rows.blocks(window.blocks)
     )
     weights = get_flat_weights(model, engine.layout)
     set_statistics(model, [engine.measure_statistics(weights, blocks)])
 
 
-def _measure(engine: ModelEngine, spec: RunSpec, seat: Source, times: int) -> float:
-    """Return how long a batch takes on this machine [s]."""
-    first = next(policy_of(spec.schedule, len(seat), 0).windows())
-    block = next(seat.blocks(first.blocks))
+def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat) -> Cluster:
+    """Return the cluster with its times; without that of a batch, they are measured here."""
+    first = next(seat.policy.windows())
+    block = next(seat.rows.blocks(first.blocks))
+    # Once even if the time is given, because the engine refuses here what it cannot train.
+    times = 1 if cluster.batch_seconds else 3
     # The smallest of a few times, because other work on this machine only adds to it.
-    return min(engine.warm_up(block) for _ in range(times)) / block.steps
+    seconds = min(engine.warm_up(block) for _ in range(times)) / block.steps
+    if cluster.batch_seconds is not None:
+        return cluster
+    cluster = replace(cluster, batch_seconds=seconds)
+    if seat.work is None:
+        return cluster
+    tile_seconds = seat.work.read_seconds / sum(part.size for part in first.blocks)
+    given = cluster.tile_seconds, cluster.test_batch_seconds
+    return replace(
+        cluster,
+        tile_seconds=tile_seconds if given[0] is None else given[0],
+        test_batch_seconds=_test_seconds(engine, block) if given[1] is None else given[1],
+    )
+
+
+def _test_seconds(engine: ModelEngine, block: Block) -> float:
+    """Return how long it takes this machine to test a model on a batch [s]."""
+    weights, times = engine.weights(), []
+    for _ in range(3):
+        clock = time.perf_counter()
+        engine.evaluate(weights, [block])
+        times.append(time.perf_counter() - clock)
+    return min(times) / block.steps
+
+
+def _said(
+    request: RunRequest, spec: RunSpec, window: WindowChoice, rule: Rule, cluster: Cluster
+) -> list[str]:
+    """Return the lines to show before a simulated run starts."""
+    introduction = request.method.introduction
+    return [
+        *([introduction] if introduction else []),
+        *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
+        *choices(window, spec),
+        _announced(spec, rule, cluster.batch_seconds or 0.0),
+    ]
 
 
 def _announced(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
@@ -277,99 +286,3 @@ def _evaluation(model: keras.Model, rows: Source | None, layout: WeightLayout) -
         return evaluate(model, rows)
 
     return evaluate_center
-
-
-def _read_training(
-    asked: DataRequest, model: keras.Model
-) -> tuple[ArraySource, dict[int, float] | None]:
-    """Return the training rows, and the weights of their classes."""
-    rows, columns, summary = _read(asked.data, asked, model)
-    weights = settle_class_weight(
-        *(number_classes(asked.class_weight, columns), columns, summary, model),
-        lambda: count_in_array(columns.labels[0].name, rows.labels[0]),
-    )
-    return rows, weights
-
-
-def _read(
-    data: Any, asked: DataRequest, model: keras.Model
-) -> tuple[ArraySource, Columns, DataSummary]:
-    """Bring the rows into this process, and refuse what the model cannot take."""
-    if isinstance(data, tuple | list):
-        return _from_arrays(data, model)
-    spark = active_session()
-    frame = as_dataframe(spark, data)
-    columns = resolve_columns(frame, asked.features, asked.labels, model=model)
-    check_fit(model, columns.features)
-    summary = inspect_training(frame, columns, model)
-    return collect(frame, columns), columns, summary
-
-
-def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, DataSummary]:
-    if len(data) not in (2, 3):
-        raise DataError(
-            "Arrays are (features, labels) or (features, labels, sample weights). "
-            f"Received: {len(data)} items."
-        )
-    inputs, outputs = inputs_of(model), outputs_of(model)
-    features = _arrays(data[0], inputs, "features")
-    labels = _arrays(data[1], outputs, "labels")
-    weights = tuple(_sample_weights(given) for given in data[2:])
-    _check_lengths((*features, *labels, *weights))
-    fields = tuple(_field(*named) for named in _named(inputs, features, "features"))
-    check_fit(model, fields)
-    described = tuple(_label(*named) for named in _named(outputs, labels, "label"))
-    columns = Columns(fields, described)
-    ranges = tuple((float(array.min()), float(array.max())) for array in labels)
-    summary = DataSummary(len(labels[0]), ((0, len(labels[0])),), ranges, ())
-    check_labels(columns, summary, model.loss, outputs)
-    rows = ArraySource(features, labels, weights[0] if weights else None, fields=fields)
-    return rows, columns, summary
-
-
-def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
-    # For a model with one, a list is the array's content.
-    several = len(ports) > 1 or isinstance(given, Mapping)
-    items = match(given, ports, what) if several else (given,)
-    return tuple(np.asarray(item) for item in items)
-
-
-def _sample_weights(given: Any) -> NDArray[np.float32]:
-    weights = np.asarray(given, np.float32)
-    unusable = ~((weights >= 0) & (weights < np.inf))
-    if weights.ndim != 1 or unusable.any():
-        raise DataError(
-            "Sample weights are one finite number of at least 0 for each row. Received: shape "
-            f"{weights.shape}, {unusable.sum()} of {weights.size} null, NaN, infinite or negative."
-        )
-    return weights
-
-
-def _check_lengths(arrays: Sequence[NDArray[Any]]) -> None:
-    lengths = [len(array) if array.ndim else 0 for array in arrays]
-    if len(set(lengths)) != 1 or lengths[0] == 0:
-        raise DataError(
-            "Arrays of features, labels and sample weights have the same number of rows, at least "
-            f"1. Received lengths: {lengths}."
-        )
-
-
-def _named(
-    ports: Sequence[Port], arrays: Sequence[NDArray[Any]], one: str
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Return arrays with the names of the model's inputs or outputs, if it has several."""
-    names = [port.name for port in ports] if len(arrays) > 1 else [one]
-    return zip(names, arrays, strict=True)
-
-
-def _field(name: str, array: NDArray[Any]) -> Field:
-    if array.dtype.name not in DTYPES:
-        raise DataError(
-            f"Features are one of {', '.join(DTYPES)}. Received: {array.dtype} for {name!r}."
-        )
-    return Field(name, array.shape[1:], array.dtype.name)
-
-
-def _label(name: str, array: NDArray[Any]) -> Label:
-    size = None if array.ndim == 1 else int(array.shape[-1])
-    return Label(name, size, integer=array.dtype.kind in "iu")

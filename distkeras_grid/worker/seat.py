@@ -1,4 +1,4 @@
-"""Builds the mind of a worker, for a Spark task and for the simulation."""
+"""A worker's mind and its local tests, for a Spark task and for the simulation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.rules import Rule, accumulators, compression_of
+from distkeras_grid.rules import LocalSteps, Rule, accumulators, compression_of
 from distkeras_grid.worker.mind import WorkerMind
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.batches import Policy
     from distkeras_grid.spec import RunSpec
-    from distkeras_grid.weights import WeightLayout
+    from distkeras_grid.weights import Vector, WeightLayout
+    from distkeras_grid.worker.mind import Compute
 
 
 def worker_mind(
@@ -53,3 +54,12 @@ def worker_mind(
         first_version=0 if earlier is None else earlier.version,
         dtype=dtype,
     )
+
+
+def tested_weights(rule: Rule, done: Compute) -> Vector:
+    """Return the weights that a local test is about, of a window that has been trained.
+
+    They are the worker's own after the window, or those before it if workers send gradients.
+    """
+    has_weights = rule.traits.local_steps in (LocalSteps.OPTIMIZER, LocalSteps.LOOK_AHEAD)
+    return done.after if has_weights else done.before

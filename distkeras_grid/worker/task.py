@@ -24,7 +24,7 @@ from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.rules import LocalSteps, Rule, rule_of
+from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker.progress import Heartbeat, Progress
 
@@ -272,10 +272,9 @@ def _greet(spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: 
 
 
 def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> LocalSet | None:
-    """Test the worker's model after the window, or before it if workers send gradients."""
-    has_weights = rule.traits.local_steps in (LocalSteps.OPTIMIZER, LocalSteps.LOOK_AHEAD)
-    weights = done.after if has_weights else done.before
-    return report(done.window, partial(engine.evaluate, weights))
+    from distkeras_grid.worker.seat import tested_weights
+
+    return report(done.window, partial(engine.evaluate, tested_weights(rule, done)))
 
 
 def check_state(engine: ModelEngine, spec: RunSpec) -> None:

@@ -159,6 +159,28 @@ class EngineContract:
         late.begin_after(1000)
         np.testing.assert_array_equal(trained(late)[1], trained(self.make(momentum=0.5))[1])
 
+    def test_an_evaluation_is_of_the_weights_that_are_given_and_leaves_the_training_alone(self):
+        engine, other = self.make(), self.make()
+        blocks = [block_of(3), block_of(4, steps=1, batch=5)]
+        start = engine.weights()
+        first = engine.evaluate(start + 1, blocks)
+        _, after = trained(engine, start)
+        assert engine.evaluate(start + 1, blocks) == first
+        assert engine.evaluate(after, blocks) != first
+        _, again = trained(engine, after)
+        expected = trained(other, trained(other)[1])[1]
+        np.testing.assert_allclose(again, expected, rtol=self.tolerance)
+
+    def test_an_evaluation_is_over_all_rows_whatever_their_blocks(self):
+        engine, block = self.make(), block_of(5)
+        parts = [block.part(slice(n, n + 1), slice(None)) for n in range(STEPS)]
+        whole, found = (engine.evaluate(engine.weights(), each) for each in ([block], parts))
+        assert found == whole
+        halves = [
+            engine.evaluate(engine.weights(), part)["loss"] for part in (parts[:2], parts[2:])
+        ]
+        assert whole["loss"] == pytest.approx(np.mean(halves), rel=1e-5)
+
 
 class TestQuadratic(EngineContract):
     """The parabola of the simulations."""
@@ -208,28 +230,6 @@ class ModelEngineContract(EngineContract):
         np.testing.assert_array_equal(one, again)
         assert np.abs(one - other).max() > 0
         np.testing.assert_array_equal(engine.weights(), before)
-
-    def test_an_evaluation_is_of_the_weights_that_are_given_and_leaves_the_training_alone(self):
-        engine, other = self.make(), self.make()
-        blocks = [block_of(3), block_of(4, steps=1, batch=5)]
-        start = engine.weights()
-        first = engine.evaluate(start + 1, blocks)
-        _, after = trained(engine, start)
-        assert engine.evaluate(start + 1, blocks) == first
-        assert engine.evaluate(after, blocks) != first
-        _, again = trained(engine, after)
-        expected = trained(other, trained(other)[1])[1]
-        np.testing.assert_allclose(again, expected, rtol=self.tolerance)
-
-    def test_an_evaluation_is_over_all_rows_whatever_their_blocks(self):
-        engine, block = self.make(), block_of(5)
-        parts = [block.part(slice(n, n + 1), slice(None)) for n in range(STEPS)]
-        whole, found = (engine.evaluate(engine.weights(), each) for each in ([block], parts))
-        assert found == whole
-        halves = [
-            engine.evaluate(engine.weights(), part)["loss"] for part in (parts[:2], parts[2:])
-        ]
-        assert whole["loss"] == pytest.approx(np.mean(halves), rel=1e-5)
 
     def test_statistics_are_sums_over_the_rows_with_the_weights_that_are_given(self):
         engine = self.make()

@@ -127,6 +127,28 @@ def test_a_grid_of_desktops_in_one_call(spark, tiles):
     assert len(frame) == 6
     assert {"accuracy", "bytes_read", "read_seconds", "test_seconds"} <= set(frame.columns)
     assert History.from_jsonl_text(history.to_jsonl_text()).local_sets == history.local_sets
+    _check_simulated(LocalSets(tiles, **sets), trainer, model, validation(spark, tiles))
+
+
+def _check_simulated(sets, real, model, validation_data):
+    """A simulated run draws, trains and tests as the real one with the same seed did."""
+    run = trainer_of(num_workers=None, quorum=0.8).simulate(
+        sets, Cluster(2, batch_seconds=1.0), seed=4, validation_data=validation_data
+    )
+
+    def told(history):
+        return {(each.iteration, each.worker): each.local for each in history.local_sets}
+
+    expected, found = told(real.history), told(run.history)
+    assert found.keys() == expected.keys()
+    for key, local in found.items():
+        assert local.digest == expected[key].digest
+        assert local.metrics == pytest.approx(expected[key].metrics, rel=1e-4)
+    for mine, other in zip(run.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+    assert run.history.history["val_loss"] == pytest.approx(
+        real.history.history["val_loss"], rel=1e-4
+    )
 
 
 @pytest.mark.spark
@@ -310,14 +332,6 @@ def test_what_local_sets_cannot_have_is_refused_before_work(spark, tiles):
         trainer_of().train(LocalSets(tiles, iterations=1, local_train=300))
     with pytest.raises(ConfigurationError):
         trainer_of().train(LocalSets(tiles, iterations=1, local_train=9, mirrors=["s3a://x"]))
-
-
-@pytest.mark.tensorflow
-def test_a_simulation_of_local_sets_is_refused():
-    """The test gave no cluster, and passed without the refusal."""
-    sets = LocalSets("tiles", iterations=1, local_train=30)
-    with pytest.raises(ConfigurationError):
-        trainer_of().simulate(sets, Cluster(2))
 
 
 @pytest.mark.spark

@@ -1,0 +1,349 @@
+"""The rows of a simulated run: arrays, collected data, or local sets that its workers draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from distkeras_grid.errors import DataError
+from distkeras_grid.feeding.batches import Epochs, policy_of
+from distkeras_grid.feeding.schema import DTYPES, Field
+from distkeras_grid.feeding.shapes import Port, check_fit, inputs_of, match, outputs_of
+from distkeras_grid.feeding.source import ArraySource, Selection, Source, weighted_by
+from distkeras_grid.local_sets.sets import LocalSets
+from distkeras_grid.local_sets.store import LocalPlan
+from distkeras_grid.local_sets.work import LocalWork
+from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
+from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.session import active_session
+from distkeras_grid.spec import DataSpec, RunSpec
+from distkeras_grid.trainers.class_weights import (
+    count_in_array,
+    number_classes,
+    settle_class_weight,
+)
+from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
+from distkeras_grid.trainers.labels import check_labels
+from distkeras_grid.trainers.local_data import (
+    count_drawn,
+    describe_local,
+    local_notes,
+    own_fields,
+    resolve_local,
+)
+from distkeras_grid.trainers.specification import described_fields, source_of
+from distkeras_grid.trainers.validation import collect
+
+if TYPE_CHECKING:
+    import keras
+    from numpy.typing import NDArray
+
+    from distkeras_grid.history import History
+    from distkeras_grid.trainers.request import DataRequest
+
+#: The features as a user names them, or as they were found.
+Features: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class SimulatedSeat:
+    """What one worker trains on.
+
+    Parameters
+    ----------
+    rows : Source
+        Its rows; in a run on local sets all tiles, of which it reads what it draws.
+    policy : Epochs
+        Its windows.
+    work : LocalWork, optional
+        Draws and tests its local sets.
+    """
+
+    rows: Source = field(repr=False)
+    policy: Epochs
+    work: LocalWork | None = field(default=None, repr=False)
+
+
+class SimulatedData(Protocol):
+    """The training data of a simulated run.
+
+    Attributes
+    ----------
+    spec : DataSpec
+        Their part of the run.
+    fields : tuple of Field
+        The features.
+    count : int
+        Rows of an epoch.
+    """
+
+    spec: DataSpec
+    fields: tuple[Field, ...]
+    count: int
+
+    def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:
+        """Return what each worker trains on; `resources` receives what must be closed."""
+        ...
+
+    def notes(self, spec: RunSpec) -> list[str]:
+        """Return lines to show before the run."""
+        ...
+
+    def described(self, spec: RunSpec, history: History) -> dict[str, Any]:
+        """Return what the history of the finished run keeps about its data, as JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """Rows that this process holds; see `SimulatedData`.
+
+    Parameters
+    ----------
+    rows : ArraySource
+        All rows.
+    spec : DataSpec
+        Their part of the run.
+    """
+
+    rows: ArraySource = field(repr=False)
+    spec: DataSpec
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The features."""
+        return self.rows.fields
+
+    @property
+    def count(self) -> int:
+        """Rows of an epoch."""
+        return len(self.rows)
+
+    def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:  # noqa: ARG002
+        """Deal the rows: mixed by the seed of the run, or consecutive without shuffling."""
+        places = np.arange(len(self.rows))
+        schedule = spec.schedule
+        if schedule.shuffle:
+            places = np.random.default_rng(schedule.seed).permutation(places)
+        weighted = weighted_by(self.rows, self.spec.class_weight)
+        parts = np.array_split(places, spec.workers)
+        return [
+            SimulatedSeat(Selection(weighted, part), policy_of(schedule, len(part), number))
+            for number, part in enumerate(parts)
+        ]
+
+    def notes(self, spec: RunSpec) -> list[str]:  # noqa: ARG002
+        """Return nothing: rows need no explanation."""
+        return []
+
+    def described(self, spec: RunSpec, history: History) -> dict[str, Any]:  # noqa: ARG002
+        """Return nothing: the history has all."""
+        return {}
+
+
+@dataclass(frozen=True)
+class DrawnSets:
+    """Local sets, which each worker draws and reads; see `SimulatedData`.
+
+    Parameters
+    ----------
+    plan : LocalPlan
+        Where the tiles are, and how sets are drawn.
+    fields : tuple of Field
+        The feature.
+    spec : DataSpec
+        Their part of the run.
+    """
+
+    plan: LocalPlan
+    fields: tuple[Field, ...]
+    spec: DataSpec
+
+    @property
+    def count(self) -> int:
+        """Rows of an epoch: the training sets of all workers."""
+        drawing = self.plan.drawing
+        return drawing.workers * drawing.spec.local_train
+
+    def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:
+        """Open a reader for each worker; `resources` closes it."""
+        works = [
+            resources.enter_context(LocalWork(self.plan, spec.schedule, seat))
+            for seat in range(spec.workers)
+        ]
+        return [
+            SimulatedSeat(weighted_by(work.rows, self.spec.class_weight), work.policy, work)
+            for work in works
+        ]
+
+    def notes(self, spec: RunSpec) -> list[str]:
+        """Return lines about sizes, coverage and reading."""
+        return local_notes(self.plan, spec.epochs)
+
+    def described(self, spec: RunSpec, history: History) -> dict[str, Any]:
+        """Return what became of the local sets."""
+        return {"local_sets": describe_local(self.plan, spec.epochs, history.local_sets)}
+
+
+def read_data(
+    asked: DataRequest, model: keras.Model, workers: int
+) -> tuple[SimulatedData, ArraySource | None]:
+    """Return training data and validation data, and refuse what the model cannot take.
+
+    Parameters
+    ----------
+    asked : DataRequest
+        What is asked for.
+    model : keras.Model
+        Compiled.
+    workers : int
+        Number of workers in the run.
+
+    Returns
+    -------
+    SimulatedData
+        The training data.
+    ArraySource or None
+        Rows that are evaluated at the end of each epoch.
+    """
+    if isinstance(asked.data, LocalSets):
+        data, features, summary = _read_local(asked, model, workers)
+    else:
+        data, features, summary = _read_held(asked, model)
+    if asked.validation_data is None:
+        return data, None
+    with naming("validation_data"):
+        return data, _read_validation(asked, model, features, summary)
+
+
+def _read_held(
+    asked: DataRequest, model: keras.Model
+) -> tuple[SimulatedData, Features, DataSummary]:
+    """Bring the rows into this process, and settle the weights of their classes."""
+    if isinstance(asked.data, tuple | list):
+        rows, columns, summary = _from_arrays(asked.data, model)
+    else:
+        frame = as_dataframe(active_session(), asked.data)
+        columns = resolve_columns(frame, asked.features, asked.labels, model=model)
+        check_fit(model, columns.features)
+        summary = inspect_training(frame, columns, model)
+        rows = collect(frame, columns)
+    weights = settle_class_weight(
+        *(number_classes(asked.class_weight, columns), columns, summary, model),
+        lambda: count_in_array(columns.labels[0].name, rows.labels[0]),
+    )
+    spec = DataSpec(features=described_fields(rows.fields), class_weight=weights)
+    return HeldRows(rows, spec), asked.features, summary
+
+
+def _read_local(
+    asked: DataRequest, model: keras.Model, workers: int
+) -> tuple[SimulatedData, Features, DataSummary]:
+    """Find the tiles of local sets; none is read before a worker draws it."""
+    local, columns = resolve_local(asked, model)
+    check_fit(model, columns.features)
+    summary = local.summary(workers)
+    check_labels(columns, summary, model.loss, outputs_of(model))
+    plan = local.plan(asked.seed, workers)
+    weights = settle_class_weight(
+        *(number_classes(asked.class_weight, columns), columns, summary, model),
+        partial(count_drawn, plan),
+    )
+    spec = DataSpec(
+        source=source_of(asked.data),
+        features=described_fields(columns.features),
+        labels=tuple(label.name for label in columns.labels),
+        class_weight=weights,
+        local=local.sets.spec,
+    )
+    return DrawnSets(plan, columns.features, spec), columns.features, summary
+
+
+def _read_validation(
+    asked: DataRequest, model: keras.Model, features: Features, training: DataSummary
+) -> ArraySource:
+    """Bring the validation data into this process."""
+    if isinstance(asked.validation_data, tuple | list):
+        return _from_arrays(asked.validation_data, model)[0]
+    frame = as_dataframe(active_session(), asked.validation_data, "validation_data")
+    if isinstance(asked.data, LocalSets):
+        features = own_fields(frame, features)
+    columns = resolve_columns(frame, features, asked.labels, model=model)
+    check_fit(model, columns.features)
+    inspect_validation(frame, columns, model, training)
+    return collect(frame, columns)
+
+
+def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, DataSummary]:
+    if len(data) not in (2, 3):
+        raise DataError(
+            "Arrays are (features, labels) or (features, labels, sample weights). "
+            f"Received: {len(data)} items."
+        )
+    inputs, outputs = inputs_of(model), outputs_of(model)
+    features = _arrays(data[0], inputs, "features")
+    labels = _arrays(data[1], outputs, "labels")
+    weights = tuple(_sample_weights(given) for given in data[2:])
+    _check_lengths((*features, *labels, *weights))
+    fields = tuple(_field(*named) for named in _named(inputs, features, "features"))
+    check_fit(model, fields)
+    described = tuple(_label(*named) for named in _named(outputs, labels, "label"))
+    columns = Columns(fields, described)
+    ranges = tuple((float(array.min()), float(array.max())) for array in labels)
+    summary = DataSummary(len(labels[0]), ((0, len(labels[0])),), ranges, ())
+    check_labels(columns, summary, model.loss, outputs)
+    rows = ArraySource(features, labels, weights[0] if weights else None, fields=fields)
+    return rows, columns, summary
+
+
+def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
+    # For a model with one, a list is the array's content.
+    several = len(ports) > 1 or isinstance(given, Mapping)
+    items = match(given, ports, what) if several else (given,)
+    return tuple(np.asarray(item) for item in items)
+
+
+def _sample_weights(given: Any) -> NDArray[np.float32]:
+    weights = np.asarray(given, np.float32)
+    unusable = ~((weights >= 0) & (weights < np.inf))
+    if weights.ndim != 1 or unusable.any():
+        raise DataError(
+            "Sample weights are one finite number of at least 0 for each row. Received: shape "
+            f"{weights.shape}, {unusable.sum()} of {weights.size} null, NaN, infinite or negative."
+        )
+    return weights
+
+
+def _check_lengths(arrays: Sequence[NDArray[Any]]) -> None:
+    lengths = [len(array) if array.ndim else 0 for array in arrays]
+    if len(set(lengths)) != 1 or lengths[0] == 0:
+        raise DataError(
+            "Arrays of features, labels and sample weights have the same number of rows, at least "
+            f"1. Received lengths: {lengths}."
+        )
+
+
+def _named(
+    ports: Sequence[Port], arrays: Sequence[NDArray[Any]], one: str
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Return arrays with the names of the model's inputs or outputs, if it has several."""
+    names = [port.name for port in ports] if len(arrays) > 1 else [one]
+    return zip(names, arrays, strict=True)
+
+
+def _field(name: str, array: NDArray[Any]) -> Field:
+    if array.dtype.name not in DTYPES:
+        raise DataError(
+            f"Features are one of {', '.join(DTYPES)}. Received: {array.dtype} for {name!r}."
+        )
+    return Field(name, array.shape[1:], array.dtype.name)
+
+
+def _label(name: str, array: NDArray[Any]) -> Label:
+    size = None if array.ndim == 1 else int(array.shape[-1])
+    return Label(name, size, integer=array.dtype.kind in "iu")
