@@ -100,6 +100,13 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print tiles, bytes of each encoding, files, minutes and space, and stop",
     )
+    add(
+        "--report-images",
+        type=int,
+        default=300,
+        metavar="N",
+        help="images of a run that its report shows with their tiles (300)",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
 
 

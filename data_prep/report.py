@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,12 @@ Corners = NDArray[np.float64]
 FOLDER = "_reports"
 # Number of newest runs whose reports are kept: three months of nightly runs.
 KEPT_REPORTS = 90
-_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)\.(json|html)")
+_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html)")
 # At most this many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
+# Images on the first page, and on each of the further pages.
+FIRST_IMAGES = 12
+PAGE_IMAGES = 50
 # Longer side of a thumbnail on the page [CSS pixels].
 GRID_PIXELS = 360
 
@@ -54,15 +58,17 @@ class Shown:
         JPEG files of some tiles, by class.
     thumbnails : dict of str to bytes
         JPEG files of some images, by path.
-    squares : dict of str to list of (float, array [4, 2])
-        Angle and corners of the tiles of these images, in pixels of the image as it came.
+        The first `FIRST_IMAGES` are on the first page.
+    squares : dict of str to dict of float to array [tiles, 4, 2]
+        Corners of the tiles of these images by angle, in pixels of the image as it came. Images
+        with too many tiles are missing.
     angles : dict of float to int
         Tiles by angle.
     """
 
     tiles: dict[str, list[bytes]] = field(default_factory=dict)
     thumbnails: dict[str, bytes] = field(default_factory=dict)
-    squares: dict[str, list[tuple[float, Corners]]] = field(default_factory=dict)
+    squares: dict[str, dict[float, Corners]] = field(default_factory=dict)
     angles: dict[float, int] = field(default_factory=dict)
 
 
@@ -173,8 +179,9 @@ def render(
     shown: Shown,
     sources: Mapping[str, PlannedSource],
     angles: Sequence[float],
+    pages: Sequence[str] = (),
 ) -> str:
-    """Return the report as one page that needs no other file.
+    """Return the report as one page, with pages of all images beside it if there are many.
 
     Parameters
     ----------
@@ -184,6 +191,8 @@ def render(
         The images of the thumbnails, by path.
     angles : sequence of float
         Angles whose tiles `shown` has as squares.
+    pages : sequence of str, optional
+        File names of the pages that `image_pages` returned.
     """
     title = f"Tiles of {figures.input}"
     parts = [
@@ -206,8 +215,12 @@ def render(
     parts += [
         _section("Tiles by angle", _angles(figures)),
         _section("Some tiles of each class", _sheets(shown)),
-        _section("Where tiles lie", _coverage(figures) + _grids(shown, sources, angles)),
+        _section("Where tiles lie", _places(figures, shown, sources, angles, pages)),
     ]
+    return _document(title, parts)
+
+
+def _document(title: str, parts: Sequence[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -350,19 +363,92 @@ def _sheets(shown: Shown) -> str:
     )
 
 
-def _grids(shown: Shown, sources: Mapping[str, PlannedSource], angles: Sequence[float]) -> str:
-    figures = [
-        _grid(sources[path], thumbnail, shown.squares.get(path, []), angles)
-        for path, thumbnail in shown.thumbnails.items()
-        if path in sources
-    ]
-    if not figures:
-        return ""
+def _places(
+    figures: Figures,
+    shown: Shown,
+    sources: Mapping[str, PlannedSource],
+    angles: Sequence[float],
+    pages: Sequence[str],
+) -> str:
+    """Return where the tiles lie on the first images, and links to the pages of all."""
+    paths = [path for path in shown.thumbnails if path in sources]
+    if not paths:
+        return _coverage(figures)
+    first = _grids(paths[:FIRST_IMAGES], shown, sources, angles)
+    return _coverage(figures) + _told(angles) + first + _links(figures, sorted(paths), pages)
+
+
+def _links(figures: Figures, paths: Sequence[str], pages: Sequence[str]) -> str:
+    """Return a list of links to pages of images, each with its first and its last image."""
+    images = sum(sum(by_class.values()) for by_class in figures.images.values())
+    lines = []
+    for number, name in enumerate(pages):
+        part = paths[number * PAGE_IMAGES : (number + 1) * PAGE_IMAGES]
+        told = f"{escape(part[0])} to {escape(part[-1])}"
+        lines.append(f'<li><a href="{escape(quote(name))}">{told}</a></li>')
+    links = f"<p>Images by name:</p><ul>{''.join(lines)}</ul>" if lines else ""
+    if len(paths) < images:
+        links += (
+            f"<p>{len(paths):,} of {images:,} images are shown; --report-images shows more.</p>"
+        )
+    return links
+
+
+def image_pages(
+    figures: Figures,
+    shown: Shown,
+    sources: Mapping[str, PlannedSource],
+    angles: Sequence[float],
+    first: str,
+) -> list[str]:
+    """Return the pages of all images that have thumbnails, in the order of their paths.
+
+    Parameters
+    ----------
+    figures, shown, sources, angles
+        As in `render`.
+    first : str
+        File name of the first page, to which these link back.
+
+    Returns
+    -------
+    list of str
+        `PAGE_IMAGES` images a page; none if the first page shows them all.
+    """
+    paths = sorted(path for path in shown.thumbnails if path in sources)
+    if len(paths) <= FIRST_IMAGES:
+        return []
+    pages = []
+    for start in range(0, len(paths), PAGE_IMAGES):
+        part = paths[start : start + PAGE_IMAGES]
+        last = start + len(part)
+        title = f"Images {start + 1:,} to {last:,} of {len(paths):,} from {figures.input}"
+        parts = [
+            f"<h1>{escape(title)}</h1>",
+            f'<p><a href="{escape(quote(first))}">Report of {escape(figures.began)}</a></p>',
+            _told(angles),
+            _grids(part, shown, sources, angles),
+        ]
+        pages.append(_document(title, parts))
+    return pages
+
+
+def _told(angles: Sequence[float]) -> str:
     told = " and ".join(f"{angle:g}" for angle in angles)
-    return (
-        f"<p>Tiles at {told} degrees. What no square covers is in no tile at that angle.</p>"
-        f'<div class="grids">{"".join(figures)}</div>'
+    return f"<p>Tiles at {told} degrees. What no square covers is in no tile at that angle.</p>"
+
+
+def _grids(
+    paths: Sequence[str],
+    shown: Shown,
+    sources: Mapping[str, PlannedSource],
+    angles: Sequence[float],
+) -> str:
+    grids = "".join(
+        _grid(sources[path], shown.thumbnails[path], shown.squares.get(path), angles)
+        for path in paths
     )
+    return f'<div class="grids">{grids}</div>'
 
 
 def grid_angles(spec: TileSpec) -> list[float]:
@@ -381,29 +467,36 @@ def grid_angles(spec: TileSpec) -> list[float]:
 def _grid(
     source: PlannedSource,
     thumbnail: bytes,
-    squares: Sequence[tuple[float, Corners]],
+    squares: Mapping[float, Corners] | None,
     angles: Sequence[float],
 ) -> str:
     scale = GRID_PIXELS / max(source.width, source.height)
     width, height = round(source.width * scale), round(source.height * scale)
     kinds = dict(zip(angles, ("flat", "turned"), strict=False))
     shapes = "".join(
-        f'<polygon class="{kinds[angle]}" points="'
-        + " ".join(f"{x:.0f},{y:.0f}" for x, y in corners.tolist())
-        + '"/>'
-        for angle, corners in squares
+        f'<path class="{kinds[angle]}" d="{_outlines(corners)}"/>'
+        for angle, corners in (squares or {}).items()
     ) + "".join(
         f'<rect class="mark" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>'
         for left, top, right, bottom in places_of(source.marks or "")
     )
     label = escape(source.source)
+    more = ", too many to draw" if squares is None and source.tiles else ""
     return (
         f'<figure><svg width="{width}" height="{height}" '
         f'viewBox="0 0 {source.width} {source.height}" role="img" aria-label="tiles of {label}">'
         f'<image href="{_data(thumbnail)}" width="{source.width}" height="{source.height}" '
         f'preserveAspectRatio="none"/>{shapes}</svg>'
-        f"<figcaption>{label}: {source.width}x{source.height}, {source.tiles:,} tiles, "
+        f"<figcaption>{label}: {source.width}x{source.height}, {source.tiles:,} tiles{more}, "
         f"{escape(source.split)}</figcaption></figure>"
+    )
+
+
+def _outlines(corners: Corners) -> str:
+    """Return closed lines through the corners of each tile, in whole pixels, as an SVG path."""
+    return "".join(
+        f"M{a},{b} {c},{d} {e},{f} {g},{h}z"
+        for a, b, c, d, e, f, g, h in np.rint(corners).astype(int).reshape(-1, 8).tolist()
     )
 
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TILES_A_CLASS = 8
-THUMBNAILS = 12
-THUMBNAIL_PIXELS = 480
-JPEG_QUALITY = 80
+THUMBNAIL_PIXELS = 360
+JPEG_QUALITY = 75
+# Squares of tiles in one image, and in all images of a report. More are not read and not drawn.
+IMAGE_SQUARES = 5_000
+REPORT_SQUARES = 200_000
 
 Pixels = NDArray[Any]
 
@@ -45,8 +47,8 @@ def thumbnail(pixels: Pixels) -> bytes:
     return _jpeg(pixels, low, high)
 
 
-def choose_images(labels: Mapping[str, str], number: int = THUMBNAILS) -> list[str]:
-    """Return a few images, taking the classes in turn, in an order independent of names.
+def choose_images(labels: Mapping[str, str], number: int) -> list[str]:
+    """Return some images, taking the classes in turn, in an order independent of names.
 
     Parameters
     ----------
@@ -119,38 +121,62 @@ def look_up(
     labels = {each.source: each.label for each in sources}
     paths = choose_images(labels, TILES_A_CLASS * len(set(labels.values())))
     tiles = tiles.where(F.col("angle").isin(list(angles)))
-    rows = tiles.where(F.col("source").isin(sorted({*paths, *thumbnails})))
-    names = ("source", "label_name", "tile_id", "angle", "src_cx", "src_cy", "scale")
-    found = rows.select(*names).toArrow().to_pylist()
-    chosen = choose_tiles(
-        [
-            (row["label_name"], row["source"], row["tile_id"])
-            for row in found
-            if row["source"] in paths
-        ]
-    )
+    rows = tiles.where(F.col("source").isin(paths))
+    told = rows.select("label_name", "source", "tile_id").collect()
+    chosen = choose_tiles([(row[0], row[1], row[2]) for row in told])
     pictures = _pictures(rows, [tile for some in chosen.values() for tile in some], image)
-    squares: dict[str, list[tuple[float, Corners]]] = {}
-    for row in found:
-        if row["source"] in thumbnails:
-            corners = _corners(row, image.shape[0])
-            squares.setdefault(row["source"], []).append((row["angle"], corners))
+    by_path = {each.source: each for each in sources}
+    pictured = [by_path[path] for path in thumbnails if path in by_path]
+    drawn = choose_drawn(pictured, by_angle, angles)
     return Shown(
         tiles={name: [pictures[tile] for tile in some] for name, some in chosen.items()},
         thumbnails=dict(thumbnails),
-        squares=squares,
+        squares=_squares(tiles.where(F.col("source").isin(drawn)), image.shape[0]),
         angles=by_angle,
     )
 
 
-def _corners(row: Mapping[str, Any], side: int) -> Corners:
-    """Return the corners of a tile in its original image."""
-    zeros = np.zeros((1, 1), np.uint8)
-    tile = Tile(zeros, row["angle"], 0, 0, row["src_cx"], row["src_cy"])
-    centre = np.array([tile.src_cx, tile.src_cy])
-    # A tile of one pixel gives the directions; the side is that of the stored tile.
-    corners: Corners = centre + (np.array(tile.corners()) - centre) * (side / row["scale"])
-    return corners
+def choose_drawn(
+    sources: Sequence[PlannedSource], by_angle: Mapping[float, int], angles: Sequence[float]
+) -> list[str]:
+    """Return the images whose tiles are drawn, so that the report stays small.
+
+    Parameters
+    ----------
+    sources : sequence of PlannedSource
+        Images with thumbnails; the first ones have precedence.
+    by_angle : mapping of float to int
+        Number of tiles by angle, of all images.
+    angles : sequence of float
+        Angles at which tiles are drawn.
+    """
+    # An image has about the same part of its tiles at an angle as all images have.
+    part = sum(by_angle.get(angle, 0) for angle in angles) / max(1, sum(by_angle.values()))
+    chosen, left = [], float(REPORT_SQUARES)
+    for each in sources:
+        squares = each.tiles * part
+        if squares <= min(left, IMAGE_SQUARES):
+            chosen.append(each.source)
+            left -= squares
+    return chosen
+
+
+def _squares(rows: DataFrame, side: int) -> dict[str, dict[float, Corners]]:
+    """Return the corners of tiles in their images, by image and angle."""
+    found = rows.select("source", "angle", "src_cx", "src_cy", "scale").toArrow()
+    angles, *centres, scales = (found.column(n).to_numpy() for n in range(1, 5))
+    coded = found.column(0).combine_chunks().dictionary_encode()
+    names, sources = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    squares: dict[str, dict[float, Corners]] = {}
+    for angle in np.unique(angles).tolist():
+        # A tile of one pixel gives the directions; the side is that of the stored tile.
+        directions = np.array(Tile(np.zeros((1, 1), np.uint8), angle, 0, 0, 0.0, 0.0).corners())
+        mine = np.flatnonzero(angles == angle)
+        sides = (side / scales[mine])[:, None, None]
+        corners = np.stack(centres, axis=-1)[mine, None] + directions * sides
+        for number in np.unique(sources[mine]).tolist():
+            squares.setdefault(names[number], {})[angle] = corners[sources[mine] == number]
+    return squares
 
 
 def _pictures(rows: DataFrame, ids: Sequence[str], image: Field) -> dict[str, bytes]:

@@ -106,6 +106,8 @@ class TilingSettings:
     keep_versions : str, optional
         How long former versions can be read after their shards were replaced: ``"10"`` versions, or
         ``"30d"``, 30 days. Default: not at all; see `data_prep.versions`.
+    report_images : int, default 300
+        Number of images of a run that its report shows with their tiles.
 
     Raises
     ------
@@ -148,6 +150,7 @@ class TilingSettings:
     prune: bool = False
     new_classes: bool = False
     keep_versions: str | None = None
+    report_images: int = 300
 
     def __post_init__(self) -> None:
         if self.on_error is None:
@@ -190,6 +193,10 @@ class TilingSettings:
         if self.normalise == MACENKO and self.channels == "1":
             raise ConfigurationError(
                 "Stains are colours. Received: normalise macenko with channels 1. Give 3, or auto."
+            )
+        if self.report_images < 0:
+            raise ConfigurationError(
+                f"report_images must be 0 images or more. Received: {self.report_images!r}."
             )
         parse_filter(self.keep)
         if self.max_pixels < 1:

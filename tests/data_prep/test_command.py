@@ -34,7 +34,7 @@ def test_every_flag_arrives(called):
         "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite "
         "--page 2 --channel DAPI --z max --allow-empty --near-duplicates report --bits 12 "
         "--pixel-size 0.5um --source-pixel-size 200nm --zones z.csv --bottom-strip 60 "
-        "--keep-versions 30d --max-pixels 1000 --keep bg_fraction<0.9"
+        "--keep-versions 30d --report-images 40 --max-pixels 1000 --keep bg_fraction<0.9"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -72,6 +72,7 @@ def test_every_flag_arrives(called):
         "normalise": None,
         "keep": "bg_fraction<0.9",
         "keep_versions": "30d",
+        "report_images": 40,
         "glob": "*.png",
         "overwrite": True,
         "new_classes": False,

@@ -17,16 +17,25 @@ from PIL import Image
 from data_prep.geometry import TileSpec, count_tiles
 from data_prep.plan import PlannedSource
 from data_prep.report import (
+    FIRST_IMAGES,
     KEPT_REPORTS,
     SHOWN_REASONS,
     Figures,
     Shown,
     count,
     grid_angles,
+    image_pages,
     outdated,
     render,
 )
-from data_prep.samples_shown import choose_images, choose_tiles, thumbnail
+from data_prep.samples_shown import (
+    IMAGE_SQUARES,
+    REPORT_SQUARES,
+    choose_drawn,
+    choose_images,
+    choose_tiles,
+    thumbnail,
+)
 from data_prep.tiles import iter_tiles
 
 SPEC = TileSpec(32, angles=[0, 40, 90])
@@ -97,7 +106,10 @@ def page():
     pixels = np.random.default_rng(1).integers(0, 65536, (80, 100, 1), dtype=np.uint16)
     hostile = "a/<script>alert(1)</script>.png"
     tiles = iter_tiles(np.zeros((80, 100), np.uint8), SPEC, grid_angles(SPEC))
-    squares = [(tile.angle, np.array(tile.corners())) for tile in tiles]
+    squares: dict = {}
+    for tile in tiles:
+        squares.setdefault(tile.angle, []).append(tile.corners())
+    squares = {angle: np.array(corners) for angle, corners in squares.items()}
     shown = Shown({"a": [thumbnail(pixels)] * 3}, {hostile: thumbnail(pixels)}, {hostile: squares})
     told = figures(
         left_out={hostile: "it is <b>cut</b>"},
@@ -124,8 +136,11 @@ def test_the_grid_shows_each_tile_of_the_first_angle_and_of_the_first_oblique_on
     assert grid_angles(SPEC) == [0.0, 40.0]
     tiles = list(iter_tiles(np.zeros((80, 100), np.uint8), SPEC))
     for kind, angle in (("flat", 0.0), ("turned", 40.0)):
-        shapes = re.findall(rf'class="{kind}" points="([^"]+)"', page)
-        drawn = [[tuple(map(float, at.split(","))) for at in shape.split()] for shape in shapes]
+        (outlines,) = re.findall(rf'class="{kind}" d="([^"]+)"', page)
+        drawn = [
+            [tuple(map(float, at.split(","))) for at in shape.strip("M").split()]
+            for shape in outlines.split("z")[:-1]
+        ]
         expected = [tile.corners() for tile in tiles if tile.angle == angle]
         assert len(drawn) == len(expected) > 0
         np.testing.assert_allclose(drawn, expected, atol=0.51)
@@ -168,7 +183,7 @@ def test_long_lists_are_cut_on_the_page_and_whole_in_the_file():
 def test_a_thumbnail_is_small_and_uses_all_of_the_range():
     deep = np.linspace(100, 4000, 1000 * 600).reshape(600, 1000, 1).astype(np.uint16)
     picture = np.asarray(Image.open(BytesIO(thumbnail(deep))))
-    assert picture.shape == (288, 480)
+    assert picture.shape == (216, 360)
     assert picture.min() < 8
     assert picture.max() > 247
     colour = np.zeros((50, 40, 3), np.uint8)
@@ -191,3 +206,57 @@ def test_reports_of_the_newest_nights_stay_and_other_files_always():
     gone = [f"{time}.{kind}" for time in times[:2] for kind in ("html", "json")]
     assert outdated([*reversed(files), "thesis.html", f"{times[0]}.txt"]) == gone
     assert outdated(files[4:]) == []
+    pages = [f"{times[0]}-images-1.html", f"{times[-1]}-images-1.html"]
+    assert outdated([*files, *pages]) == sorted([*gone, pages[0]])
+
+
+def pictured(number):
+    paths = [f"a/{i:03} #1.png" for i in range(number)]
+    sources = {path: source(path) for path in paths}
+    picture = thumbnail(np.zeros((80, 100, 1), np.uint8))
+    # In the order of the choice, not of the names.
+    return Shown({}, dict.fromkeys(reversed(paths), picture)), sources
+
+
+def test_all_images_are_on_pages_that_the_first_one_links():
+    shown, sources = pictured(120)
+    told = figures(images={"train": {"a": 120}})
+    pages = image_pages(told, shown, sources, [0.0], "night.html")
+    assert [page.count("<figure>") for page in pages] == [50, 50, 20]
+    captions = re.findall(r"<figcaption>([^:]*):", "".join(pages))
+    assert captions == sorted(sources)
+    names = [f"night #{n}.html" for n in range(3)]
+    read = Links()
+    read.feed(render(told, shown, sources, [0.0], names))
+    assert read.tags["figure"] == FIRST_IMAGES
+    assert [link for link in read.links if "data:" not in link] == [
+        f"night%20%23{n}.html" for n in range(3)
+    ]
+    back = Links()
+    back.feed(pages[1])
+    assert [link for link in back.links if "data:" not in link] == ["night.html"]
+
+
+def test_a_few_images_need_no_further_page():
+    shown, sources = pictured(FIRST_IMAGES)
+    assert image_pages(figures(), shown, sources, [0.0], "night.html") == []
+
+
+def test_the_page_tells_how_many_images_it_does_not_show():
+    shown, sources = pictured(20)
+    for images, told in ((20, False), (33, True)):
+        page = render(figures(images={"train": {"a": images}}), shown, sources, [0.0])
+        assert ("20 of 33 images" in page) is told
+
+
+def test_images_with_too_many_tiles_are_not_drawn():
+    """A slide of ten gigapixels has a million squares, which no page can show."""
+    small = [replace(source(f"a/{i}"), tiles=2 * IMAGE_SQUARES) for i in range(50)]
+    large = replace(source("a/slide"), tiles=3 * IMAGE_SQUARES)
+    by_angle = {0.0: 10, 40.0: 10, 80.0: 20}
+    drawn = choose_drawn([large, *small], by_angle, [0.0, 40.0])
+    assert drawn == [f"a/{i}" for i in range(REPORT_SQUARES // IMAGE_SQUARES)]
+    shown = Shown({}, {"a/slide": thumbnail(np.zeros((80, 100, 1), np.uint8))})
+    page = render(figures(), shown, {"a/slide": large}, [0.0])
+    assert page.count("<figure>") == 1
+    assert "<path" not in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -492,8 +493,10 @@ def test_each_night_leaves_a_report(once):
     assert set(told["angles"]) == {"0", "40"}
     # Eight thumbnails with the squares that were written, and eight tiles of each class.
     assert page.count("<figure>") == 8
-    assert page.count('class="flat"') == told["angles"]["0"]
-    assert page.count('class="turned"') == told["angles"]["40"]
+    for kind, angle in (("flat", "0"), ("turned", "40")):
+        outlines = re.findall(rf'class="{kind}" d="([^"]+)"', page)
+        assert len(outlines) == 8
+        assert sum(each.count("z") for each in outlines) == told["angles"][angle]
     assert page.count("<img ") == 16
 
 
