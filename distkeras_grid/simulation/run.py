@@ -159,7 +159,7 @@ class Simulation:
         self._wire = SimulatedWire(spec.compression, spec.size)
         self._mind = ServerMind(self._served, learners[0].weights())
         self._watch = RunWatch(spec, synchronous=self._synchronous)
-        works = local or [None] * len(rows)
+        works: Sequence[Work | None] = local or [None] * len(rows)
         self._workers = [
             SimulatedWorker(number, cluster, spec, *parts)
             for number, parts in enumerate(zip(learners, rows, works, strict=True))

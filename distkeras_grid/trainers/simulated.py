@@ -212,13 +212,12 @@ def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat) -> Cluste
     cluster = replace(cluster, batch_seconds=seconds)
     if seat.work is None:
         return cluster
-    tile_seconds = seat.work.read_seconds / sum(part.size for part in first.blocks)
-    given = cluster.tile_seconds, cluster.test_batch_seconds
-    return replace(
-        cluster,
-        tile_seconds=tile_seconds if given[0] is None else given[0],
-        test_batch_seconds=_test_seconds(engine, block) if given[1] is None else given[1],
-    )
+    if cluster.tile_seconds is None:
+        tiles = sum(part.size for part in first.blocks)
+        cluster = replace(cluster, tile_seconds=seat.work.read_seconds / tiles)
+    if cluster.test_batch_seconds is None:
+        cluster = replace(cluster, test_batch_seconds=_test_seconds(engine, block))
+    return cluster
 
 
 def _test_seconds(engine: ModelEngine, block: Block) -> float:

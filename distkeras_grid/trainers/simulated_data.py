@@ -70,21 +70,22 @@ class SimulatedSeat:
 
 
 class SimulatedData(Protocol):
-    """The training data of a simulated run.
+    """The training data of a simulated run."""
 
-    Attributes
-    ----------
-    spec : DataSpec
-        Their part of the run.
-    fields : tuple of Field
-        The features.
-    count : int
-        Rows of an epoch.
-    """
+    @property
+    def spec(self) -> DataSpec:
+        """Their part of the run."""
+        ...
 
-    spec: DataSpec
-    fields: tuple[Field, ...]
-    count: int
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The features."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Rows of an epoch."""
+        ...
 
     def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:
         """Return what each worker trains on; `resources` receives what must be closed."""
