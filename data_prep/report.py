@@ -433,6 +433,28 @@ def image_pages(
     return pages
 
 
+def report_files(
+    stem: str,
+    figures: Figures,
+    shown: Shown,
+    sources: Mapping[str, PlannedSource],
+    angles: Sequence[float],
+) -> dict[str, str]:
+    """Return the files of a report by their names, in the order in which they are written.
+
+    Parameters
+    ----------
+    stem : str
+        What the names begin with: the time of the run.
+    figures, shown, sources, angles
+        As in `render`.
+    """
+    pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
+    further = {f"{stem}-images-{number}.html": page for number, page in enumerate(pages, 1)}
+    first = render(figures, shown, sources, angles, list(further))
+    return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
+
+
 def _told(angles: Sequence[float]) -> str:
     told = " and ".join(f"{angle:g}" for angle in angles)
     return f"<p>Tiles at {told} degrees. What no square covers is in no tile at that angle.</p>"

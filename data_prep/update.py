@@ -52,7 +52,7 @@ from data_prep.plan import Plan, PlannedSource, uncovered
 from data_prep.publication import shard_name
 from data_prep.reading import SPARK, choose_opening
 from data_prep.report import FOLDER as REPORTS
-from data_prep.report import Figures, Shown, count, grid_angles, image_pages, outdated, render
+from data_prep.report import Figures, Shown, count, grid_angles, outdated, report_files
 from data_prep.samples_shown import choose_images, look_up
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
@@ -296,8 +296,10 @@ class _Night:
             with executor_errors(self._spark, uri, "the report in"):
                 shown = look_up(self._spark, folders, tiled, angles, night.image, self._thumbnails)
             figures = self._figures(night, done, tiled, shown)
-            self._write_report(uri, figures, shown, {each.source: each for each in tiled})
-            reports = f"{self._root}/{REPORTS}"
+            reports, _, stem = uri.rpartition("/")
+            sources = {each.source: each for each in tiled}
+            for name, text in report_files(stem, figures, shown, sources, angles).items():
+                self._storage.write_in_place(f"{reports}/{name}", text)
             for name in outdated(self._storage.list_names(reports)):
                 self._storage.delete(f"{reports}/{name}")
         except GridError as error:
@@ -305,19 +307,6 @@ class _Night:
             return done
         self._say(f"the report is {uri}.html")
         return replace(done, report=f"{uri}.html")
-
-    def _write_report(
-        self, uri: str, figures: Figures, shown: Shown, sources: Mapping[str, PlannedSource]
-    ) -> None:
-        """Write the figures and the pages, the first page last."""
-        stem, angles = uri.rpartition("/")[2], grid_angles(self._settings.spec)
-        pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
-        names = [f"{stem}-images-{number}.html" for number in range(1, len(pages) + 1)]
-        self._storage.write_in_place(f"{uri}.json", figures.to_json())
-        for name, page in zip(names, pages, strict=True):
-            self._storage.write_in_place(f"{uri.rpartition('/')[0]}/{name}", page)
-        page = render(figures, shown, sources, angles, names)
-        self._storage.write_in_place(f"{uri}.html", page)
 
     def _figures(
         self, night: Night, done: Update, tiled: Sequence[PlannedSource], shown: Shown

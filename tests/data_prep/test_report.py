@@ -27,6 +27,7 @@ from data_prep.report import (
     image_pages,
     outdated,
     render,
+    report_files,
 )
 from data_prep.samples_shown import (
     IMAGE_SQUARES,
@@ -240,6 +241,19 @@ def test_all_images_are_on_pages_that_the_first_one_links():
 def test_a_few_images_need_no_further_page():
     shown, sources = pictured(FIRST_IMAGES)
     assert image_pages(figures(), shown, sources, [0.0], "night.html") == []
+
+
+def test_the_files_of_a_report_name_each_other_and_go_with_it():
+    stem = "2026-01-01T020000Z"
+    shown, sources = pictured(60)
+    files = report_files(stem, figures(images={"train": {"a": 60}}), shown, sources, [0.0])
+    pages = [f"{stem}-images-{number}.html" for number in (1, 2)]
+    assert list(files) == [f"{stem}.json", *pages, f"{stem}.html"]
+    for page in pages:
+        assert f'href="{page}"' in files[f"{stem}.html"]
+        assert f'href="{stem}.html"' in files[page]
+    newer = [f"2027-{1 + i // 28:02}-{1 + i % 28:02}T020000Z.json" for i in range(KEPT_REPORTS)]
+    assert outdated([*files, *newer]) == sorted(files)
 
 
 def test_the_page_tells_how_many_images_it_does_not_show():
