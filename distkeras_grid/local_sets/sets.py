@@ -12,7 +12,9 @@ from distkeras_grid.spec import LocalMode, LocalSpec, PaceSpec, TestImages
 
 @dataclass(frozen=True)
 class LocalSets:
-    """Data for `Trainer.train`: each worker draws its own tiles for each iteration, and reads them.
+    """Data of a run in which each worker draws its own tiles for each iteration, and reads them.
+
+    For `Trainer.train` and `Trainer.simulate`.
 
     Kurochkin, "The Deep Distributed Learning Implementations with a Large Dataset on the Desktop
     Grid", GRID'2021. In each iteration a worker draws a random training set and a random test set,
