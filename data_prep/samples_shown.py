@@ -18,6 +18,7 @@ from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 TILES_A_CLASS = 8
@@ -26,6 +27,8 @@ JPEG_QUALITY = 75
 # Squares of tiles in one image, and in all images of a report. More are not read and not drawn.
 IMAGE_SQUARES = 5_000
 REPORT_SQUARES = 200_000
+# Columns that say where a tile lies in its image.
+PLACES = ("source", "angle", "src_cx", "src_cy", "scale")
 
 Pixels = NDArray[Any]
 
@@ -128,10 +131,11 @@ def look_up(
     by_path = {each.source: each for each in sources}
     pictured = [by_path[path] for path in thumbnails if path in by_path]
     drawn = choose_drawn(pictured, by_angle, angles)
+    places = tiles.where(F.col("source").isin(drawn))
     return Shown(
         tiles={name: [pictures[tile] for tile in some] for name, some in chosen.items()},
         thumbnails=dict(thumbnails),
-        squares=_squares(tiles.where(F.col("source").isin(drawn)), image.shape[0]),
+        squares=squares_of(places.select(*PLACES).toArrow(), image.shape[0]),
         angles=by_angle,
     )
 
@@ -161,11 +165,18 @@ def choose_drawn(
     return chosen
 
 
-def _squares(rows: DataFrame, side: int) -> dict[str, dict[float, Corners]]:
-    """Return the corners of tiles in their images, by image and angle."""
-    found = rows.select("source", "angle", "src_cx", "src_cy", "scale").toArrow()
-    angles, *centres, scales = (found.column(n).to_numpy() for n in range(1, 5))
-    coded = found.column(0).combine_chunks().dictionary_encode()
+def squares_of(found: pa.Table, side: int) -> dict[str, dict[float, Corners]]:
+    """Return the corners of tiles in their images, arrays [tiles, 4, 2], by image and angle.
+
+    Parameters
+    ----------
+    found : pyarrow.Table
+        The columns `PLACES` of the tiles.
+    side : int
+        Side of a stored tile, pixels.
+    """
+    angles, *centres, scales = (found.column(name).to_numpy() for name in PLACES[1:])
+    coded = found.column("source").combine_chunks().dictionary_encode()
     names, sources = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     squares: dict[str, dict[float, Corners]] = {}
     for angle in np.unique(angles).tolist():

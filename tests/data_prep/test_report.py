@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from io import BytesIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -31,10 +32,12 @@ from data_prep.report import (
 )
 from data_prep.samples_shown import (
     IMAGE_SQUARES,
+    PLACES,
     REPORT_SQUARES,
     choose_drawn,
     choose_images,
     choose_tiles,
+    squares_of,
     thumbnail,
 )
 from data_prep.tiles import iter_tiles
@@ -261,6 +264,25 @@ def test_the_page_tells_how_many_images_it_does_not_show():
     for images, told in ((20, False), (33, True)):
         page = render(figures(images={"train": {"a": images}}), shown, sources, [0.0])
         assert ("20 of 33 images" in page) is told
+
+
+def test_squares_are_the_corners_of_the_tiles_also_of_resampled_images():
+    rows, expected = [], {}
+    for path, angle, scale in (("a/0", 0.0, 1.0), ("b/0", 40.0, 0.5), ("a/0", 40.0, 1.0)):
+        for tile in iter_tiles(np.zeros((80, 100), np.uint8), SPEC, [angle]):
+            rows.append((path, angle, tile.src_cx, tile.src_cy, scale))
+            # A tile of half the scale shows twice as much of its image.
+            centre = np.array([tile.src_cx, tile.src_cy])
+            corners = centre + (np.array(tile.corners()) - centre) / scale
+            expected.setdefault((path, angle), []).append(corners)
+    columns = (list(column) for column in zip(*rows[::-1], strict=True))
+    found = squares_of(pa.table(dict(zip(PLACES, columns, strict=True))), SPEC.tile)
+    told = {(path, angle): at for path, by in found.items() for angle, at in by.items()}
+    assert told.keys() == expected.keys()
+    for key, corners in told.items():
+        np.testing.assert_allclose(corners, expected[key][::-1], atol=1e-6)
+    kinds = [(name, pa.string() if name == "source" else pa.float64()) for name in PLACES]
+    assert squares_of(pa.schema(kinds).empty_table(), SPEC.tile) == {}
 
 
 def test_images_with_too_many_tiles_are_not_drawn():
