@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli import early, train
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
 LATEST = "latest.json"
+# The run that is being trained. Hidden, so it is none of the runs.
+BEGUN = "_begun.json"
 NAME_FORMAT = "%Y-%m-%dT%H%M%SZ"
 RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 # Names that `Storage.hidden_beside` gave and a killed run left behind.
-LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z|latest\.json)\.[0-9a-f]{32}\.(tmp|old)")
+LEFTOVER = re.compile(
+    r"_(\d{4}-\d\d-\d\dT\d{6}Z|latest\.json|_begun\.json)\.[0-9a-f]{32}\.(tmp|old)"
+)
 
 T = TypeVar("T")
 
@@ -60,11 +65,34 @@ class Latest(msgspec.Struct, frozen=True):
     update: int
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """The run that a driver has begun, for another attempt of its application.
+
+    Parameters
+    ----------
+    run : str
+        Name of the run.
+    update : int
+        The last update of the data set that it sees.
+    driver : Driver
+        The driver.
+    """
+
+    run: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
+    update: int
+    driver: Driver
+
+    def of(self, driver: Driver) -> Begun | None:
+        """Return the run that `driver` has to go on with; None if it begins one of its own."""
+        return self if self.driver.precedes(driver) else None
+
+
 DESCRIPTION = """\
 Train as `distkeras-grid train` does, starting from the last model in the folder of runs --output.
 The new run is added there, in a folder named after the time; latest.json names the newest run and
 its model. The first run starts from --model. The data must be a data set that `distkeras-grid tile`
 made. If no image is new since the last run, the command does nothing and ends with exit code 0.
+After `submit --attempts`, a second attempt goes on with the run and the images of the first.
 """
 EPILOG = """\
 examples:
@@ -110,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def retrain(flags: argparse.Namespace) -> None:
     """Train on what is new, if anything is, and add the run."""
-    from distkeras_grid.spark.session import build_session
+    from distkeras_grid.spark.session import build_session, this_driver
     from distkeras_grid.spark.storage import Storage
 
     check(flags)
@@ -119,16 +147,26 @@ def retrain(flags: argparse.Namespace) -> None:
     early.check_input(flags.data, "--data")
     early.check_input(flags.validation_data, "--validation-data")
     with doing("starting Spark"):
-        storage = Storage(build_session("distkeras-grid retrain", master=flags.master))
+        spark = build_session("distkeras-grid retrain", master=flags.master)
+    storage = Storage(spark)
     with Runs(storage, flags.output.rstrip("/"), tell):
-        _add_run(storage, flags)
+        _add_run(storage, flags, this_driver(spark))
 
 
-def _add_run(storage: Storage, flags: argparse.Namespace) -> None:
-    """Train on what is new, if anything is, and add the run; no other command works on the runs."""
+def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> None:
+    """Train on what is new, if anything is, and add the run; no other command works on the runs.
+
+    Another attempt of an application goes on with the run of the attempt before, under the same
+    name and with the images that were new then.
+    """
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs)
+    begun = read_begun(storage, runs, names, driver)
     manifest = read_manifest(storage, flags.data)
+    if begun is not None:
+        manifest = until(manifest, begun.update)
+        # It may be whole. Nevertheless it is not one of the former ones.
+        names = [name for name in names if name != begun.run]
     latest = read_latest(storage, runs, names)
     new = new_sources(manifest, flags.split, latest)
     told = f"since {latest.run}" if latest else "in all"
@@ -137,10 +175,13 @@ def _add_run(storage: Storage, flags: argparse.Namespace) -> None:
         tell(f"no new images {told}; nothing to train")
         return
     tell(f"{len(new):,} new images {told}")
-    name = datetime.now(UTC).strftime(NAME_FORMAT)
+    name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
+    now = Begun(name, manifest.last_update or 0, driver)
+    storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
     trainer = train.train(train_flags(flags, f"{runs}/{name}", latest, new))
     pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
+    storage.delete(f"{runs}/{BEGUN}")
     report(**pointer, **({} if trainer is None else {"samples": trainer.history.samples}))
     for old in outdated(names, flags.keep):
         delete_run(storage, f"{runs}/{old}")
@@ -230,6 +271,30 @@ def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> Latest | N
     dated = sorted(filter(RUN_NAME.fullmatch, names))
     # Killed before it could say what it saw: all is new to it.
     return Latest(dated[-1], -1) if dated else None
+
+
+def read_begun(storage: Storage, runs: str, names: Sequence[str], driver: Driver) -> Begun | None:
+    """Return the run that an earlier attempt of this driver's application has begun, if any."""
+    if BEGUN not in names:
+        return None
+    try:
+        begun = parse(storage.read_text(f"{runs}/{BEGUN}"), Begun, f"{runs}/{BEGUN}")
+    except SchemaError:
+        # No attempt of this application wrote it. It will be replaced.
+        return None
+    return begun.of(driver)
+
+
+def until(manifest: Manifest, update: int) -> Manifest:
+    """Return a data set's manifest without the images of later updates.
+
+    Examples
+    --------
+    >>> manifest = Manifest((TiledSource("tiled", update=3), TiledSource("tiled", update=4)), 4)
+    >>> until(manifest, 3) == Manifest((TiledSource("tiled", update=3),), 3)
+    True
+    """
+    return Manifest(tuple(each for each in manifest.sources if each.update <= update), update)
 
 
 def model_of(runs: str, name: str) -> str:

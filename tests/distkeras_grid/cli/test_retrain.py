@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.retrain import (
     LEFTOVER,
     Latest,
     Manifest,
     TiledSource,
+    _add_run,
     build_parser,
     delete_run,
     main,
@@ -22,6 +25,7 @@ from distkeras_grid.cli.retrain import (
 )
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.spark.storage import Storage
+from tests.interleaving import at_once
 
 RUNS = ["2026-11-07T060000Z", "2026-11-14T060000Z", "2026-11-21T060000Z"]
 MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "runs"]
@@ -45,7 +49,12 @@ def test_the_new_run_stays_though_the_clock_was_set_back():
 
 def test_only_our_leftovers_are_ours():
     hexes = "0" * 32
-    for name in (f"_{RUNS[0]}.{hexes}.tmp", f"_{RUNS[0]}.{hexes}.old", f"_latest.json.{hexes}.tmp"):
+    for name in (
+        f"_{RUNS[0]}.{hexes}.tmp",
+        f"_{RUNS[0]}.{hexes}.old",
+        f"_latest.json.{hexes}.tmp",
+        f"__begun.json.{hexes}.tmp",
+    ):
         assert LEFTOVER.fullmatch(name)
     for name in (RUNS[0], f"_mine.{hexes}.tmp", f"_{RUNS[0]}.tmp", "latest.json"):
         assert not LEFTOVER.fullmatch(name)
@@ -91,6 +100,102 @@ def test_the_model_of_a_pointer_is_not_believed():
     latest = parse(json.dumps(told), Latest, "latest.json")
     flags = build_parser().parse_args(MINIMUM)
     assert train_flags(flags, "runs/new", latest, ["d"]).model == MODEL
+
+
+APPLICATION = "application_17_0001"
+FIRST, SECOND = Driver(APPLICATION), Driver(APPLICATION, attempt=2)
+
+
+@pytest.fixture
+def night(monkeypatch):
+    """Two nights of data, runs that are trained by writing their names, and a clock."""
+    sources = [
+        {"status": "tiled", "split": "train", "update": n, "sha256": str(n) * 64} for n in (1, 2)
+    ]
+    disk = {"/tiles/_dataset.json": json.dumps({"last_update": 1, "sources": sources[:1]}).encode()}
+    files = at_once(disk)
+    files.trained = []
+
+    def training(flags):
+        files.trained.append((flags.output, flags.model, flags.where))
+        if flags.output == files.dies_at:
+            raise SystemExit
+        files.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
+
+    class Clock:
+        hour = 0
+
+        @classmethod
+        def now(cls, zone):
+            cls.hour += 1
+            return datetime(2026, 11, 21, cls.hour, tzinfo=zone)
+
+    monkeypatch.setattr("distkeras_grid.cli.train.train", training)
+    monkeypatch.setattr("distkeras_grid.cli.retrain.datetime", Clock)
+    files.dies_at = None
+    files.both = json.dumps({"last_update": 2, "sources": sources})
+    files.make_dirs("/runs")
+    return files
+
+
+def retrain_on(files, driver, *more):
+    given = ["--data", "/tiles", "--model", "m:build", "--output", "/runs", *more]
+    _add_run(files, build_parser().parse_args(given), driver)
+
+
+ONE, TWO = "/runs/2026-11-21T010000Z", "/runs/2026-11-21T020000Z"
+
+
+def test_another_attempt_of_an_application_has_the_run_of_the_one_before(night):
+    """It had another name, so a run that was whole was trained again."""
+    night.dies_at = ONE
+    with pytest.raises(SystemExit):
+        retrain_on(night, FIRST)
+    # Meanwhile another image has been tiled: the rows must be those of the checkpoint.
+    night.write_text("/tiles/_dataset.json", night.both, overwrite=True)
+    with pytest.raises(SystemExit):
+        retrain_on(night, SECOND)
+    night.dies_at = None
+    retrain_on(night, Driver(APPLICATION, attempt=3), "--keep", "1")
+    assert night.trained == 3 * [(ONE, "m:build", None)]
+    assert json.loads(night.read_text("/runs/latest.json"))["update"] == 1
+    assert night.list_names("/runs") == [ONE.rpartition("/")[2], "latest.json"]
+    # The next night sees the other image.
+    retrain_on(night, Driver("application_17_0002"))
+    assert night.trained[3:] == [
+        (TWO, f"{ONE}/model.keras", f"source_sha256 in ('{'2' * 64}')"),
+    ]
+
+
+def test_an_attempt_that_dies_when_its_run_is_whole_is_ended_by_the_next(night):
+    write = night.write_text
+
+    def dies(uri, text, **how):
+        if uri.endswith("latest.json"):
+            raise SystemExit
+        write(uri, text, **how)
+
+    night.write_text = dies
+    with pytest.raises(SystemExit):
+        retrain_on(night, FIRST)
+    assert night.exists(f"{ONE}/run.json")
+    night.write_text = write
+    retrain_on(night, SECOND)
+    # Its own model is not the one from which it starts.
+    assert night.trained == 2 * [(ONE, "m:build", None)]
+    assert json.loads(night.read_text("/runs/latest.json"))["run"] == ONE.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("told", ["{", "[]", '{"run": "../home"}'])
+@pytest.mark.parametrize("driver", [SECOND, Driver("application_17_0002", attempt=2)])
+def test_what_another_application_has_begun_is_begun_anew(night, told, driver):
+    night.dies_at = ONE
+    with pytest.raises(SystemExit):
+        retrain_on(night, FIRST)
+    if driver is SECOND:
+        night.write_text("/runs/_begun.json", told, overwrite=True)
+    retrain_on(night, driver)
+    assert [output for output, *_ in night.trained] == [ONE, TWO]
 
 
 @pytest.mark.parametrize("digest", ["' or 1=1 or ''='", "a" * 63, "A" * 64, "a" * 64 + "\n", 7])
