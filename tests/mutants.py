@@ -102,14 +102,22 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "only who is to blame is named": {"parameter_server/watch.py": ("_error", "_told", "told")},
     "a checkpoint is whole, and the newest two are kept": {
         "checkpoints.py": ("check", "piece", "numbers_of", "unused", "unused_rows"),
-        "spark/checkpoints.py": ("newest", "write", "_delete_old", "_read", "_manifest"),
+        "spark/checkpoints.py": (
+            *("newest", "_newest_of", "write", "_publish", "_delete_old", "_read", "_manifest"),
+        ),
     },
     "a driver that was replaced writes nothing": {
         "checkpoints.py": ("precedes", "follows"),
-        "spark/checkpoints.py": ("begin", "_check_generation", "is_of_former_attempt"),
+        "spark/checkpoints.py": (
+            *("begin", "_take_over", "_discard", "_check_generation", "_generation_in"),
+            "is_of_former_attempt",
+        ),
     },
     "a saved run is whole": {
-        "spark/outputs.py": ("publish", "_set_aside", "_names", "_put_back", "check_existing"),
+        "spark/outputs.py": (
+            *("publish", "_set_aside", "_names", "_put_back", "check_existing"),
+            *("interrupted_replacement", "finish_replacement", "_give_name"),
+        ),
     },
 }
 
