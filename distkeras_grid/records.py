@@ -271,6 +271,9 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         Of an attempt that continues: windows of the worker that are in the center, and windows
         after which its optimizer, its random generators and its own weights were kept. If both are
         equal, it goes on as if nothing had happened; None if these begin anew.
+    road : str or None
+        With ``ready`` and ``resumed``: how its vectors travel between it and the server, ``tcp``,
+        ``unix socket``, ``shared memory`` or ``in process``.
     """
 
     worker: int
@@ -283,6 +286,7 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     locality: str | None = None
     windows: int | None = None
     state_windows: int | None = None
+    road: str | None = None
 
 
 #: What the server tells the driver.

@@ -44,6 +44,7 @@ SECTIONS = {
     Content.VECTOR: np.ones(SIZE, np.float32).tobytes(),
     Content.STATE: bytes(20),
     Content.KEPT: bytes(11),
+    Content.FILE: bytes(1),
 }
 FIELD = Field("image", (32, 32, 1), classes=("a",))
 
@@ -52,6 +53,8 @@ def _connection(state: str, side: Side) -> Connection:
     connection = Connection(side, SIZE, state_size=20, kept_limit=16)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
+    connection.passes_files = True
+    connection.lend(np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32))
     return connection
 
 

@@ -7,13 +7,14 @@ deadline. The deadline of a message applies to all of it, however slowly its byt
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
-from distkeras_grid.parameter_server.messages import Content, Message
+from distkeras_grid.parameter_server.messages import Content, Message, Road
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.weights import Vector
 
@@ -39,6 +40,9 @@ class Channel:
     def __init__(self, stream: Stream, connection: Connection) -> None:
         self.connection = connection
         self._stream = stream
+        connection.passes_files = stream.passes_files
+        # That came with the last message.
+        self._file: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -74,9 +78,37 @@ class Channel:
         if state is not None:
             kept = Content.KEPT in message.carries
             payload, content = state.data, Content.KEPT if kept else Content.STATE
+        elif vector is not None and self.connection.lends_for(type(message)):
+            head = self.connection.send(message, vector.nbytes, Content.LENT)
+            self.connection.lay(vector)
+            self._send_whole(head, payload)
+            return
         elif vector is not None:
             payload, content = self.connection.packed(type(message), vector), Content.VECTOR
         head = self.connection.send(message, len(payload), content)
+        self._send_whole(head, payload)
+
+    def send_file(self, message: Message, file: int) -> None:
+        """Send a message and the descriptor of a file, which stays open here.
+
+        Parameters
+        ----------
+        message : Message
+            Must be legal now.
+        file : int
+            The descriptor.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the message is not legal now.
+        OSError
+            If the peer has gone, or has not received all of it in time.
+        """
+        self._send_whole(self.connection.send(message, 1, Content.FILE), memoryview(b""))
+        self._stream.send_file(file, STALL_SECONDS)
+
+    def _send_whole(self, head: bytes, payload: memoryview) -> None:
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
         parts = [memoryview(head)]
         for piece in self.connection.sealed(payload):
@@ -110,7 +142,7 @@ class Channel:
         announced = 0
         while True:
             left = None if deadline is None else _left(deadline + announced / SLOWEST_LINE)
-            count = self._stream.receive_into(self.connection.wanted(), left)
+            count = self._receive_some(left)
             if count == 0:
                 if self.connection.mid_frame:
                     raise ConnectionResetError("the other side closed it within a message")
@@ -121,6 +153,33 @@ class Channel:
             if deadline is None:
                 deadline = time.monotonic() + STALL_SECONDS
             announced = self.connection.announced
+
+    def _receive_some(self, seconds: float | None) -> int:
+        if not self.connection.file_is_due:
+            return self._stream.receive_into(self.connection.wanted(), seconds)
+        self._drop_file()
+        count, self._file = self._stream.receive_file(seconds)
+        return count
+
+    def take_file(self) -> int | None:
+        """Return the file that came with the last message, if any; the caller closes it."""
+        file, self._file = self._file, None
+        return file
+
+    def _drop_file(self) -> None:
+        file = self.take_file()
+        if file is not None:
+            os.close(file)
+
+    @property
+    def road(self) -> Road:
+        """How vectors travel."""
+        return "shared memory" if self.connection.lends else self._stream.road
+
+    @property
+    def passes_files(self) -> bool:
+        """Whether `send_file` may be called."""
+        return self._stream.passes_files
 
     @property
     def private(self) -> bool:
@@ -133,6 +192,7 @@ class Channel:
 
     def close(self) -> None:
         """Close the connection."""
+        self._drop_file()
         self._stream.close()
 
     def close_after_goodbye(self, seconds: float) -> None:

@@ -9,6 +9,7 @@ connection with an answer to another request is treated like a broken one.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from distkeras_grid.errors import (
     LocalProtocolError,
     ParameterServerError,
     ProtocolError,
+    RefusedError,
     RemoteProtocolError,
     ServerRestartedError,
     ServerUnreachableError,
@@ -53,12 +55,15 @@ from distkeras_grid.parameter_server.messages import (
     HandOver,
     Keep,
     Kept,
+    Lend,
+    Lent,
     Message,
     Part,
     Poll,
     Ready,
     Resume,
     Resumed,
+    Road,
     SeatStatus,
     Start,
     State,
@@ -70,6 +75,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerWelcome,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, OwnVector, borrow
 from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.trees import Packed
@@ -100,6 +106,11 @@ class WorkerClient:
         Number of the worker.
     patience : float
         Seconds that a request may spend without a connection, by default `RECONNECT_SECONDS`.
+    outgoing : ndarray or None
+        Memory that a payload of `exchange` may lie in, shape ``(size,)``, ``float32``: from there
+        the server reads it without another copy. None if vectors go through a socket.
+    road : str
+        How vectors travel now.
     """
 
     def __init__(
@@ -127,6 +138,9 @@ class WorkerClient:
         self._generation: int | None = None
         self._conversation: Conversation
         self._hearing = Hearing(compression, self.vector)
+        # What the server reads from, and whether to offer it.
+        self._own: OwnVector | None = None
+        self._offers = compression is None and 0 < self.vector.nbytes <= LENT_LIMIT
         Allowance(deadline).connect(self._open)
 
     @classmethod
@@ -145,6 +159,8 @@ class WorkerClient:
         compression: CompressionName | None = None,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
+
+        By a Unix socket the two also share memory, if the system and the server have room for it.
 
         Parameters
         ----------
@@ -200,6 +216,16 @@ class WorkerClient:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def outgoing(self) -> Vector | None:
+        """Memory that a payload may lie in; see the class."""
+        return None if self._own is None else self._own.vector
+
+    @property
+    def road(self) -> Road:
+        """How vectors travel now."""
+        return self._conversation.channel.road
 
     def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
         """Send a sign of life, unless another request waits for its answer.
@@ -271,7 +297,7 @@ class WorkerClient:
             self._running = False
             answer = self._again(
                 lambda: self._conversation.ask_until(
-                    Ready(rows, window_seconds, digest), Start, deadline
+                    Ready(rows, window_seconds, digest, self.road), Start, deadline
                 )
             )
             if isinstance(answer, Start):
@@ -488,22 +514,74 @@ class WorkerClient:
 
     def close(self) -> None:
         """Close the connection. Without `finish` or `fail` the server counts the worker as lost."""
+        self._hang_up()
+        self._lend_nothing()
+
+    def _hang_up(self) -> None:
         self._conversation.channel.close()
+        # The connection refers to itself, so it would keep the server's memory for a while.
+        self._conversation.channel.connection.stop_lending()
 
     def _open(self, seconds: float) -> None:
         """Take the seat on a new connection, and resume if this worker was running."""
         if hasattr(self, "_conversation"):
-            self.close()
+            self._hang_up()
         until = time.monotonic() + seconds
         self._conversation = self._join(seconds)
         self._conversation.channel.connection.vector = self.vector
         self._welcome = self._conversation.welcomed(WorkerWelcome)
         self._replaced = self._generation not in (None, self._welcome.generation)
         self._check_generation()
+        self._lend(max(0.001, until - time.monotonic()))
         if self._running:
             left = max(0.001, until - time.monotonic())
-            self._conversation.ask(Resume(), Resumed, seconds=left)
+            self._conversation.ask(Resume(self.road), Resumed, seconds=left)
             self._hearing.forget()
+
+    def _lend(self, seconds: float) -> None:
+        """Let vectors lie in shared memory, if this connection and both ends can."""
+        channel = self._conversation.channel
+        if not (self._offers and channel.passes_files):
+            return
+        try:
+            self._own = self._own or OwnVector(self.vector.size)
+        except OSError:
+            self._offers = False
+            return
+        try:
+            file = self._conversation.swap_files(Lend(), self._own.file, Lent, seconds)
+        except RefusedError:
+            self._lend_nothing()
+            return
+        channel.connection.lend(self._own.vector, self._borrowed(file))
+
+    def _borrowed(self, file: int | None) -> Vector:
+        """Return the server's memory.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If it cannot be read. The next connection goes without.
+        """
+        try:
+            if file is None:
+                raise RemoteProtocolError("Memory of the server is due. Received: no file.")
+            return borrow(file, self.vector.size)
+        except (OSError, RemoteProtocolError) as error:
+            self._offers = False
+            self._lend_nothing()
+            raise ServerUnreachableError(
+                f"Worker {self.seat} cannot read the memory that the parameter server lends, and "
+                f"connects again to go without: {error}"
+            ) from error
+        finally:
+            if file is not None:
+                os.close(file)
+
+    def _lend_nothing(self) -> None:
+        if self._own is not None:
+            self._own.close()
+        self._own = None
 
     def _check_generation(self) -> None:
         if self._replaced:

@@ -39,6 +39,8 @@ from distkeras_grid.parameter_server.messages import (
     HandOver,
     Keep,
     Kept,
+    Lend,
+    Lent,
     Message,
     Part,
     Poll,
@@ -71,7 +73,14 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "worker challenge": {Challenge: "worker proof", Goodbye: "closed"},
     "worker proof": {Proof: "worker welcome"},
     "worker welcome": {WorkerWelcome: "joined", Goodbye: "closed"},
-    "joined": {Ready: "starting", Resume: "resuming", Beat: "joined, alive", Fail: "leaving"},
+    "joined": {
+        Lend: "lending",
+        Ready: "starting",
+        Resume: "resuming",
+        Beat: "joined, alive",
+        Fail: "leaving",
+    },
+    "lending": {Lent: "joined", Refused: "joined", Goodbye: "closed"},
     "joined, alive": {Done: "joined", Goodbye: "closed"},
     "resuming": {Resumed: "running", Goodbye: "closed"},
     "starting": {Waiting: "starting", Start: "running", Goodbye: "closed"},
@@ -153,7 +162,10 @@ class Connection:
         The state that came with the last message, the optimizer's or what a worker keeps: shape
         ``(bytes,)``, ``uint8``, fresh memory; None if none came.
     frame_size, payload_size : int
-        Bytes of the last frame received, without its seals, and of the section in it.
+        Bytes of the last frame received, without its seals, and of the section in it, also if that
+        lies in lent memory.
+    passes_files : bool
+        Whether files can come with messages.
 
     Examples
     --------
@@ -186,6 +198,9 @@ class Connection:
         self._state_size = state_size
         self._kept_limit = kept_limit
         self._allocate = allocate
+        self.passes_files = False
+        # What this end lends, and what the other one does.
+        self._lent: tuple[Vector, Vector] | None = None
         self._wire: Wire | None = build_wire(compression, size) if compression else None
         self._seals: Seals | None = None
         # Those of the frame that is being sent.
@@ -203,6 +218,43 @@ class Connection:
             What `auth.session_keys` returned.
         """
         self._seals = Seals(self._side, keys)
+
+    def lend(self, own: Vector, theirs: Vector) -> None:
+        """Let vectors lie in memory from now on, both ways; see `shared_memory`.
+
+        Parameters
+        ----------
+        own : ndarray
+            Where this end puts its vectors, shape ``(size,)``, ``float32``.
+        theirs : ndarray
+            Where the other end puts its own, which may change them at any time. They are copied
+            into `vector` before anything is done with them.
+        """
+        self._lent = own, theirs
+
+    def stop_lending(self) -> None:
+        """Let go of the memory in which vectors lie; none may come or go after that."""
+        self._lent = None
+
+    @property
+    def lends(self) -> bool:
+        """Whether vectors lie in memory."""
+        return self._lent is not None
+
+    def lends_for(self, kind: type[Message]) -> bool:
+        """Whether the vectors of such messages lie in memory. Compressed ones do not."""
+        return self.lends and self._wire_of(kind) is None
+
+    def lay(self, vector: Vector) -> None:
+        """Put a vector where the other end reads it; without a copy if it is there already."""
+        if self._lent is None:
+            raise LocalProtocolError("This end has lent no memory. To be sent: a vector in it.")
+        np.copyto(self._lent[0], vector)
+
+    @property
+    def file_is_due(self) -> bool:
+        """Whether the next byte comes with a file."""
+        return self._file_is_due
 
     def packed(self, kind: type[Message], vector: Vector) -> memoryview:
         """Return the bytes of a vector in a message of this kind."""
@@ -258,7 +310,7 @@ class Connection:
 
     def forget_sections(self) -> None:
         """Let go of the memory of the sections; nothing may be received after that."""
-        self.vector = self.received_state = None
+        self.vector = self.received_state = self._lent = None
         self._expect_frame()
 
     def wanted(self) -> memoryview:
@@ -312,7 +364,8 @@ class Connection:
     @property
     def announced(self) -> int:
         """Bytes of the section in the frame that is being received, 0 until that is known."""
-        return 0 if self._header is None else self._header.payload
+        header = self._header
+        return 0 if header is None or header.content is Content.LENT else header.payload
 
     def may_send(self, kind: type[Message]) -> bool:
         """Whether a message of this kind is legal now."""
@@ -329,14 +382,19 @@ class Connection:
 
     def _expect(self, target: memoryview, then: Callable[[], Message | None]) -> None:
         self._target, self._then = target, then
-        self._filled = 0
+        self._filled, self._file_is_due = 0, False
 
     def _wire_of(self, kind: type[Message]) -> Wire | None:
         return self._wire if kind in _COMPRESSED else None
 
     def _fits(self, kind: type[Message], content: Content, payload: int) -> bool:
+        if content is Content.LENT:
+            vectors = Content.VECTOR in kind.carries and self.lends_for(kind)
+            return vectors and payload == 4 * self._size
         if content not in kind.carries:
             return False
+        if content is Content.FILE:
+            return self.passes_files and payload == 1
         if content is Content.NOTHING:
             return payload == 0
         if content is Content.STATE:
@@ -353,6 +411,7 @@ class Connection:
             Content.VECTOR: wire.lengths if wire else f"{4 * self._size}",
             Content.STATE: f"{self._state_size}",
             Content.KEPT: f"1 to {LARGEST_PART if kind is Part else self._kept_limit}",
+            Content.FILE: "1 (by a Unix socket only)",
         }
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
         return f"{kind.__name__} carries {', or '.join(legal)}"
@@ -379,6 +438,7 @@ class Connection:
             return self._opened(section, lambda: self._complete(header, message))
 
         self._expect(section, whole)
+        self._file_is_due = header.content is Content.FILE
         return None
 
     def _place(self, header: frames.FrameHeader) -> memoryview | None:
@@ -389,6 +449,8 @@ class Connection:
         if header.content is Content.VECTOR and self.vector is not None:
             wire = self._wire_of(header.message)
             return wire.place(header.payload, self.vector) if wire else self.vector.data.cast("B")
+        if header.content is Content.FILE:
+            return memoryview(bytearray(1))
         return None
 
     def _opened(
@@ -421,7 +483,7 @@ class Connection:
                 f"{self._what_fits(header.message)}. Announced: {_named(header.content)} of "
                 f"{header.payload} bytes."
             )
-        if header.content is Content.VECTOR and self.vector is None:
+        if header.content in (Content.VECTOR, Content.LENT) and self.vector is None:
             raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
         return header
 
@@ -431,6 +493,8 @@ class Connection:
         wire = self._wire_of(header.message)
         if header.content is Content.VECTOR and self.vector is not None and wire:
             wire.unpack(self.vector)
+        elif header.content is Content.LENT and self.vector is not None and self._lent is not None:
+            np.copyto(self.vector, self._lent[1])
         self.state = TRANSITIONS[self.state][header.message]
         self._expect_frame()
         return message

@@ -170,7 +170,27 @@ class Conversation:
 
         `seconds` applies to the whole answer, or to the message that it is still to come.
         """
-        self._send(message, vector, state)
+        return self._ask(lambda: self.channel.send(message, vector, state), expected, seconds)
+
+    def swap_files(
+        self, message: Message, file: int, expected: type[Message], seconds: float
+    ) -> int | None:
+        """Send a message with a file; return the file of the answer, which the caller closes.
+
+        Parameters
+        ----------
+        message, expected
+            As in `ask`.
+        file : int
+            Descriptor; it stays open.
+        seconds : float
+            As in `ask`.
+        """
+        self._ask(lambda: self.channel.send_file(message, file), expected, seconds)
+        return self.channel.take_file()
+
+    def _ask(self, send: Callable[[], None], expected: type[_Answer], seconds: float) -> _Answer:
+        self._send(send)
         while True:
             answer = self._receive(seconds)
             if isinstance(answer, expected):
@@ -185,7 +205,7 @@ class Conversation:
 
         The deadline is a moment on the monotonic clock.
         """
-        self._send(message, None)
+        self._send(lambda: self.channel.send(message))
         while True:
             left = deadline - time.monotonic()
             answer = self._receive(min(STALL_SECONDS, max(0.0, left) + _GRACE_SECONDS))
@@ -194,14 +214,9 @@ class Conversation:
             if isinstance(answer, Waiting) and time.monotonic() > deadline:
                 return answer
 
-    def _send(
-        self,
-        message: Message,
-        vector: Vector | None,
-        state: NDArray[np.uint8] | None = None,
-    ) -> None:
+    def _send(self, send: Callable[[], None]) -> None:
         try:
-            self.channel.send(message, vector, state)
+            send()
         except OSError as error:
             # The server may have said why before it closed; then that is raised instead.
             self._receive(1.0)

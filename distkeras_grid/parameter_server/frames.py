@@ -3,11 +3,12 @@
 A frame is a fixed binary header, the message's fields as MessagePack, and the raw payload::
 
     magic    4 bytes   b"DKGP"
-    version  uint8     5
+    version  uint8     6
     type     uint8     position in messages.MESSAGES
     content  uint16    which section the payload is: messages.Content
     length   uint32    bytes of MessagePack
-    payload  uint64    bytes of the section: little-endian, C order
+    payload  uint64    bytes of the section: little-endian, C order; of a vector that lies in
+                       lent memory, its bytes there
 
 All integers are little-endian. MessagePack and not JSON, because a metric may be NaN. Nothing here
 is pickled, and a length is compared with its limit before anything of that length is allocated.
@@ -26,7 +27,7 @@ from distkeras_grid.errors import UNREADABLE, LocalProtocolError, RemoteProtocol
 from distkeras_grid.parameter_server.messages import MESSAGES, Content, Message
 
 MAGIC = b"DKGP"
-VERSION = 5
+VERSION = 6
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
 _CONTENTS = {content.value for content in Content}
@@ -85,7 +86,7 @@ def encode(message: Message, payload: int = 0, content: Content = Content.NOTHIN
     --------
     >>> from distkeras_grid.parameter_server.messages import Finish
     >>> encode(Finish()).hex()
-    '444b4750050b000001000000000000000000000080'
+    '444b4750060b000001000000000000000000000080'
     """
     body = fields_of(message)
     if len(body) > message.limit:

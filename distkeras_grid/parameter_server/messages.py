@@ -10,7 +10,7 @@ optimizer's state, or what a worker keeps), whose bytes are sent as they are in 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,8 @@ EVENTS_PER_UPDATE = 1000
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 #: A duration or a Unix time, not negative and finite.
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+#: How vectors travel between a worker and the server; empty if the worker tells nothing.
+Road: TypeAlias = Literal["", "tcp", "unix socket", "shared memory", "in process"]
 #: 32 bytes in hexadecimal: a nonce or a proof.
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Digest of a seat's rows, or nothing.
@@ -67,12 +69,19 @@ class Content(Enum):
     KEPT
         What a worker needs beside the center to go on: a packed tree (`distkeras_grid.trees`) of
         at most so many bytes as the run allows. Only the worker reads it.
+    LENT
+        The vector, in memory that the sender has lent: no byte of it follows. Legal where a vector
+        is.
+    FILE
+        One byte, with which the descriptor of a file comes.
     """
 
     NOTHING = 0
     VECTOR = 1
     STATE = 2
     KEPT = 3
+    LENT = 4
+    FILE = 5
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,13 +152,29 @@ class Ready(Message, frozen=True):
     """The worker has its rows and can start.
 
     `window_seconds` is the time of a window's batches, 0 if it was not measured. `digest` is that
-    of the rows, which each attempt on the seat must have; empty if it is not known.
+    of the rows, which each attempt on the seat must have; empty if it is not known. `road` is how
+    vectors travel on this connection.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     rows: Count
     window_seconds: Seconds
     digest: RowDigits = ""
+    road: Road = ""
+
+
+class Lend(Message, frozen=True):
+    """The worker lends memory, from which the server may read the worker's vectors."""
+
+    sender: ClassVar[Side] = Side.CLIENT
+    carries: ClassVar[tuple[Content, ...]] = (Content.FILE,)
+
+
+class Lent(Message, frozen=True):
+    """The server has mapped the worker's memory, and lends its own for the answers."""
+
+    sender: ClassVar[Side] = Side.SERVER
+    carries: ClassVar[tuple[Content, ...]] = (Content.FILE,)
 
 
 class Beat(Message, frozen=True):
@@ -203,9 +228,10 @@ class Start(Message, frozen=True):
 
 
 class Resume(Message, frozen=True):
-    """The worker continues after a broken connection, and needs no center."""
+    """The worker continues after a broken connection, and needs no center; `road` as in `Ready`."""
 
     sender: ClassVar[Side] = Side.CLIENT
+    road: Road = ""
 
 
 class Resumed(Message, frozen=True):
@@ -584,4 +610,6 @@ MESSAGES: tuple[type[Message], ...] = (
     FetchPart,
     Part,
     Beat,
+    Lend,
+    Lent,
 )

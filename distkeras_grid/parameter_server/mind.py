@@ -356,7 +356,9 @@ class ServerMind:
     def _ready(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session, message = event.sender, _said(event, Ready)
         try:
-            self.books.ready(session, message.rows, message.window_seconds, message.digest)
+            self.books.ready(
+                session, message.rows, message.window_seconds, message.digest, message.road
+            )
         except RefusedError as error:
             self.books.log_failure(session, type(error).__name__, str(error))
             raise
@@ -365,7 +367,7 @@ class ServerMind:
 
     def _resume(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
-        resumed = self.books.resume(session)
+        resumed = self.books.resume(session, _said(event, Resume).road)
         self._telling.forget(session.seat)
         return [Send(session, resumed)]
 

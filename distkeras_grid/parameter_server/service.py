@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import threading
 import time
@@ -29,6 +31,8 @@ from distkeras_grid.parameter_server.messages import (
     DriverHello,
     DriverWelcome,
     Goodbye,
+    Lend,
+    Lent,
     Message,
     Proof,
     Refused,
@@ -44,6 +48,7 @@ from distkeras_grid.parameter_server.settings import (
     ServerSettings,
     ServerTurn,
 )
+from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, OwnVector, borrow
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Door, Listener
@@ -101,6 +106,9 @@ class Service:
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
         self._coordinator = Coordinator(settings.spec, center, saved, self._turn)
+        # Bytes of the workers' vectors that are mapped here.
+        self._borrowed = 0
+        self._borrowed_lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
         self._listener: Listener | None = None
         if doors is None:
@@ -238,7 +246,12 @@ class Service:
             channel.connection.vector = empty_vector(self._settings.spec.size)
             channel.send(WorkerWelcome(self._turn.generation))
             while (message := channel.receive(None)) is not None:
+                # An error keeps this frame for a while, and with it the vector of the last answer.
+                answer = None
                 try:
+                    if isinstance(message, Lend):
+                        self._lend(channel)
+                        continue
                     answer = self._answer(channel, session, message)
                 except RefusedError as error:
                     if not channel.connection.may_send(Refused):
@@ -252,7 +265,50 @@ class Service:
             self._coordinator.lose(session)
             # The connection refers to itself, so it lives until the next collection of garbage.
             # Its vector must not: with every lost worker another one would stay.
+            self._return_borrowed(channel)
             channel.connection.forget_sections()
+
+    def _lend(self, channel: Channel) -> None:
+        """Share memory with a worker, so that vectors need not go through its socket.
+
+        Raises
+        ------
+        RefusedError
+            If that cannot be; the conversation goes on without.
+        """
+        file = channel.take_file()
+        if file is None:
+            raise RefusedError("Memory to share comes as a file. Received: none.")
+        try:
+            if channel.connection.lends:
+                raise RefusedError("Memory is shared once. Received: another file.")
+            own, theirs = self._shared(file)
+        except (OSError, ProtocolError) as error:
+            raise RefusedError(f"No memory is shared: {error}") from error
+        finally:
+            os.close(file)
+        try:
+            channel.connection.vector = own.vector
+            channel.connection.lend(own.vector, theirs)
+            with self._borrowed_lock:
+                self._borrowed += theirs.nbytes
+            channel.send_file(Lent(), own.file)
+        finally:
+            own.close()
+
+    def _shared(self, file: int) -> tuple[OwnVector, Vector]:
+        size = self._settings.spec.size
+        with self._borrowed_lock:
+            room = LENT_LIMIT - self._borrowed
+        if 4 * size > room:
+            raise OSError(errno.ENOMEM, f"the server maps at most {LENT_LIMIT} bytes of workers")
+        theirs = borrow(file, size)
+        return OwnVector(size), theirs
+
+    def _return_borrowed(self, channel: Channel) -> None:
+        if channel.connection.lends:
+            with self._borrowed_lock:
+                self._borrowed -= 4 * self._settings.spec.size
 
     def _answer(self, channel: Channel, session: Session, message: Message) -> Send | None:
         """Return the mind's answer, None if the client has left in the meantime.

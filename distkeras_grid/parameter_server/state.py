@@ -193,7 +193,12 @@ class ServerState:
         return Session(number, attempt, seat.session)
 
     def ready(
-        self, session: Session, rows: int, window_seconds: float = 0.0, digest: str = ""
+        self,
+        session: Session,
+        rows: int,
+        window_seconds: float = 0.0,
+        digest: str = "",
+        road: str = "",
     ) -> None:
         """Record that a seat has its rows.
 
@@ -228,7 +233,12 @@ class ServerState:
         seat.status, seat.digest = "ready", digest or seat.digest
         self.events.add(
             WorkerRecord(
-                session.seat, seat.attempt, "ready", rows, window_seconds=window_seconds or None
+                session.seat,
+                seat.attempt,
+                "ready",
+                rows,
+                window_seconds=window_seconds or None,
+                road=road or None,
             )
         )
         self.started = self.started or self.present == len(self._seats)
@@ -307,7 +317,7 @@ class ServerState:
         """Return the number of the commit that is due from a seat."""
         return self._seats[number].next_sequence
 
-    def resume(self, session: Session) -> Resumed:
+    def resume(self, session: Session, road: str = "") -> Resumed:
         """Let a seat continue where it was, after a broken connection.
 
         Raises
@@ -324,7 +334,7 @@ class ServerState:
                 f"Received: attempt {session.attempt}; started: attempt {seat.started}."
             )
         seat.status = "running"
-        self._log_worker(session.seat, "resumed")
+        self._log_worker(session.seat, "resumed", road or None)
         return Resumed(seat.next_sequence, self.version, self.stop, self.learning_rate)
 
     def finish(self, session: Session, now: float) -> range:
@@ -742,9 +752,9 @@ class ServerState:
         rows = self._seats[session.seat].rows
         self.events.add(WorkerRecord(session.seat, session.attempt, "failed", rows, error, message))
 
-    def _log_worker(self, number: int, status: str) -> None:
+    def _log_worker(self, number: int, status: str, road: str | None = None) -> None:
         seat = self._seats[number]
-        self.events.add(WorkerRecord(number, seat.attempt, status, seat.rows))
+        self.events.add(WorkerRecord(number, seat.attempt, status, seat.rows, road=road))
 
     def _log_window(self, arrival: Arrival, reply: Exchanged, reply_bytes: int, now: float) -> None:
         commit = arrival.commit

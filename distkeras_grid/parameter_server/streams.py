@@ -1,16 +1,20 @@
 """Streams of bytes: the interface that a channel needs, and its implementations.
 
 A channel knows only `Stream`. One implementation is a socket (TCP or Unix). Another is a pair in
-memory, for tests and simulation: the same bytes and the same protocol, without the kernel. TLS and
-shared memory could be added in the same way.
+memory, for tests and simulation: the same bytes and the same protocol, without the kernel. A Unix
+socket also passes files, and with them memory that both ends share.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from distkeras_grid.parameter_server.messages import Road
 
 #: Seconds of silence before TCP's first probe of the peer's host, seconds between probes, and
 #: number of probes: a dead host is noticed after a minute.
@@ -23,6 +27,10 @@ _KEEPALIVE = (
 #: Bytes. With Linux' default, 208 KiB, both ends of a Unix socket switch more often: exchanges of
 #: 20 MB took 11.0 instead of 9.4 ms. TCP tunes its own buffers, and does worse with a fixed size.
 _UNIX_BUFFER = 1 << 20
+#: Descriptor of a file that is passed.
+_FILE = struct.Struct("@i")
+#: A file that is received belongs to this process alone. Not every system has the flag.
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 #: Bytes in one direction of a pair in memory that wait for their reader.
 _PIPE_BUFFER = 1 << 16
 
@@ -33,6 +41,41 @@ class Stream(Protocol):
     @property
     def private(self) -> bool:
         """Whether the bytes never leave this host's kernel or this process."""
+        ...
+
+    @property
+    def road(self) -> Road:
+        """What carries the bytes."""
+        ...
+
+    @property
+    def passes_files(self) -> bool:
+        """Whether `send_file` and `receive_file` may be called."""
+        ...
+
+    def send_file(self, file: int, seconds: float) -> None:
+        """Send a byte, and with it the descriptor of a file, which stays open here.
+
+        Raises
+        ------
+        OSError
+            If the peer has gone; TimeoutError if it receives none in this time.
+        """
+        ...
+
+    def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
+        """Receive a byte, and with it a file if one comes.
+
+        Returns
+        -------
+        int, int or None
+            1, or 0 if the peer has closed; and the descriptor, which the caller closes.
+
+        Raises
+        ------
+        OSError
+            If the connection breaks; TimeoutError if no byte arrives in this time.
+        """
         ...
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
@@ -93,6 +136,32 @@ class SocketStream:
         """Whether this is a Unix socket; see `Stream`."""
         return self._socket.family == socket.AF_UNIX
 
+    @property
+    def road(self) -> Road:
+        """What carries the bytes."""
+        return "unix socket" if self.private else "tcp"
+
+    @property
+    def passes_files(self) -> bool:
+        """Whether this is a Unix socket; see `Stream`."""
+        return self.private
+
+    def send_file(self, file: int, seconds: float) -> None:
+        """Send a byte and a file; see `Stream`."""
+        self._limit(seconds)
+        socket.send_fds(self._socket, [b"\0"], [file])
+
+    def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
+        """Receive a byte, and with it a file if one comes; see `Stream`."""
+        self._limit(seconds)
+        # Not socket.recv_fds, which ignores the flag. There is room for one file.
+        room = socket.CMSG_LEN(_FILE.size)
+        data, passed, _, _ = self._socket.recvmsg(1, room, _CLOSE_ON_EXEC)
+        for level, kind, content in passed:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                return len(data), _FILE.unpack(content)[0]
+        return len(data), None
+
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
         """Send from the start of the parts; see `Stream`."""
         self._limit(seconds)
@@ -136,6 +205,24 @@ class MemoryStream:
     def private(self) -> bool:
         """True; see `Stream`."""
         return True
+
+    @property
+    def road(self) -> Road:
+        """What carries the bytes."""
+        return "in process"
+
+    @property
+    def passes_files(self) -> bool:
+        """False; see `Stream`."""
+        return False
+
+    def send_file(self, file: int, seconds: float) -> None:  # noqa: ARG002 - it never can
+        """Raise: this stream passes no files."""
+        raise OSError(errno.ENOTSUP, "a stream in memory passes no files")
+
+    def receive_file(self, seconds: float | None) -> tuple[int, int | None]:  # noqa: ARG002
+        """Raise: this stream passes no files."""
+        raise OSError(errno.ENOTSUP, "a stream in memory passes no files")
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
         """Send from the start of the parts; see `Stream`."""

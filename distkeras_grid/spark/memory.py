@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spark.doctor import Finding, Level, Setting
 
 MB = 1 << 20
@@ -101,6 +102,14 @@ class ModelSize:
         divided = 13 - VECTORS + 3 * self.optimizer_slots
         return VECTORS + math.ceil(divided / self.stages) + self.worker_vectors
 
+    def mapped_vectors(self, workers: int) -> int:
+        """Return how many workers' vectors the server maps, if all of them are on its host.
+
+        YARN counts such pages in both processes. A worker maps the server's reply in turn, which is
+        one of its `VECTORS`.
+        """
+        return min(workers, LENT_LIMIT // max(4, 4 * self.weights))
+
     @property
     def block_mb(self) -> float:
         """A block of batches as stored and as ``float32``, read and in work [MB]."""
@@ -115,7 +124,8 @@ class ModelSize:
         """Return the driver's Python process and the parameter server [MB]."""
         # Measured: 8.0 copies with SGD, 13.7 with Adam. The server has one, and one per worker.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
-        server = SERVER_MB + (2 + workers + self.server_vectors) * self.vector_mb
+        vectors = 2 + workers + self.mapped_vectors(workers) + self.server_vectors
+        server = SERVER_MB + vectors * self.vector_mb
         return python + server + 2 * validation_bytes / MB
 
 

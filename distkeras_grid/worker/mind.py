@@ -357,6 +357,9 @@ class WorkerMind:
         Version of the center with which the run, or its present number of workers, began.
     dtype : dtype, default float32
         Type of the vectors.
+    outgoing : ndarray, optional
+        Memory for what is sent, shape ``(layout.size,)``, at a multiple of 64 bytes; by default new
+        memory.
 
     Attributes
     ----------
@@ -383,6 +386,7 @@ class WorkerMind:
         sends_all: bool = False,
         first_version: int = 0,
         dtype: Any = np.float32,
+        outgoing: Vector | None = None,
     ) -> None:
         self._sends_all, self._first_version = sends_all, first_version
         self._worker, self._rule, self._sections = worker, rule, layout.sections
@@ -392,9 +396,8 @@ class WorkerMind:
         self._accumulator: Accumulator | None = None
         self._windows: Iterator[Window] = iter(())
         self._window: Window | None = None
-        self.before, self.after, self.payload = (
-            aligned_empty(layout.size, dtype) for _ in range(3)
-        )
+        self.before, self.after = (aligned_empty(layout.size, dtype) for _ in range(2))
+        self.payload = aligned_empty(layout.size, dtype) if outgoing is None else outgoing
         self.phase = "starting"
         self.version = self.samples = 0
         # The newest version whose weights the server needs not from this worker, and the version of

@@ -24,6 +24,7 @@ def worker_mind(
     worker: int,
     *,
     dtype: Any = np.float32,
+    outgoing: Vector | None = None,
 ) -> WorkerMind:
     """Return the mind of a worker.
 
@@ -41,6 +42,8 @@ def worker_mind(
         Number of the worker.
     dtype : dtype, default float32
         Type of the vectors.
+    outgoing : ndarray, optional
+        Memory for what is sent; see `WorkerMind`.
     """
     earlier = spec.schedule.earlier
     return WorkerMind(
@@ -53,6 +56,7 @@ def worker_mind(
         sends_all=spec.skips_nonfinite,
         first_version=0 if earlier is None else earlier.version,
         dtype=dtype,
+        outgoing=outgoing,
     )
 
 

@@ -253,7 +253,9 @@ def _train(
     # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")
-    mind = worker_mind(spec, plan.rule, engine.layout, policy, client.seat)
+    mind = worker_mind(
+        spec, plan.rule, engine.layout, policy, client.seat, outgoing=client.outgoing
+    )
     after = None if report is None else partial(_report, report, engine, plan.rule)
     samples = train(mind, engine, client, start, source, after, progress, beginning)
     return {

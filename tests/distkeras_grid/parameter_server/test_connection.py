@@ -24,7 +24,13 @@ VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
 STATE = np.frombuffer(np.int64(7).tobytes() + VECTOR.tobytes(), np.uint8)
 #: What a worker keeps, of which only its largest size is known.
 KEPT, KEPT_LIMIT = np.arange(11, dtype=np.uint8), 16
-SECTIONS = {Content.VECTOR: VECTOR, Content.STATE: STATE, Content.KEPT: KEPT}
+SECTIONS = {
+    Content.VECTOR: VECTOR,
+    Content.STATE: STATE,
+    Content.KEPT: KEPT,
+    # The byte with which a file comes.
+    Content.FILE: np.zeros(1, np.uint8),
+}
 
 
 def examples():
@@ -66,6 +72,8 @@ def examples():
         messages.FetchPart(3, 1),
         messages.Part(1, 2),
         messages.Beat("reading", 9, "node-1", "/logs/stderr"),
+        messages.Lend(),
+        messages.Lent(),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]
@@ -79,6 +87,7 @@ def ends(kind):
     for end in pair:
         end.state = state
         end.vector = np.zeros(SIZE, np.float32)
+        end.passes_files = True
     return pair if kind.sender is Side.CLIENT else pair[::-1]
 
 
@@ -249,7 +258,9 @@ def header(
     return struct.pack("<4sBBHIQ", magic, version, number, content, length, payload)
 
 
-COMMIT, HAND_OVER = map(MESSAGES.index, (messages.WindowCommit, messages.HandOver))
+COMMIT, HAND_OVER, LEND = map(
+    MESSAGES.index, (messages.WindowCommit, messages.HandOver, messages.Lend)
+)
 
 
 def told(number, content, payload, **changes):
@@ -260,14 +271,17 @@ def told(number, content, payload, **changes):
     ("state", "data", "match"),
     [
         ("hello", header(magic=b"GET "), "does not speak"),
-        ("hello", header(version=1), "version 1, this side 5"),
+        ("hello", header(version=1), "version 1, this side 6"),
         ("hello", header(number=200), "no message of type 200"),
         ("hello", header(length=2**32 - 1), "4294967295 are announced"),
         ("hello", header(length=1005), "1005 are announced"),
         ("hello", header(payload=2**64 - 1), "nothing of 18446744073709551615 bytes"),
-        ("hello", header(content=4), "no section of number 4"),
+        ("hello", header(content=6), "no section of number 6"),
         ("hello", told(COMMIT, Content.VECTOR, 4 * SIZE), "may not come now"),
         ("running", told(COMMIT, Content.VECTOR, 0), "vector of 0 bytes"),
+        ("running", told(COMMIT, Content.LENT, 4 * SIZE), "lent of 12 bytes"),
+        ("running", told(COMMIT, Content.FILE, 1), "file of 1 bytes"),
+        ("joined", told(LEND, Content.FILE, 1), "file of 1 bytes"),
         ("running", told(COMMIT, Content.NOTHING, 4 * SIZE), "nothing of 12 bytes"),
         ("running", told(COMMIT, Content.STATE, 4 * SIZE), "state of 12 bytes"),
         ("running", told(COMMIT, Content.VECTOR, 4 * SIZE + 4), "vector of 16 bytes"),

@@ -217,6 +217,8 @@ def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
     bench = serve()
     client = bench.started()
     connection = client._conversation.channel.connection
+    # Its vectors go through the socket.
+    connection.stop_lending()
     connection._size += wrong // 4
     connection.vector = None
     payload = np.zeros(client.vector.size + wrong // 4, np.float32)

@@ -1,8 +1,13 @@
-"""What every transport must do: one contract, run on TCP, on a Unix socket and in memory."""
+"""What every transport must do: one contract, run on TCP, on a Unix socket and in memory.
+
+A run on a Unix socket has its vectors in shared memory.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import threading
 import time
 
@@ -44,6 +49,10 @@ def unix(tmp_path):
 def memory(tmp_path):
     both = InProcess()
     return both, both
+
+
+SHARES = "shared memory" if sys.platform == "linux" else "unix socket"
+ROADS = {tcp: "tcp", unix: SHARES, memory: "in process"}
 
 
 @pytest.mark.parametrize("kind", [tcp, unix, memory], ids=lambda kind: kind.__name__)
@@ -171,6 +180,30 @@ class TestTransport:
         send_all(server, b"still heard")
         assert client.receive_into(memoryview(bytearray(20)), 5) == 11
 
+    def test_a_unix_socket_passes_files(self, kind, ends, tmp_path):
+        _, _, client, server = ends
+        assert client.passes_files == server.passes_files == (kind is unix)
+        if kind is not unix:
+            return
+        sent = (tmp_path / "sent").open("wb+", buffering=0)
+        with sent:
+            sent.write(b"content")
+            client.send([memoryview(b"before")], 5)
+            client.send_file(sent.fileno(), 5)
+        client.send([memoryview(b"after")], 5)
+        target = bytearray(6)
+        assert (server.receive_into(memoryview(target), 5), bytes(target)) == (6, b"before")
+        count, file = server.receive_file(5)
+        assert count == 1
+        with os.fdopen(file, "rb") as received:
+            assert os.pread(received.fileno(), 100, 0) == b"content"
+            assert not os.get_inheritable(received.fileno())
+        # A byte with which none comes.
+        assert server.receive_file(5) == (1, None)
+        client.close()
+        assert server.receive_into(memoryview(bytearray(9)), 5) == 4
+        assert server.receive_file(5) == (0, None)
+
     def test_a_closed_door_lets_nobody_in(self, ends):
         transport, door, _, _ = ends
         door.close()
@@ -190,6 +223,7 @@ class TestTransport:
             # Broken by the server's end, healed by the client's.
             client._conversation.channel.close()
             assert tools.exchange(client, tools.commit(3))[1] == 4
+            assert client.road == ROADS[kind]
             client.finish()
         driver = DriverClient.connect(transport, driver_key(key), "test", settings.spec.size, 5)
         np.testing.assert_array_equal(driver.center(), 4)

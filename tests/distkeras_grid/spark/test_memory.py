@@ -47,7 +47,15 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     assert base < executor_overhead_mb(ModelSize(70_000, block_bytes=100 * MB))
     assert driver_overhead_mb(SMALL) < driver_overhead_mb(SMALL, validation_bytes=200 * MB)
     large = ModelSize(20_000_000)
-    assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(458, abs=64)
+    # A vector of the server for each worker, and that of the worker, mapped.
+    assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(915, abs=64)
+
+
+@pytest.mark.parametrize(
+    ("weights", "mapped"), [(1_000_000, 8), (100_000_000, 2), (300_000_000, 0)]
+)
+def test_a_server_maps_so_many_vectors_of_its_workers_as_fit_its_limit(weights, mapped):
+    assert ModelSize(weights).mapped_vectors(8) == mapped
 
 
 def test_a_container_as_spark_asks_for_it():

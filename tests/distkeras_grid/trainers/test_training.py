@@ -9,6 +9,7 @@ is right is tested without Spark: ``tests/invariants``, ``test_simulated.py``.
 from __future__ import annotations
 
 import socket
+import sys
 from urllib.request import urlopen
 
 import numpy as np
@@ -308,6 +309,8 @@ def test_two_workers_learn_and_account_for_every_window(frame, name):
     assert trainer.history.history["accuracy"][-1] > 0.8
     assert 0 < trainer.get_training_time() < 60
     assert all(record.locality for record in trainer.history.workers)
+    ready = [record.road for record in trainer.history.workers if record.status == "ready"]
+    assert ready == ["shared memory" if sys.platform == "linux" else "unix socket"] * 2
     assert sum(trainer.history.params["reading"].values()) > 0
     if name == "DOWNPOUR":
         # Staleness of all commits, and of the unfinished ones, is (n - 1) times the commits.

@@ -101,6 +101,16 @@ def test_a_commit_tells_its_window_and_what_the_rule_proposes():
     assert worker.version == 10
 
 
+def test_what_is_sent_lies_where_it_was_asked_for():
+    memory = np.empty(LAYOUT.size, np.float32)
+    worker = mind(outgoing=memory)
+    *_, compute = worker.handle(started())
+    compute.after[:] = [2, 2, 2, 7]
+    (exchange,) = worker.handle(computed())
+    assert exchange.payload is memory
+    np.testing.assert_array_equal(memory, [1, 0, -1, 7])
+
+
 def test_an_elastic_worker_goes_on_from_its_own_weights():
     worker = mind(ElasticRule(0.5))
     *_, compute = worker.handle(started())

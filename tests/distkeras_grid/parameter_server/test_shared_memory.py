@@ -1,0 +1,451 @@
+"""Vectors in shared memory: whose they are, what is refused, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import psutil
+import pytest
+
+from distkeras_grid.errors import (
+    FencedError,
+    ProtocolError,
+    RefusedError,
+    RemoteProtocolError,
+)
+from distkeras_grid.parameter_server import client as client_module
+from distkeras_grid.parameter_server import coordinator, service, shared_memory
+from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.channel import Channel
+from distkeras_grid.parameter_server.messages import Content, Lend, Lent
+from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.shared_memory import OwnVector, borrow
+from distkeras_grid.records import WorkerRecord
+from distkeras_grid.weights import StateSection, Variable
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is Linux")
+
+SIZE = 5000
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10
+
+
+@pytest.fixture
+def own():
+    found = OwnVector(SIZE)
+    yield found
+    found.close()
+    # The mapping has a descriptor, too.
+    del found.vector
+
+
+def roads(bench):
+    events = bench.driver().poll(5).events
+    return [e.road for e in events if isinstance(e, WorkerRecord) and e.road]
+
+
+# -- the memory ---------------------------------------------------------------------------------
+
+
+def test_what_the_owner_writes_is_read_there(own):
+    theirs = borrow(own.file, SIZE)
+    own.vector[:] = np.arange(SIZE)
+    np.testing.assert_array_equal(theirs, np.arange(SIZE))
+    assert own.vector.ctypes.data % 64 == theirs.ctypes.data % 64 == 0
+
+
+def test_only_the_owner_can_write_or_shorten_it(own):
+    theirs = borrow(own.file, SIZE)
+    with pytest.raises(ValueError, match="read-only"):
+        theirs[0] = 1
+    with pytest.raises(PermissionError):
+        mmap.mmap(own.file, 4 * SIZE)
+    for change in (lambda: os.pwrite(own.file, b"x", 0), lambda: os.ftruncate(own.file, 0)):
+        with pytest.raises(PermissionError):
+            change()
+
+
+def test_it_outlives_its_descriptor_and_has_no_name(own):
+    theirs = borrow(own.file, SIZE)
+    names = os.listdir("/dev/shm")
+    own.close()
+    own.vector[:] = 7
+    np.testing.assert_array_equal(theirs, 7)
+    assert not [name for name in names if "distkeras" in name]
+
+
+@contextmanager
+def ordinary_file():
+    with tempfile.TemporaryFile() as file:
+        file.truncate(4 * SIZE)
+        yield file.fileno()
+
+
+@contextmanager
+def a_pipe():
+    ends = os.pipe()
+    yield ends[0]
+    for end in ends:
+        os.close(end)
+
+
+def memory(length=4 * SIZE, seals=SEALS, allocated=True):
+    @contextmanager
+    def made():
+        file = os.memfd_create("other", os.MFD_ALLOW_SEALING)
+        os.ftruncate(file, length)
+        if allocated:
+            os.posix_fallocate(file, 0, length)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+        yield file
+        os.close(file)
+
+    return made
+
+
+#: Files that no honest peer lends, by what is wrong with them.
+LIES = {
+    "an ordinary file": ordinary_file,
+    "a pipe": a_pipe,
+    "too short": memory(4 * SIZE - 4),
+    "too long": memory(4 * SIZE + 4),
+    "may shrink": memory(seals=SEALS & ~fcntl.F_SEAL_SHRINK),
+    "others may write": memory(seals=SEALS & ~0x10),
+    "with holes": memory(allocated=False),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_other_files_are_no_lent_memory(lie):
+    with memory()() as honest:
+        assert borrow(honest, SIZE).size == SIZE
+    with LIES[lie]() as file, pytest.raises(RemoteProtocolError):
+        borrow(file, SIZE)
+
+
+# -- the road -----------------------------------------------------------------------------------
+
+
+def test_a_worker_on_the_servers_host_takes_it_by_itself(serve, tools):
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    assert client.road == "shared memory"
+    for sequence in range(3):
+        client.outgoing[:] = np.arange(SIZE)
+        reply = np.empty(SIZE, np.float32)
+        client.exchange(tools.commit(sequence), client.outgoing, reply)
+        np.testing.assert_array_equal(reply, (sequence + 1) * np.arange(SIZE))
+    client.finish()
+    np.testing.assert_array_equal(bench.driver().center(), reply)
+    assert roads(bench) == ["shared memory"]
+
+
+def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    sent = []
+    send = client._conversation.channel._stream.send
+
+    def count(parts, seconds):
+        sent.append(sum(map(len, parts)))
+        return send(parts, seconds)
+
+    monkeypatch.setattr(client._conversation.channel._stream, "send", count)
+    tools.exchange(client, tools.commit(0))
+    assert 0 < sum(sent) < 1000
+
+
+def test_by_tcp_nothing_is_shared(serve, tools):
+    bench = serve(trainable_size=SIZE)
+    client = bench.started(address=replace(bench.address, unix_path=None))
+    assert client.outgoing is None
+    tools.exchange(client, tools.commit(0))
+    assert roads(bench) == ["tcp"]
+
+
+@pytest.mark.parametrize("compression", ["bfloat16", "dgc"])
+def test_compressed_vectors_go_through_the_socket(serve, tools, compression):
+    bench = serve(trainable_size=SIZE, compression=compression)
+    client = bench.started(compression=compression)
+    tools.exchange(client, tools.commit(0))
+    assert roads(bench) == ["unix socket"]
+
+
+def no_memory(*arguments):
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def cannot_map(file, size):
+    raise OSError(errno.ENOMEM, "no room")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "without"),
+    [
+        pytest.param(client_module, "OwnVector", no_memory, id="the worker has no memory"),
+        pytest.param(service, "OwnVector", no_memory, id="the server has no memory"),
+        pytest.param(service, "borrow", cannot_map, id="the server cannot map the worker's"),
+        pytest.param(client_module, "borrow", cannot_map, id="the worker cannot map the server's"),
+        pytest.param(service, "LENT_LIMIT", 4 * SIZE - 1, id="more than the server maps"),
+        pytest.param(client_module, "LENT_LIMIT", 4 * SIZE - 1, id="more than a worker lends"),
+    ],
+)
+def test_without_memory_the_socket_carries_them(serve, tools, monkeypatch, module, name, without):
+    monkeypatch.setattr(module, name, without)
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    for sequence in range(2):
+        assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
+    assert client.outgoing is None
+    assert roads(bench) == ["unix socket"]
+
+
+def test_an_old_system_has_none(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(OSError, match="memfd_create"):
+        OwnVector(SIZE)
+
+
+def test_a_full_disk_leaves_no_descriptor_open(monkeypatch):
+    monkeypatch.setattr(shared_memory.os, "posix_fallocate", no_memory)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="no room"):
+        OwnVector(SIZE)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_a_lost_worker_has_lent_makes_room_again(serve, tools, monkeypatch):
+    monkeypatch.setattr(service, "LENT_LIMIT", 4 * SIZE)
+    bench = serve(trainable_size=SIZE, seats=2)
+    first = bench.worker(0)
+    assert bench.worker(1).road == "unix socket"
+    first.close()
+    tools.wait_until(lambda: bench.service._borrowed == 0)
+    assert bench.worker(1, attempt=1).road == "shared memory"
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch, lie):
+    bench = serve(trainable_size=SIZE)
+    monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
+    client = bench.worker()
+    with LIES[lie]() as file, pytest.raises(RefusedError):
+        client._conversation.swap_files(Lend(), file, Lent, 5)
+    client.ready(100, 5)
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert roads(bench) == ["unix socket"]
+
+
+def test_memory_is_shared_once(serve, tools):
+    bench = serve(trainable_size=SIZE)
+    client = bench.worker()
+    with memory()() as file, pytest.raises(RefusedError):
+        client._conversation.swap_files(Lend(), file, Lent, 5)
+    client.ready(100, 5)
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert bench.service._borrowed == 4 * SIZE
+
+
+def test_a_message_without_its_file_is_refused(serve, monkeypatch):
+    monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
+    client = serve(trainable_size=SIZE).worker()
+    channel = client._conversation.channel
+
+    def send():
+        channel._send_whole(channel.connection.send(Lend(), 1, Content.FILE), memoryview(b""))
+        channel._stream.send([memoryview(b"0")], 5)
+
+    with pytest.raises(RefusedError):
+        client._conversation._ask(send, Lent, 5)
+
+
+def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch):
+    send_file = Channel.send_file
+
+    def lie(self, message, file):
+        if isinstance(message, Lent):
+            with ordinary_file() as other:
+                send_file(self, message, other)
+        else:
+            send_file(self, message, file)
+
+    monkeypatch.setattr(Channel, "send_file", lie)
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert roads(bench) == ["unix socket"]
+
+
+@pytest.mark.parametrize("length", [0, 4 * SIZE - 4, 4 * SIZE + 4, 2**60])
+def test_a_length_that_is_not_the_vectors_is_refused(serve, tools, monkeypatch, length):
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    connection = client._conversation.channel.connection
+    monkeypatch.setattr(connection, "_fits", lambda *_: True)
+    client._conversation.channel._send_whole(
+        connection.send(tools.commit(0), length, Content.LENT), memoryview(b"")
+    )
+    with pytest.raises(ProtocolError):
+        client._conversation._receive(5)
+    np.testing.assert_array_equal(bench.driver().center(), 0)
+
+
+def test_lent_memory_that_nobody_has_lent_is_refused(serve, tools, monkeypatch):
+    monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    connection = client._conversation.channel.connection
+    monkeypatch.setattr(connection, "_fits", lambda *_: True)
+    client._conversation.channel._send_whole(
+        connection.send(tools.commit(0), 4 * SIZE, Content.LENT), memoryview(b"")
+    )
+    with pytest.raises(ProtocolError):
+        client._conversation._receive(5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused(serve, tools, value):
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    client.outgoing[:] = 1
+    client.outgoing[SIZE // 2] = value
+    with pytest.raises(RefusedError):
+        client.exchange(tools.commit(0), client.outgoing, client.vector.copy())
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    np.testing.assert_array_equal(bench.driver().center(), 1)
+
+
+def test_what_a_worker_changes_after_it_was_checked_is_not_folded(serve, tools, monkeypatch):
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    checked = coordinator.received
+
+    def check(*arguments):
+        event = checked(*arguments)
+        client.outgoing[:] = np.nan
+        return event
+
+    monkeypatch.setattr(coordinator, "received", check)
+    client.outgoing[:] = 3
+    reply = np.empty(SIZE, np.float32)
+    client.exchange(tools.commit(0), client.outgoing, reply)
+    np.testing.assert_array_equal(reply, 3)
+    np.testing.assert_array_equal(bench.driver().center(), 3)
+
+
+# -- fencing ------------------------------------------------------------------------------------
+
+
+def test_a_late_reply_of_an_old_connection_reaches_nobody(serve, tools, monkeypatch):
+    """The server answers on the old connection while the worker goes on with the new one's."""
+    channels, lend = [], service.Service._lend
+
+    def note(self, channel):
+        lend(self, channel)
+        channels.append(channel)
+
+    monkeypatch.setattr(service.Service, "_lend", note)
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    (old,) = (channel.connection.vector for channel in channels)
+    client._conversation.channel.close()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    old[:] = 77
+    answer, value = tools.exchange(client, tools.commit(1))
+    assert (answer.version, value) == (2, 2)
+    old[:] = 77
+    np.testing.assert_array_equal(client._conversation.channel.connection._lent[1], 2)
+    np.testing.assert_array_equal(bench.driver().center(), 2)
+    assert roads(bench) == ["shared memory"] * 2
+
+
+def test_a_fenced_worker_changes_nothing(serve, tools):
+    bench = serve(trainable_size=SIZE)
+    old, new = bench.started(), bench.started(attempt=1)
+    assert tools.exchange(new, tools.commit(0))[1] == 1
+    with pytest.raises(FencedError):
+        tools.exchange(old, tools.commit(0), value=50.0)
+    assert tools.exchange(new, tools.commit(1))[1] == 2
+    np.testing.assert_array_equal(bench.driver().center(), 2)
+
+
+def test_steps_and_states_go_the_same_way(serve, tools):
+    state = StateSection((Variable("velocity", (SIZE,)),))
+    bench = serve(rule="mean_gradient", trainable_size=SIZE, state=state.variables)
+    client = bench.started(state_size=state.nbytes)
+    assert client.road == "shared memory"
+    tools.exchange(client, tools.commit(0), value=2.0)
+    step = np.empty(SIZE, np.float32)
+    client.fetch_step(0, step)
+    np.testing.assert_array_equal(step, 2)
+    bench.driver().command(stop=True)
+    client.hand_over(1, -step, state.pack([step]))
+    np.testing.assert_array_equal(bench.driver().center(), -2)
+
+
+# -- killed -------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.settings import ServerAddress
+host, port, path, key, size = sys.argv[1:]
+address = ServerAddress(host, int(port), path)
+client = WorkerClient.connect(address, bytes.fromhex(key), "test", 0, 0, int(size), 30)
+client.ready(100, 30)
+print(client.road, flush=True)
+sys.stdin.read()
+"""
+
+
+def mapped(pid):
+    """Return how many vectors a process has mapped that could be shared."""
+    return sum("distkeras-grid" in line.path for line in psutil.Process(pid).memory_maps(False))
+
+
+def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
+    key, settings = new_key(), tools.settings(trainable_size=SIZE)
+    gc.collect()
+    before = mapped(os.getpid())
+    with ServerProcess(settings, np.zeros(SIZE, np.float32), key) as server:
+        own = seat_key(workers_key(key), 0).hex()
+        place = server.address
+        arguments = [place.host, str(place.port), place.unix_path, own, str(SIZE)]
+        worker = subprocess.Popen(
+            [sys.executable, "-c", WORKER, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with worker:
+            assert worker.stdout.readline().strip() == "shared memory"
+            assert mapped(server.pid) == 2
+            worker.send_signal(signal.SIGKILL)
+            worker.wait(10)
+        tools.wait_until(lambda: mapped(server.pid) == 0)
+        client = client_module.WorkerClient.connect(
+            place, bytes.fromhex(own), "test", 0, 1, SIZE, 10
+        )
+        with client:
+            client.ready(100, 10)
+            assert tools.exchange(client, tools.commit(0))[1] == 1
+            os.kill(server.pid, signal.SIGKILL)
+            server._process.wait(10)
+            # What was lent outlives its owner, so that reading it cannot kill the reader.
+            np.testing.assert_array_equal(client._conversation.channel.connection._lent[1], 1)
+        del client
+    gc.collect()
+    tools.wait_until(lambda: mapped(os.getpid()) <= before)
