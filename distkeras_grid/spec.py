@@ -373,11 +373,17 @@ class ExchangeSpec(Value, frozen=True):
         Judges each commit before it is folded; None takes them all.
     on_nonfinite : {"stop", "skip"}, default "stop"
         What happens to a commit with NaN or infinity.
+    servers : int, default 1
+        Parameter servers, over which the center is cut.
     """
 
     compression: CompressionSpec | None = None
     judge: JudgeSpec | None = None
     on_nonfinite: OnNonFinite = "stop"
+    servers: int = 1
+
+    def __post_init__(self) -> None:
+        _within("servers", self.servers, 1)
 
 
 class LocalSpec(Value, frozen=True):

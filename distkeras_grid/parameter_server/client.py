@@ -137,6 +137,7 @@ class WorkerClient:
         # Generation of the server that has started this worker.
         self._generation: int | None = None
         self._conversation: Conversation
+        self._compression = compression
         self._hearing = Hearing(compression, self.vector)
         # What the server reads from, and whether to offer it.
         self._own: OwnVector | None = None
@@ -226,6 +227,17 @@ class WorkerClient:
     def road(self) -> Road:
         """How vectors travel now."""
         return self._conversation.channel.road
+
+    def use(self, vector: Vector) -> None:
+        """Keep the center in the caller's memory from now on; called before `ready`.
+
+        Parameters
+        ----------
+        vector : ndarray
+            Shape ``(size,)``, ``float32``, contiguous; becomes the attribute of this name.
+        """
+        self.vector = self._conversation.channel.connection.vector = vector
+        self._hearing = Hearing(self._compression, vector)
 
     def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
         """Send a sign of life, unless another request waits for its answer.
@@ -773,7 +785,9 @@ class DriverClient:
             raise RemoteProtocolError("A part of a checkpoint is due. Received: none.")
         return told.parts, found
 
-    def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
+    def center(
+        self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
+    ) -> Vector:
         """Fetch the center.
 
         Parameters
@@ -783,6 +797,8 @@ class DriverClient:
             server returns each snapshot once. Without it, the current center.
         seat : int, default 0
             Number of the seat, if each seat has its own center.
+        out : ndarray, optional
+            Receives the center, shape ``(size,)``, ``float32``, contiguous; default new memory.
 
         Returns
         -------
@@ -794,7 +810,7 @@ class DriverClient:
         RefusedError
             If there is no such snapshot.
         """
-        center = empty_vector(self._size)
+        center = empty_vector(self._size) if out is None else out
         self._ask(FetchCenter(snapshot, seat), Center, vector=center)
         return center
 

@@ -173,6 +173,16 @@ class ServerProcess:
         """Number of the process, which is another one after `replace`."""
         return self._process.pid
 
+    @property
+    def addresses(self) -> tuple[ServerAddress, ...]:
+        """The addresses of all servers of the run: this one's."""
+        return (self.address,)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Numbers of the processes of all servers: this one's."""
+        return (self.pid,)
+
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the present state of the run, and the events since the last poll.
 
@@ -246,10 +256,12 @@ class ServerProcess:
         finally:
             client.close()
 
-    def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
+    def center(
+        self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
+    ) -> Vector:
         """Fetch the current center or a snapshot of it; see `DriverClient.center`."""
         try:
-            return self._connected().center(snapshot, seat)
+            return self._connected().center(snapshot, seat, out)
         except ServerUnreachableError as error:
             raise self._died(error) from error
 

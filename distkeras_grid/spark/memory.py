@@ -62,6 +62,8 @@ class ModelSize:
         Vectors that a worker keeps for the compression.
     stages : int, default 1
         Workers that share the layers of the model. One of them has the vectors of all weights.
+    servers : int, default 1
+        Processes over which the server's vectors are cut.
     """
 
     weights: int = 5_000_000
@@ -70,6 +72,7 @@ class ModelSize:
     server_vectors: int = 0
     worker_vectors: int = 0
     stages: int = 1
+    servers: int = 1
 
     def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
         """Return the same for vectors of `size` numbers that include the optimizer's state.
@@ -121,11 +124,11 @@ class ModelSize:
         return WORKER_MB + self.copies * self.vector_mb + self.block_mb
 
     def driver_mb(self, workers: int, validation_bytes: int = 0) -> float:
-        """Return the driver's Python process and the parameter server [MB]."""
+        """Return the driver's Python process and the parameter servers [MB]."""
         # Measured: 8.0 copies with SGD, 13.7 with Adam. The server has one, and one per worker.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
         vectors = 2 + workers + self.mapped_vectors(workers) + self.server_vectors
-        server = SERVER_MB + vectors * self.vector_mb
+        server = self.servers * SERVER_MB + vectors * self.vector_mb
         return python + server + 2 * validation_bytes / MB
 
 

@@ -9,12 +9,21 @@ from typing import Any, Literal, TypeAlias
 
 from distkeras_grid.engine.registry import BACKENDS, backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import AsynchronousRule, Rule
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.spec import LARGEST
 
 BALANCED: Literal["balanced"] = "balanced"
 #: The fastest of the backends that are installed, as measured before the run.
 AUTO: Literal["auto"] = "auto"
+#: Each server is a process on the driver's host.
+MOST_SERVERS = 64
+#: What needs a single server, by the name of the argument: the value that needs none, and why.
+_NEEDS_ONE: Mapping[str, tuple[Any, str]] = {
+    "validate": (None, "judges whole commits, and each server sees a part of them"),
+    "on_nonfinite": ("stop", "leaves out whole commits, and each server sees a part of them"),
+    "checkpoint_dir": (None, "saves one server at one moment"),
+}
 # By numbers or names of classes.
 ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None
 
@@ -99,6 +108,50 @@ def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST) -> 
             f"{name} must be a whole number of at least {least}{upper}. Received: {value!r}."
         )
     return int(value)
+
+
+def checked_servers(who: str, servers: Any, rule: Rule, given: Mapping[str, Any]) -> int:
+    """Return the number of parameter servers as a plain integer.
+
+    Parameters
+    ----------
+    who : str
+        Name of the trainer.
+    servers : object
+        The argument ``num_servers``.
+    rule : Rule
+        The rule of the trainer.
+    given : mapping of str to object
+        The other arguments of the trainer, by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not a whole number from 1 to `MOST_SERVERS`. If it is above 1, and the trainer does
+        not exchange commit by commit, or another argument needs a single server.
+
+    Examples
+    --------
+    >>> from distkeras_grid.rules import DownpourRule
+    >>> checked_servers("DOWNPOUR", 4, DownpourRule(), {"validate": None})
+    4
+    """
+    servers = checked_whole("num_servers", servers, least=1, most=MOST_SERVERS)
+    if servers == 1:
+        return 1
+    if not isinstance(rule, AsynchronousRule) or not rule.traits.reply_has_vector:
+        raise ConfigurationError(
+            "Several servers are for trainers that fold each commit for itself and reply with the "
+            f"center. Received: num_servers={servers} for {who}. Leave it out, or use ADAG, "
+            "DOWNPOUR or another asynchronous trainer."
+        )
+    for name, (harmless, why) in _NEEDS_ONE.items():
+        if given.get(name, harmless) != harmless:
+            raise ConfigurationError(
+                f"{name} {why}. Received: {name}={given[name]!r} with num_servers={servers}. "
+                "Leave one of them out."
+            )
+    return servers
 
 
 def checked_positive(name: str, value: Any) -> float:

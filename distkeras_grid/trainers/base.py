@@ -32,6 +32,7 @@ from distkeras_grid.trainers.arguments import (
     checked_class_weight,
     checked_engine,
     checked_positive,
+    checked_servers,
     checked_whole,
 )
 from distkeras_grid.trainers.checkpointing import checked_every
@@ -69,6 +70,7 @@ class CommonArguments(TypedDict, total=False):
     metrics: Any
     loss_weights: Any
     num_workers: int | None
+    num_servers: int
     batch_size: int
     features_col: FeatureColumns
     label_col: LabelColumns
@@ -109,6 +111,10 @@ class Trainer(ABC):
     num_workers : int, optional
         Number of workers; by default one for each task slot. A worker is one Spark task for the
         whole run.
+    num_servers : int, default 1
+        Parameter servers, over which the center is cut: processes on the driver's host. Several are
+        for asynchronous trainers with so many workers, or so large a model, that one server has no
+        core left. They take no `validate`, no ``on_nonfinite="skip"`` and no `checkpoint_dir`.
     batch_size : int, default 32
         Rows in a batch of *one* worker. Neither it nor the learning rate is scaled. To follow
         ``fit`` with a batch of b, give b / num_workers.
@@ -138,7 +144,7 @@ class Trainer(ABC):
     master_host : str, optional
         Address of this driver as executors see it; default ``spark.driver.host``.
     master_port : int, default 0
-        Port of the parameter server; 0 takes a free one.
+        Port of the parameter server; 0 takes a free one. Further servers take the next ones.
     start_timeout : float, default 300
         How long a run waits for workers that do not come, and how long one may stay in a step of
         its start [s].
@@ -226,6 +232,7 @@ class Trainer(ABC):
         *,
         loss_weights: Any = None,
         num_workers: int | None = None,
+        num_servers: int = 1,
         batch_size: int = 32,
         features_col: FeatureColumns = "features",
         label_col: LabelColumns = "label",
@@ -259,6 +266,7 @@ class Trainer(ABC):
         self.metrics = metrics
         self.loss_weights = loss_weights
         self.num_workers = num_workers
+        self.num_servers = num_servers
         self.batch_size = batch_size
         self.features_col = features_col
         self.label_col = label_col
@@ -450,6 +458,11 @@ class Trainer(ABC):
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
                 f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
             )
+        if self.num_servers != 1:
+            raise ConfigurationError(
+                "A simulated cluster has one parameter server. Received: num_servers="
+                f"{self.num_servers!r} for simulate(). Leave it out."
+            )
         request = self.request(
             data,
             shuffle=shuffle,
@@ -473,9 +486,10 @@ class Trainer(ABC):
             num_epoch=self.num_epoch,
             communication_window=self.communication_window,
         )
+        rule = self.build_rule(pace.num_workers or 1, "")
         return DraftSpec(
             algorithm=AlgorithmSpec.checked(
-                rule=spec_of(self.build_rule(pace.num_workers or 1, "")),
+                rule=spec_of(rule),
                 trainer=type(self).__name__,
                 arguments=described_arguments(self.arguments()),
                 quorum=self.quorum,
@@ -489,6 +503,9 @@ class Trainer(ABC):
                 compression=compression_spec(check_compression(self.compression)),
                 judge=judge_spec(self.validate),
                 on_nonfinite=self.on_nonfinite,
+                servers=checked_servers(
+                    type(self).__name__, self.num_servers, rule, self.get_params()
+                ),
             ),
             limits=LimitsSpec.checked(
                 start_timeout=self.start_timeout,

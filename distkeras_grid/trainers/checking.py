@@ -31,6 +31,7 @@ from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_o
 from distkeras_grid.judges import judge_of
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.shards import cut
 from distkeras_grid.rules import Rule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import place_server
@@ -338,6 +339,8 @@ def complete(
         data=data,
         threads=threads,
     )
+    # Refuses more servers than the model can be cut over.
+    cut(spec.layout, spec.exchange.servers)
     return spec, window
 
 
@@ -479,6 +482,7 @@ def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSiz
         block_bytes=(spec.window or BLOCK_STEPS) * spec.batch_size * columns.row_bytes,
         server_vectors=server_vectors(compression, build_from(spec.rule), spec.workers, judge),
         worker_vectors=worker_vectors(compression),
+        servers=exchange.servers,
     )
     optimizer = model.optimizer
     if optimizer.built:

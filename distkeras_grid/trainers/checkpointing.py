@@ -28,7 +28,7 @@ from distkeras_grid.trees import Packed, pack, unpack
 if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.parameter_server.messages import Update
-    from distkeras_grid.parameter_server.process import ServerProcess
+    from distkeras_grid.parameter_server.sharded_process import AnyServer
     from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 
 SERVER, DRIVER, SEAT, MODEL, HISTORY = "server.tree", "driver.tree", "seat-", "model-", "history-"
@@ -264,7 +264,7 @@ class Checkpointer:
         #: Number of checkpoints written.
         self.written = 0
 
-    def look(self, server: ServerProcess, update: Update, *, writes: bool = True) -> None:
+    def look(self, server: AnyServer, update: Update, *, writes: bool = True) -> None:
         """Ask for a checkpoint when one is due, and write one whose state has been taken.
 
         Parameters
@@ -340,7 +340,7 @@ class Checkpointer:
                 raise error
             self._note(f"A checkpoint could not be written; the former ones stay: {error}")
 
-    def _begin_writing(self, server: ServerProcess, update: Update) -> None:
+    def _begin_writing(self, server: AnyServer, update: Update) -> None:
         """Keep the driver's state of this moment; the rest is done by a thread."""
         self.finish()
         history = self._history
@@ -370,7 +370,7 @@ class Checkpointer:
 
     def _write(
         self,
-        server: ServerProcess,
+        server: AnyServer,
         captured: int,
         facts: Mapping[str, Any],
         driver: Packed,

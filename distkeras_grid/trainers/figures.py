@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter as Counts
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.errors import ConfigurationError
@@ -36,7 +36,7 @@ class Figures:
     port : int
         The port; 0 takes a free one.
     memory : callable
-        Returns the resident memory of the server's process [bytes]; NaN if it is not there.
+        Returns the resident memory of the servers' processes [bytes]; NaN if one is not there.
 
     Attributes
     ----------
@@ -127,13 +127,13 @@ class Figures:
         return Histogram(f"distkeras_grid_{name}", told, buckets=STALENESS, registry=registry)
 
 
-def memory_of(process: Callable[[], int]) -> Callable[[], float]:
-    """Return a function of the resident memory of a process [bytes], by its present number."""
+def memory_of(processes: Callable[[], Iterable[int]]) -> Callable[[], float]:
+    """Return a function of the resident memory of processes [bytes], by their present numbers."""
     import psutil
 
     def resident() -> float:
         try:
-            return float(psutil.Process(process()).memory_info().rss)
+            return float(sum(psutil.Process(each).memory_info().rss for each in processes()))
         except psutil.Error:
             return math.nan
 

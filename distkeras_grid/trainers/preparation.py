@@ -18,6 +18,7 @@ from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.liveness import MEASURING_EPOCHS
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.parameter_server.sharded_process import AnyServer, ShardedProcess
 from distkeras_grid.rules import compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.request import RunRequest, SavingRequest
+    from distkeras_grid.trees import Packed
     from distkeras_grid.weights import Vector, WeightLayout
 
 
@@ -166,15 +168,14 @@ class PreparedRun:
         resumed = None if self.saving is None else self.saving.resumed
         saved = () if resumed is None else resumed.parts_for(spec)
         before = len(self.history.records)
-        replaceable = self.saving is not None
         with (
-            serve(self.settings, center, key, saved, replaceable=replaceable) as server,
+            self._serve(serve, center, key, saved) as server,
             self._leaving(server),
             self._telling(server, progress) as figures,
         ):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
-            plan = self._plan(server.address, workers_key(key))
+            plan = self._plan(server.addresses, workers_key(key))
             sent = plan if model is None else replace(plan, model=model)
             launch = Launch(dealt, partial(work, sent), SUMMARY_SCHEMA, self.settings.run)
             parts = self.history, progress, self.observer, self.network()
@@ -252,26 +253,39 @@ class PreparedRun:
             copies=spec.data.share != "partition",
         )
 
-    def _plan(self, address: ServerAddress, key: bytes) -> WorkerPlan:
-        """Return the plan of the workers, after the server has started; `key` is theirs."""
+    def _serve(
+        self,
+        serve: Callable[..., ServerProcess],
+        center: Vector,
+        key: bytes,
+        saved: Sequence[Packed],
+    ) -> AnyServer:
+        """Return the run's servers, not started yet."""
+        if self.spec.exchange.servers > 1:
+            return ShardedProcess(self.settings, center, key, serve)
+        return serve(self.settings, center, key, saved, replaceable=self.saving is not None)
+
+    def _plan(self, addresses: tuple[ServerAddress, ...], key: bytes) -> WorkerPlan:
+        """Return the plan of the workers, after the servers have started; `key` is theirs."""
         return WorkerPlan(
             run=self.settings.run,
             spec=self.spec,
             key=key,
-            address=address,
+            address=addresses[0],
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
             local=self.checked.data.local,
             replaceable=self.saving is not None,
+            others=addresses[1:],
         )
 
     @contextmanager
-    def _telling(self, server: ServerProcess, progress: RunProgress) -> Iterator[Figures | None]:
+    def _telling(self, server: AnyServer, progress: RunProgress) -> Iterator[Figures | None]:
         """Tell the figures of the run, if it is asked for them."""
         if self.metrics_port is None:
             yield None
             return
-        with Figures(self.metrics_port, memory_of(lambda: server.pid)) as figures:
+        with Figures(self.metrics_port, memory_of(lambda: server.pids)) as figures:
             progress.note(f"figures of this run: http://{LOOPBACK}:{figures.port}/metrics")
             yield figures
 
@@ -295,20 +309,20 @@ class PreparedRun:
         )
 
     def _replacement(
-        self, server: ServerProcess, checkpointer: Checkpointer | None, progress: RunProgress
+        self, server: AnyServer, checkpointer: Checkpointer | None, progress: RunProgress
     ) -> Replacement | None:
         """Return what replaces a server that dies; None without checkpoints of its state."""
-        if checkpointer is None:
+        if checkpointer is None or isinstance(server, ShardedProcess):
             return None
         parts = self.spec, self.history, self.observer.go_back, progress.note
         return Replacement(server, checkpointer, *parts)
 
-    def _fetch_centers(self, server: ServerProcess) -> None:
+    def _fetch_centers(self, server: AnyServer) -> None:
         if rule_of(self.spec.rule).traits.own_center:
             self.centers = [server.center(seat=number) for number in range(self.spec.workers)]
 
     @contextmanager
-    def _leaving(self, server: ServerProcess) -> Iterator[None]:
+    def _leaving(self, server: AnyServer) -> Iterator[None]:
         """Keep the center at the moment when the run is interrupted or fails."""
         try:
             yield

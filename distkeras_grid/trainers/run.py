@@ -25,7 +25,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.lingering import Lingering
 from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
-from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.sharded_process import AnyServer
 from distkeras_grid.parameter_server.watch import (
     AllMeasured,
     Begin,
@@ -63,6 +63,7 @@ SHORT_WINDOW = 2.0
 
 # What to do after a server has died that cannot be replaced.
 END = "With checkpoint_dir another server would have taken its place"
+END_OF_ONE = "With one server and checkpoint_dir, another one would have taken its place"
 RELEASED = (
     "Workers have ended already, so no other server takes its place; with resume='auto' the same "
     "run goes on from its newest checkpoint"
@@ -100,7 +101,7 @@ class Run:
 
     Parameters
     ----------
-    server : ServerProcess
+    server : ServerProcess or ShardedProcess
         The server, already started.
     launch : Launch
         The jobs of the workers, not started yet.
@@ -129,7 +130,7 @@ class Run:
 
     def __init__(
         self,
-        server: ServerProcess,
+        server: AnyServer,
         launch: Launch,
         spec: RunSpec,
         history: History,
@@ -212,11 +213,17 @@ class Run:
                 return center
             except ServerUnreachableError as error:
                 if self._replacement is None or self._released or self._launch.done:
-                    error.add_note(END if self._replacement is None else RELEASED)
+                    error.add_note(self._end_of_server())
                     raise
                 self._watch = self._new_watch(self._replacement.replace(error))
                 self._untaken.clear()
                 self._ending, self._finished = None, False
+
+    def _end_of_server(self) -> str:
+        """Return why a server that has died ends the run."""
+        if self._replacement is not None:
+            return RELEASED
+        return END if self._spec.exchange.servers == 1 else END_OF_ONE
 
     def _release(self) -> None:
         """Release the workers that have finished."""

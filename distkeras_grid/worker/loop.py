@@ -15,8 +15,8 @@ import numpy as np
 
 from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import GridError, RefusedError, ServerRestartedError
-from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import Start
+from distkeras_grid.parameter_server.sharded_client import AnyClient
 from distkeras_grid.rows import Block
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
@@ -72,7 +72,7 @@ def _thin(array: NDArray[Any]) -> NDArray[Any]:
 def train(
     mind: WorkerMind,
     engine: Engine,
-    client: WorkerClient,
+    client: AnyClient,
     start: Start,
     source: Source,
     after_window: AfterWindow | None = None,
@@ -87,7 +87,7 @@ def train(
         Decides what comes next.
     engine : Engine
         Computes windows and makes steps.
-    client : WorkerClient
+    client : WorkerClient or ShardedClient
         A connected and started client, whose vector is the center.
     start : Start
         The server's answer.
@@ -138,7 +138,7 @@ def train(
             event = minds.Replaced(beginning.state)
 
 
-def _started(start: Start, client: WorkerClient, beginning: Beginning | None) -> minds.Started:
+def _started(start: Start, client: AnyClient, beginning: Beginning | None) -> minds.Started:
     if beginning is not None:
         beginning.greet(start, client.vector)
     return minds.Started(start, client.vector)
@@ -154,7 +154,7 @@ def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> m
     )
 
 
-def _ask(action: minds.Action, engine: Engine, client: WorkerClient) -> minds.Event:
+def _ask(action: minds.Action, engine: Engine, client: AnyClient) -> minds.Event:
     """Make the request that the mind wants; return the server's answer as an event."""
     try:
         match action:

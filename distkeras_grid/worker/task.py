@@ -24,6 +24,7 @@ from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedClient
 from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker.progress import Heartbeat, Progress
@@ -91,11 +92,13 @@ class WorkerPlan(EnginePlan):
     key : bytes
         The `workers_key`, from which the key of each seat is derived.
     address : ServerAddress
-        Where the parameter server listens.
+        Where the parameter server listens; the first one, where there are several.
     local : LocalPlan, optional
         Data from which workers draw their sets, in a run on local sets.
     replaceable : bool, default False
         Whether a new server takes the place of one that dies.
+    others : tuple of ServerAddress, default ()
+        Where the servers of the other slices of the center listen, in their order.
     """
 
     run: str
@@ -103,6 +106,7 @@ class WorkerPlan(EnginePlan):
     address: ServerAddress
     local: LocalPlan | None = None
     replaceable: bool = False
+    others: tuple[ServerAddress, ...] = ()
 
 
 #: Builds the engine of a seat.
@@ -137,23 +141,7 @@ def run_worker(
     if context is None:
         raise GridError("run_worker runs inside a Spark task only.")
     seat, attempt = context.partitionId(), context.taskAttemptId()
-    spec = plan.spec
-    deadline = min(CONNECT_SECONDS, spec.limits.start_timeout)
-    client = WorkerClient.connect(
-        plan.address,
-        seat_key(plan.key, seat),
-        plan.run,
-        seat,
-        attempt,
-        spec.size,
-        deadline,
-        state_size=spec.layout.state_section.nbytes,
-        kept_limit=spec.layout.kept_limit,
-        compression=spec.compression,
-    )
-    progress = Progress()
-    if plan.replaceable:
-        client.patience = REPLACED_SECONDS
+    client, progress = connect(plan, seat, attempt), Progress()
     with client, Heartbeat(client, progress):
         trained = _train_rows if plan.local is None else _train_local
         told = trained(plan, client, batches, build or build_engine, progress)
@@ -161,8 +149,33 @@ def run_worker(
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
 
+def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
+    """Take a seat on each server of the run.
+
+    Raises
+    ------
+    ParameterServerError
+        As `WorkerClient.connect`.
+    """
+    spec = plan.spec
+    deadline = min(CONNECT_SECONDS, spec.limits.start_timeout)
+    key, of = seat_key(plan.key, seat), (plan.run, seat, attempt)
+    if plan.others:
+        addresses = (plan.address, *plan.others)
+        return ShardedClient.connect(addresses, key, *of, spec, deadline)
+    client = WorkerClient.connect(
+        *(plan.address, key, *of, spec.size, deadline),
+        state_size=spec.layout.state_section.nbytes,
+        kept_limit=spec.layout.kept_limit,
+        compression=spec.compression,
+    )
+    if plan.replaceable:
+        client.patience = REPLACED_SECONDS
+    return client
+
+
 @contextmanager
-def _reported(client: WorkerClient) -> Iterator[None]:
+def _reported(client: AnyClient) -> Iterator[None]:
     """Report an error that would occur again, so that the run ends at once.
 
     Otherwise Spark would repeat the training in vain until its last attempt. An error that may not
@@ -179,7 +192,7 @@ def _reported(client: WorkerClient) -> Iterator[None]:
 
 def _train_rows(
     plan: WorkerPlan,
-    client: WorkerClient,
+    client: AnyClient,
     batches: Iterator[pa.RecordBatch],
     build: EngineBuilder,
     progress: Progress,
@@ -205,7 +218,7 @@ def _train_rows(
 
 def _train_local(
     plan: WorkerPlan,
-    client: WorkerClient,
+    client: AnyClient,
     batches: Iterator[pa.RecordBatch],  # noqa: ARG001 - of Spark comes nothing but the task
     build: EngineBuilder,
     progress: Progress,
@@ -225,7 +238,7 @@ def _train_local(
 
 def _train(
     plan: WorkerPlan,
-    client: WorkerClient,
+    client: AnyClient,
     source: Source,
     policy: Epochs,
     digest: str,

@@ -29,7 +29,7 @@ def read(figures):
 
 
 def test_what_happens_is_told():
-    with Figures(0, memory_of(os.getpid)) as figures:
+    with Figures(0, memory_of(lambda: [os.getpid()])) as figures:
         assert read(figures)["samples_per_second"] == 0
         for event in (window(0, 0), window(1, 3), window(1, 9)):
             figures.take(event)
@@ -69,4 +69,4 @@ def test_a_port_in_use_is_refused():
 
 
 def test_the_memory_of_a_process_that_has_ended_is_not_known():
-    assert math.isnan(memory_of(lambda: 2**22 + 1)())
+    assert math.isnan(memory_of(lambda: [2**22 + 1])())

@@ -1,0 +1,284 @@
+"""A worker's end where the center is cut over several servers: it talks to all of them at once.
+
+Each server has a `WorkerClient` of its own, with its own connection, repetitions and deadlines. A
+request goes to all in threads, which spend their time in the kernel. The first server's answers
+are the worker's orders.
+
+**What counts once.** Each server folds each window of a seat once, whatever is lost and repeated
+between. If a worker is lost when some servers have folded its window and others have not, the next
+attempt begins with that window: it trains it again, those that have it only answer, and the
+others fold it. So the window is once in each slice of the center, in some of them as the first
+attempt has trained it, in the others as the next one has.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, wait
+from contextlib import ExitStack
+from threading import Thread
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from distkeras_grid.errors import ConfigurationError, ParameterServerError, RefusedError
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.liveness import Doing
+from distkeras_grid.parameter_server.messages import Exchanged, Kept, Start, Step, WindowCommit
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.shards import Shard, cut, shard_run, shard_spec
+from distkeras_grid.parameter_server.transports import Transport
+from distkeras_grid.rules.magnitudes import is_finite
+from distkeras_grid.spec import RunSpec
+from distkeras_grid.weights import Vector, empty_vector
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Result = TypeVar("_Result")
+
+
+class ShardedClient:
+    """A worker's conversations with all servers of a run; `connect` makes it.
+
+    It has the methods of `WorkerClient`, but those that only rounds and replaced servers need.
+
+    Parameters
+    ----------
+    clients : sequence of WorkerClient
+        One for each shard; their vectors are slices of `vector`.
+    shards : sequence of Shard
+        The slices.
+    vector : ndarray
+        Shape ``(size,)``, ``float32``.
+
+    Attributes
+    ----------
+    vector : ndarray
+        The center after `ready` has returned, as in `WorkerClient`.
+    seat : int
+        Number of the worker.
+    """
+
+    def __init__(
+        self, clients: Sequence[WorkerClient], shards: Sequence[Shard], vector: Vector
+    ) -> None:
+        self._clients, self._shards = tuple(clients), tuple(shards)
+        self._first = self._clients[0]
+        self.vector, self.seat = vector, self._first.seat
+        # Version of each slice of the center that the worker has.
+        self._versions = [0] * len(self._shards)
+
+    @classmethod
+    def connect(
+        cls,
+        addresses: Sequence[ServerAddress | Transport],
+        key: bytes,
+        run: str,
+        seat: int,
+        attempt: int,
+        spec: RunSpec,
+        deadline: float,
+    ) -> Self:
+        """Connect to all servers, and take the seat on each; see `WorkerClient.connect`.
+
+        Parameters
+        ----------
+        addresses : sequence of ServerAddress or Transport
+            Where the servers are, in the order of their slices.
+        key, run, seat, attempt
+            As in `WorkerClient.connect`.
+        spec : RunSpec
+            The whole run.
+        deadline : float
+            Total time [s].
+
+        Raises
+        ------
+        ServerUnreachableError, AuthenticationError, RefusedError, FencedError
+            As in `WorkerClient.connect`, from the first server with which it fails.
+        """
+        shards, vector = cut(spec.layout, len(addresses)), empty_vector(spec.size)
+        until = time.monotonic() + deadline
+        with ExitStack() as connected:
+            clients = []
+            for address, shard in zip(addresses, shards, strict=True):
+                own = shard_spec(spec, shard)
+                client = WorkerClient.connect(
+                    *(address, key, shard_run(run, shard.number), seat, attempt, own.size),
+                    max(0.001, until - time.monotonic()),
+                    kept_limit=own.layout.kept_limit,
+                    compression=own.compression,
+                )
+                client.use(vector[shard.span])
+                clients.append(connected.enter_context(client))
+            connected.pop_all()
+        return cls(clients, shards, vector)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
+        """Send a sign of life to the first server; see `WorkerClient.beat`."""
+        return self._first.beat(doing, done, host, log)
+
+    def ready(
+        self,
+        rows: int,
+        timeout: float = math.inf,
+        window_seconds: float = 0.0,
+        digest: str = "",
+    ) -> Start:
+        """Wait until every seat is ready on every server, and receive the center into `vector`.
+
+        Parameters
+        ----------
+        rows, timeout, window_seconds, digest
+            As in `WorkerClient.ready`.
+
+        Returns
+        -------
+        Start
+            That of the first server, with the first window that any server lacks.
+        """
+        # Where one refuses, another may wait for seats that never come.
+        starts = self._ask_all(
+            lambda client, _: client.ready(rows, timeout, window_seconds, digest),
+            until=FIRST_EXCEPTION,
+        )
+        self._versions = [start.version for start in starts]
+        return replace(starts[0], next_sequence=min(start.next_sequence for start in starts))
+
+    def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
+        """Send each server its slice of a window's commit, and receive its slice of the reply.
+
+        Parameters
+        ----------
+        commit : WindowCommit
+            Description of the window. Each server is told the version of its own slice.
+        payload, reply : ndarray
+            As in `WorkerClient.exchange`; slices of them are sent and received without a copy.
+
+        Returns
+        -------
+        Exchanged
+            That of the first server.
+
+        Raises
+        ------
+        RefusedError
+            If a number is not finite; then nothing is sent. Or if a server refuses its slice.
+        FencedError, ServerUnreachableError
+            As in `WorkerClient.exchange`.
+        """
+        for vector in (payload, reply):
+            if vector.shape != self.vector.shape:
+                raise ConfigurationError(
+                    f"Vectors here have the shape {self.vector.shape}. Received: {vector.shape}."
+                )
+        # A server sees only its own slice, and the others would fold theirs.
+        if not is_finite(payload):
+            raise RefusedError(
+                f"Worker {self.seat}, epoch {commit.epoch}, window {commit.window}: the weights "
+                f"contain NaN or infinity (loss {commit.loss:g}). Nothing was folded; lower the "
+                "learning rate or check the data."
+            )
+
+        def tell(client: WorkerClient, shard: Shard) -> Exchanged:
+            told = replace(commit, version=self._versions[shard.number])
+            if shard.number:
+                # The history is on the first server.
+                told = replace(told, metrics={}, local=None)
+            answer = client.exchange(told, payload[shard.span], reply[shard.span])
+            self._versions[shard.number] = answer.version
+            return answer
+
+        return self._ask_all(tell)[0]
+
+    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> None:
+        """Send the first server what this worker needs to go on; see `WorkerClient.keep`."""
+        self._first.keep(sequence, version, state)
+
+    def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
+        """Fetch what an earlier attempt kept; see `WorkerClient.recall`.
+
+        Its version is told as 0, that of a center before any commit: it is only the first server's,
+        and the other slices of the center may have changed since.
+        """
+        kept, state = self._first.recall()
+        return replace(kept, version=0), state
+
+    def finish(self) -> None:
+        """Tell all servers that this worker has no windows left.
+
+        The first one is told last: then the run may end.
+        """
+        self._ask_all(lambda client, shard: client.finish() if shard.number else None)
+        self._first.finish()
+
+    def fail(self, kind: str, message: str) -> bool:
+        """Tell the first server why this worker gives up; see `WorkerClient.fail`."""
+        return self._first.fail(kind, message)
+
+    def close(self) -> None:
+        """Close all connections; see `WorkerClient.close`."""
+        for client in self._clients:
+            client.close()
+
+    # Rounds and replaced servers, which a run with several servers does not have
+
+    def rejoin(self) -> Start:
+        """Refuse to take the seat again."""
+        raise self._needs_one("takes a seat again")
+
+    def fetch_step(self, version: int, out: Vector) -> Step:  # noqa: ARG002
+        """Refuse to fetch a step."""
+        raise self._needs_one("makes steps of rounds")
+
+    def fetch_state(self) -> NDArray[np.uint8]:
+        """Refuse to fetch an optimizer's state."""
+        raise self._needs_one("shares an optimizer's state")
+
+    def hand_over(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:  # noqa: ARG002
+        """Refuse to send weights and an optimizer's state."""
+        raise self._needs_one("shares an optimizer's state")
+
+    def _needs_one(self, does: str) -> ParameterServerError:
+        return ParameterServerError(
+            f"A worker that {does} needs a run with one server. Received: worker {self.seat} of a "
+            f"run with {len(self._shards)}."
+        )
+
+    def _ask_all(
+        self, ask: Callable[[WorkerClient, Shard], _Result], until: str = ALL_COMPLETED
+    ) -> list[_Result]:
+        """Ask each server in a thread of its own; return the answers in the order of the shards.
+
+        The first server's error is raised before those of others. With `FIRST_EXCEPTION` an error
+        is raised at once, and the other requests end by themselves, at their own deadlines.
+        """
+        futures: list[Future[_Result]] = [Future() for _ in self._shards]
+
+        def run(client: WorkerClient, shard: Shard) -> None:
+            try:
+                futures[shard.number].set_result(ask(client, shard))
+            except BaseException as error:  # noqa: BLE001 - raised by the worker's own thread
+                futures[shard.number].set_exception(error)
+
+        for pair in zip(self._clients, self._shards, strict=True):
+            Thread(target=run, args=pair, daemon=True).start()
+        done, _ = wait(futures, return_when=until)
+        for future in futures:
+            if future in done and (error := future.exception()) is not None:
+                raise error
+        return [future.result() for future in futures]
+
+
+#: A worker's client, whatever the number of servers.
+AnyClient: TypeAlias = WorkerClient | ShardedClient

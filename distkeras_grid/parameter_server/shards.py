@@ -1,0 +1,240 @@
+"""The center cut over several servers: which slice each has, and what they tell together.
+
+Each server is an ordinary one, with a vector of its own: a slice of the whole vector. Rules are
+elementwise, so the slices of a fold are the fold of the slices. Each server counts its own versions
+and folds each window once. What a run has only once is on the first server: the history, the
+learning rate, the signs of life, and what workers keep.
+
+Nothing here has a process, a socket or a clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from msgspec import structs
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.records import Event, WindowRecord, WorkerRecord
+from distkeras_grid.spec import LayoutSpec, RunSpec
+from distkeras_grid.weights import shard_sections
+
+#: A window of a run: worker, epoch, and its number in the epoch.
+_Window: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One server's slice of the vector.
+
+    Parameters
+    ----------
+    number : int
+        Number of the server, from 0.
+    start, stop : int
+        The slice, in scalars.
+    """
+
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def span(self) -> slice:
+        """The slice of the whole vector."""
+        return slice(self.start, self.stop)
+
+    @property
+    def size(self) -> int:
+        """Number of scalars."""
+        return self.stop - self.start
+
+
+def cut(layout: LayoutSpec, servers: int) -> tuple[Shard, ...]:
+    """Cut a vector into slices of equal length, one for each server.
+
+    Each slice has something that the update rule moves. So the last ones may be longer than the
+    others, if statistics are a large part of the vector.
+
+    Parameters
+    ----------
+    layout : LayoutSpec
+        The sections of the vector.
+    servers : int
+        Number of servers, at least 1.
+
+    Returns
+    -------
+    tuple of Shard
+        In the order of the vector; together they are all of it, and no two overlap.
+
+    Raises
+    ------
+    ConfigurationError
+        If the vector has fewer trainable numbers than there are servers.
+
+    Examples
+    --------
+    >>> [(shard.start, shard.stop) for shard in cut(LayoutSpec(trainable_size=10), 3)]
+    [(0, 3), (3, 6), (6, 10)]
+    >>> layout = LayoutSpec(trainable_size=4, statistics_size=8)
+    >>> [(shard.start, shard.stop) for shard in cut(layout, 3)]
+    [(0, 2), (2, 3), (3, 12)]
+    """
+    if not 1 <= servers <= layout.trainable_size:
+        raise ConfigurationError(
+            f"A model of {layout.trainable_size} trainable numbers can be cut over 1 to "
+            f"{layout.trainable_size} servers. Received: num_servers={servers}."
+        )
+    left = layout.trainable_size - servers
+    inner = (min(n * layout.size // servers, left + n) for n in range(1, servers))
+    places = [0, *inner, layout.size]
+    return tuple(Shard(n, *ends) for n, ends in enumerate(pairwise(places)))
+
+
+def shard_spec(spec: RunSpec, shard: Shard) -> RunSpec:
+    """Return a run as the server of a shard sees it.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The whole run.
+    shard : Shard
+        The server's slice. Only the first server keeps what workers need to go on.
+    """
+    sections = shard_sections(spec.layout.sections, shard.start, shard.stop)
+    trainable, statistics, slots = (section.size for section in sections)
+    layout = LayoutSpec(
+        trainable_size=trainable,
+        statistics_size=statistics,
+        slots_size=slots,
+        kept_limit=0 if shard.number else spec.layout.kept_limit,
+    )
+    return spec.change(layout=layout)
+
+
+def shard_run(run: str, number: int) -> str:
+    """Return the name under which clients ask for a shard's server.
+
+    All servers of a run have the same key. By their names, a client that was led to another one
+    than it asked for is refused.
+
+    Examples
+    --------
+    >>> shard_run("ADAG-1f", 0), shard_run("ADAG-1f", 2)
+    ('ADAG-1f', 'ADAG-1f/2')
+    """
+    return f"{run}/{number}" if number else run
+
+
+def shard_settings(settings: ServerSettings, shard: Shard) -> ServerSettings:
+    """Return the settings of a shard's server.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        Those of the whole run. A port that is not 0 is that of the first server, and the others
+        have the ports after it.
+    shard : Shard
+        The server's slice.
+    """
+    place = settings.place
+    if place.port:
+        place = structs.replace(place, port=place.port + shard.number)
+    return ServerSettings(
+        run=shard_run(settings.run, shard.number),
+        spec=shard_spec(settings.spec, shard),
+        place=place,
+    )
+
+
+class Joined:
+    """What the servers of a run tell, as if one server told it.
+
+    A window counts once every server has folded it. Its record is that of the first server, with
+    the bytes of all. Whatever the first server tells after a window waits with it, so that an
+    epoch has not ended, and has no snapshot, before it has ended on every server. Only the news of
+    workers do not wait: a window may never become complete after its worker has failed.
+
+    Parameters
+    ----------
+    servers : int
+        Number of servers.
+
+    Examples
+    --------
+    >>> lost = WorkerRecord(worker=1, attempt=3, status="lost")
+    >>> update = Update(version=0, samples_folded=0, seats=(), events=(lost,))
+    >>> Joined(1).join([[update]]).events == (lost,)
+    True
+    """
+
+    def __init__(self, servers: int) -> None:
+        self._waiting: deque[Event] = deque()
+        # Of each other server: the bytes up and down of windows that wait for the first one.
+        self._others: list[dict[_Window, tuple[int, int]]] = [{} for _ in range(1, servers)]
+
+    def join(self, told: Sequence[Sequence[Update]]) -> Update:
+        """Return one update for those of all servers.
+
+        Parameters
+        ----------
+        told : sequence of sequence of Update
+            For each server its updates since the last call, at least one. Those of the first
+            server were asked for first, so that the others have what it has.
+
+        Returns
+        -------
+        Update
+            The first server's newest, with the events that are due. Its `samples_folded` are in
+            the center of every server.
+        """
+        now: list[Event] = []
+        for update in told[0]:
+            for event in update.events:
+                (now if isinstance(event, WorkerRecord) else self._waiting).append(event)
+        for known, updates in zip(self._others, told[1:], strict=True):
+            for update in updates:
+                for event in update.events:
+                    if isinstance(event, WindowRecord):
+                        known[_window_of(event)] = event.bytes_up, event.bytes_down
+                    elif isinstance(event, WorkerRecord) and event.status == "failed":
+                        now.append(event)
+        return structs.replace(
+            told[0][-1],
+            samples_folded=min(updates[-1].samples_folded for updates in told),
+            events=(*now, *self._due()),
+        )
+
+    def _due(self) -> list[Event]:
+        """Take what waits for nothing any more."""
+        due: list[Event] = []
+        while self._waiting:
+            event = self._waiting[0]
+            if isinstance(event, WindowRecord):
+                window = _window_of(event)
+                if not all(window in known for known in self._others):
+                    break
+                event = _with_bytes(event, [known.pop(window) for known in self._others])
+            self._waiting.popleft()
+            due.append(event)
+        return due
+
+
+def _window_of(record: WindowRecord) -> _Window:
+    return record.worker, record.epoch, record.window
+
+
+def _with_bytes(record: WindowRecord, others: Sequence[tuple[int, int]]) -> WindowRecord:
+    """Return a record with the bytes of the other servers added."""
+    return structs.replace(
+        record,
+        bytes_up=record.bytes_up + sum(up for up, _ in others),
+        bytes_down=record.bytes_down + sum(down for _, down in others),
+    )
