@@ -136,22 +136,22 @@ def checked_servers(who: str, servers: Any, rule: Rule, given: Mapping[str, Any]
     >>> checked_servers("DOWNPOUR", 4, DownpourRule(), {"validate": None})
     4
     """
-    servers = checked_whole("num_servers", servers, least=1, most=MOST_SERVERS)
-    if servers == 1:
-        return 1
+    count = checked_whole("num_servers", servers, least=1, most=MOST_SERVERS)
+    if count == 1:
+        return count
     if not isinstance(rule, AsynchronousRule) or not rule.traits.reply_has_vector:
         raise ConfigurationError(
             "Several servers are for trainers that fold each commit for itself and reply with the "
-            f"center. Received: num_servers={servers} for {who}. Leave it out, or use ADAG, "
+            f"center. Received: num_servers={count} for {who}. Leave it out, or use ADAG, "
             "DOWNPOUR or another asynchronous trainer."
         )
     for name, (harmless, why) in _NEEDS_ONE.items():
         if given.get(name, harmless) != harmless:
             raise ConfigurationError(
-                f"{name} {why}. Received: {name}={given[name]!r} with num_servers={servers}. "
+                f"{name} {why}. Received: {name}={given[name]!r} with num_servers={count}. "
                 "Leave one of them out."
             )
-    return servers
+    return count
 
 
 def checked_positive(name: str, value: Any) -> float:

@@ -11,6 +11,7 @@ import sys
 
 NAMES = (
     "exchange",
+    "servers",
     "feeding",
     "encodings",
     "tiling",

@@ -50,6 +50,11 @@ SMALLEST = {
     "exchange": Smallest(
         constants={"exchange": {"MEGABYTES": (1,), "CLIENTS": (1,), "LIMIT_BYTES": 10**6}}
     ),
+    "servers": Smallest(
+        constants={
+            "servers": {"MEGABYTES": 1, "CLIENTS": (1, 2), "SERVERS": (1, 2), "SECONDS": 0.1}
+        }
+    ),
     "feeding": Smallest(constants={"feeding": {"ROWS": 200, "RUNS": 1}}),
     "tiling": Smallest(
         constants={

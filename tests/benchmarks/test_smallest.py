@@ -11,7 +11,7 @@ import pytest
 from tests.benchmarks.smallest import names
 
 #: These need neither a JVM nor TensorFlow.
-QUICK = ("exchange", "fuzz", "scale likeness", "tiling")
+QUICK = ("exchange", "servers", "fuzz", "scale likeness", "tiling")
 SLOW = [
     pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])
     for name in names()

@@ -165,7 +165,8 @@ def test_commits_of_whatever_is_adam_are_scaled(optimizer, scale):
 
 # Of each argument a value of its own kind, and an object that is nobody else's.
 GIVEN = {
-    **{name: np.int32(1) for name in ("num_workers", "batch_size", "num_epoch", "master_port")},
+    **{name: np.int32(1) for name in ("num_workers", "num_servers", "batch_size", "num_epoch")},
+    **{"master_port": np.int32(1)},
     **{name: np.float64(7.25) for name in ("start_timeout", "round_timeout")},
     **{"worker_optimizer": "".join(["a", "dam"]), "loss": ["mse"], "metrics": ["mae"]},
     **{"loss_weights": [1.0], "features_col": ["features"], "label_col": ["label"]},
@@ -178,6 +179,22 @@ GIVEN = {
     **{"data": "".join(["partiti", "on"]), "initial": "".join(["giv", "en"])},
     **{"combine": "".join(["vo", "te"])},
 }
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, model):
+    """Others refuse them, and so do arguments that look at whole commits, or save a server."""
+    if name not in ("DOWNPOUR", "ADAG", "DynSGD", "StalenessADAG", "GEM", "AEASGD", "EAMSGD"):
+        with pytest.raises(ConfigurationError, match=f"num_servers=2 for {name}"):
+            build(name, model, num_servers=2)
+        return
+    trainer = build(name, model, num_servers=np.int64(2), optimizer_state="reset")
+    assert trainer.draft().exchange.servers == 2
+    for given in ({"validate": "outliers"}, {"on_nonfinite": "skip"}, {"checkpoint_dir": "a"}):
+        with pytest.raises(ConfigurationError, match=next(iter(given))):
+            build(name, model, num_servers=2, **given)
+    with pytest.raises(ConfigurationError, match="num_servers"):
+        trainer.simulate((np.zeros((8, 3)), np.zeros((8, 2))), distkeras_grid.Cluster(workers=2))
 
 
 @pytest.mark.parametrize("name", TRAINERS)

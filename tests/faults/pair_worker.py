@@ -18,6 +18,7 @@ from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.auth import seat_key, workers_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker.loop import Beginning, train
@@ -70,13 +71,7 @@ class Worker:
             self.wait_for("others")
         self.latch("hello")
         spec, key = self.spec, seat_key(workers_key(bytes.fromhex(self.told["key"])), self.seat)
-        with WorkerClient.connect(
-            ServerAddress.from_json(self.told["address"]),
-            *(key, "pairs", self.seat, self.attempt, SIZE, 3),
-            state_size=spec.layout.state_section.nbytes,
-            kept_limit=spec.layout.kept_limit,
-            compression=spec.compression,
-        ) as client:
+        with self.connect(spec, key) as client:
             progress = Progress()
             with Heartbeat(client, progress, 0.5):
                 try:
@@ -84,6 +79,19 @@ class Worker:
                 except NoSpaceError as error:
                     client.fail(type(error).__name__, str(error))
                     raise
+
+    def connect(self, spec, key):
+        of = ("pairs", self.seat, self.attempt)
+        if several := self.told.get("addresses"):
+            addresses = list(map(ServerAddress.from_json, several))
+            return ShardedClient.connect(addresses, key, *of, spec, 3)
+        return WorkerClient.connect(
+            ServerAddress.from_json(self.told["address"]),
+            *(key, *of, SIZE, 3),
+            state_size=spec.layout.state_section.nbytes,
+            kept_limit=spec.layout.kept_limit,
+            compression=spec.compression,
+        )
 
     def train(self, client, progress):
         self.latch("spool")

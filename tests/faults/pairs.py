@@ -234,13 +234,19 @@ class Pair:
     def _strikes_again(self):
         return self.strikes < (5 if self.fault == "executor x5" else 1)
 
+    def serve(self, center):
+        """The server, not started yet."""
+        return ServerProcess(self.settings, center, self.key)
+
+    def relayed(self, server):
+        """The address that workers reach through the relay."""
+        return server.address
+
     def go(self):
         """Run until there is a center or an error."""
         with ExitStack() as stack:
-            server = stack.enter_context(
-                ServerProcess(self.settings, np.ones(SIZE, np.float32), self.key)
-            )
-            self.relay = stack.enter_context(Relay(server.address))
+            server = stack.enter_context(self.serve(np.ones(SIZE, np.float32)))
+            self.relay = stack.enter_context(Relay(self.relayed(server)))
             progress = stack.enter_context(run_progress(SILENT))
             progress.update(total_samples=1, epochs=EPOCHS, workers=self.workers)
             self.launch = ProcessLaunch(self, self.relay.address)

@@ -11,6 +11,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.doctor import Level
 from distkeras_grid.spark.memory import (
     MB,
+    SERVER_MB,
     VECTORS,
     Container,
     ModelSize,
@@ -45,6 +46,9 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     assert base == executor_overhead_mb(SMALL, slots=1) < executor_overhead_mb(SMALL, slots=2)
     assert base < executor_overhead_mb(ModelSize(10_000_000, block_bytes=MB))
     assert base < executor_overhead_mb(ModelSize(70_000, block_bytes=100 * MB))
+    # Several servers share the vectors of one, and each is a process.
+    more = ModelSize(70_000, servers=5).driver_mb(4) - ModelSize(70_000).driver_mb(4)
+    assert more == 4 * SERVER_MB
     assert driver_overhead_mb(SMALL) < driver_overhead_mb(SMALL, validation_bytes=200 * MB)
     large = ModelSize(20_000_000)
     # A vector of the server for each worker, and that of the worker, mapped.

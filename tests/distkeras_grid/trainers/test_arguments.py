@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import RULES, build_rule
 from distkeras_grid.trainers.arguments import (
     check_backend,
     check_tensorflow,
     checked_class_weight,
+    checked_servers,
     checked_whole,
 )
 
@@ -52,6 +54,50 @@ def test_class_weights_of_numpy_and_pandas_become_plain():
     assert checked_class_weight(None) is None
     assert checked_class_weight("balanced") == "balanced"
     assert checked_class_weight({"dark": np.int64(2), 1: 1}) == {"dark": 2.0, 1: 1.0}
+
+
+#: Rules whose workers commit one by one, and begin their next window from the reply.
+CUT = {
+    "downpour": {},
+    "adagrad": {"rate": 0.1},
+    "accumulated_gradient": {},
+    "dynamic_rate": {},
+    "distance": {"gamma": 1.0},
+    "energy_matching": {},
+    "elastic": {"alpha": 0.5},
+    "elastic_momentum": {"alpha": 0.5},
+}
+WHOLE = {name: {"alpha": 0.5} if "elastic" in name else {} for name in set(RULES) - set(CUT)}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_rules_that_fold_commit_by_commit_take_several_servers(name):
+    rule = build_rule(name, CUT[name])
+    assert checked_servers("A", np.int64(3), rule, {"validate": None, "on_nonfinite": "stop"}) == 3
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+def test_other_rules_need_one_server(name):
+    rule = build_rule(name, WHOLE[name])
+    assert checked_servers("A", 1, rule, {"validate": "outliers"}) == 1
+    with pytest.raises(ConfigurationError, match="num_servers=2 for A"):
+        checked_servers("A", 2, rule, {})
+
+
+@pytest.mark.parametrize(
+    "given", [{"validate": "outliers"}, {"on_nonfinite": "skip"}, {"checkpoint_dir": "/tmp/a"}]
+)
+def test_what_needs_one_server_is_named(given):
+    rule = build_rule("downpour", {})
+    assert checked_servers("A", 1, rule, given) == 1
+    with pytest.raises(ConfigurationError, match=f"^{next(iter(given))} .*num_servers=2"):
+        checked_servers("A", 2, rule, given)
+
+
+@pytest.mark.parametrize("servers", [0, 65, 1.5, "2", True, None])
+def test_servers_are_a_whole_number(servers):
+    with pytest.raises(ConfigurationError, match=r"num_servers must be .*Received"):
+        checked_servers("A", servers, build_rule("downpour", {}), {})
 
 
 @pytest.mark.tensorflow

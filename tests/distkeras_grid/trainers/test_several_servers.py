@@ -1,0 +1,138 @@
+"""Runs on Spark whose center is cut over several server processes."""
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, WorkerFailedError
+from tests.distkeras_grid.trainers.small import ROWS, build, trained, weights
+from tests.faults.counting import counting_model
+
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.slow]
+
+EPOCHS = 3
+
+
+class Centers:
+    """Keeps the weights that the driver sees at the end of each epoch."""
+
+    def __init__(self):
+        import keras
+
+        self.seen = []
+        self.callback = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda *_: self.seen.append(weights(self.callback.model))
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["ADAG", *(pytest.param(each, marks=pytest.mark.full) for each in ("GEM", "AEASGD"))]
+)
+def test_one_worker_trains_the_same_bits_with_any_number_of_servers(ordered, name):
+    def run(servers):
+        centers = Centers()
+        trainer = trained(
+            name,
+            build(),
+            ordered,
+            worker_optimizer="sgd",
+            learning_rate=0.1,
+            num_workers=1,
+            num_servers=servers,
+            batch_size=8,
+            num_epoch=EPOCHS,
+            communication_window=2,
+            train={"shuffle": False, "callbacks": [centers.callback]},
+        )
+        assert trainer.spec.exchange.servers == servers
+        assert trainer.history.samples == EPOCHS * ROWS
+        return [*centers.seen, weights(trainer.model)], trainer.history
+
+    (one, history), (three, other) = run(1), run(3)
+    assert len(one) == EPOCHS + 1
+    assert [each.tobytes() for each in one] == [each.tobytes() for each in three]
+    assert not np.array_equal(one[0], one[-1])
+    # The same windows, and the bytes of all servers: the vector's, and a header for each.
+    mine, theirs = history.to_pandas(), other.to_pandas()
+    assert mine["loss"].tolist() == theirs["loss"].tolist()
+    vector = 4 * one[0].size
+    assert (theirs["bytes_down"] > mine["bytes_down"]).all()
+    assert (theirs["bytes_up"] < 2 * vector + 3000).all()
+
+
+def negative_sum(_, predicted):
+    import keras
+
+    return keras.ops.ones_like(predicted[:, 0, 0]) * -keras.ops.sum(predicted)
+
+
+def test_two_workers_count_each_row_once_an_epoch(spark):
+    rows = 50
+    data = spark.range(rows, numPartitions=3).selectExpr(
+        "cast(id as float) as features", "0 as label"
+    )
+    trainer = trained(
+        "DOWNPOUR",
+        counting_model(rows, negative_sum),
+        data,
+        num_workers=2,
+        num_servers=3,
+        batch_size=4,
+        num_epoch=EPOCHS,
+        communication_window=2,
+        custom_objects={"negative_sum": negative_sum},
+    )
+    assert trainer.history.samples == rows * EPOCHS
+    assert len(trainer.history.epoch_records) == EPOCHS
+    np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
+
+
+def test_two_workers_account_for_every_window_and_learn(frame):
+    trainer = trained(
+        "ADAG",
+        build(),
+        frame,
+        worker_optimizer="sgd",
+        learning_rate=0.5,
+        num_workers=2,
+        num_servers=2,
+        batch_size=4,
+        num_epoch=EPOCHS,
+        communication_window=2,
+        train={"validation_data": frame},
+    )
+    windows = [(r.worker, r.epoch, r.window) for r in trainer.history.records]
+    assert len(windows) == len(set(windows)) == trainer.num_updates
+    assert trainer.history.samples == EPOCHS * ROWS
+    losses = [record.logs()["val_loss"] for record in trainer.history.epoch_records]
+    assert len(losses) == EPOCHS
+    assert losses[-1] < losses[0]
+
+
+def test_a_failing_worker_ends_the_run(frame):
+    def failing(_, predicted):
+        raise ValueError("no loss")
+
+    model = build()
+    with pytest.raises(WorkerFailedError, match="no loss"):
+        trained(
+            "DOWNPOUR",
+            model,
+            frame,
+            loss=failing,
+            num_workers=2,
+            num_servers=2,
+            custom_objects={"failing": failing},
+        )
+
+
+def test_more_servers_than_weights_are_refused_before_any_work(frame):
+    with pytest.raises(ConfigurationError, match="num_servers=64"):
+        trained("DOWNPOUR", tiny(), frame, num_workers=1, num_servers=64)
+
+
+def tiny():
+    import keras
+
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model

@@ -1,0 +1,140 @@
+"""Faults in runs whose center is cut over two servers: on processes alone, and on Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.parameter_server.sharded_process import ShardedProcess
+from tests.faults.counting import at_epoch, attempts, counting_data, kill, worker_pid
+from tests.faults.pairs import Pair
+from tests.faults.test_smoke import EPOCHS, ROWS, counting_trainer
+from tests.invariants import small_runs
+from tests.invariants.test_fault_product import FAMILIES
+
+pytestmark = [pytest.mark.faults]
+
+#: Point and fault, and the server whose connections the relay holds or breaks.
+RUNS = [
+    # Half of the commit has reached it, and the other server has folded its half.
+    ("half a commit", "kill", 1, "delta", "DGC"),
+    ("half a commit", "kill", 0, "elastic", "BatchNorm"),
+    *(
+        pytest.param(*run, marks=pytest.mark.full)
+        for run in (
+            ("half a commit", "reset", 1, "staleness", "Adam"),
+            ("half a commit", "zombie twin", 0, "delta", "BatchNorm"),
+            ("half a commit", "executor x5", 1, "delta", "Adam"),
+            ("folded and no reply", "kill", 1, "server state", "BatchNorm"),
+            ("folded and no reply", "zombie twin", 0, "staleness", "DGC"),
+            ("half a reply", "kill", 0, "server state", "BatchNorm"),
+            ("half of what it keeps", "kill", 0, "delta", "Adam"),
+            ("window", "kill", 1, "elastic", "Adam"),
+            ("gate", "kill", 1, "delta", "BatchNorm"),
+            ("finish", "kill", 1, "delta", "DGC"),
+            ("finish", "kill", 0, "staleness", "Adam"),
+        )
+    ),
+]
+
+
+class Counting(ShardedProcess):
+    """It also knows how many samples each server has folded."""
+
+    folded: dict[int, int]
+
+    def _news(self, shard, server, timeout):
+        updates = super()._news(shard, server, timeout)
+        vars(self).setdefault("folded", {})[shard.number] = updates[-1].samples_folded
+        return updates
+
+
+class PairOfServers(Pair):
+    """A run with two servers, and a relay in front of one of them."""
+
+    def __init__(self, folder, family, kind, point, fault, behind):
+        name, parameters, workers, changes = FAMILIES[family]
+        changed = (name, parameters, workers, {**changes, "servers": 2})
+        super().__init__(folder, changed, kind, point, fault)
+        self.behind = behind
+
+    def serve(self, center):
+        self.servers = Counting(self.settings, center, self.key)
+        return self.servers
+
+    def relayed(self, server):
+        return server.addresses[self.behind]
+
+    def told(self, seat, number, address):
+        addresses = list(self.servers.addresses)
+        addresses[self.behind] = address
+        told = super().told(seat, number, address)
+        return told | {"addresses": [each.to_json() for each in addresses]}
+
+
+@pytest.mark.parametrize(("point", "fault", "behind", "family", "kind"), RUNS)
+@pytest.mark.promise(
+    "worker: any fault, with several servers",
+    "Each window counts once on each server; the run ends with its result.",
+)
+def test_each_window_counts_once_on_each_server(tmp_path, point, fault, behind, family, kind):
+    pair = PairOfServers(tmp_path, family, kind, point, fault, behind).go()
+    assert pair.error is None, pair.error
+    assert pair.strikes > 0
+    samples = small_runs.SEAT_ROWS * small_runs.EPOCHS * pair.workers
+    assert pair.servers.folded == {0: samples, 1: samples}
+    found = [(window.worker, window.epoch, window.window) for window in pair.history.records]
+    assert len(found) == len(set(found)) == small_runs.WINDOWS * small_runs.EPOCHS * pair.workers
+    assert pair.history.samples == samples
+    assert np.isfinite(pair.center).all()
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.promise(
+    "worker: killed, with several servers",
+    "Its next attempt goes on; the samples are exact on each server.",
+)
+def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark, tmp_path):
+    trainer = counting_trainer("DOWNPOUR", tmp_path, num_servers=2)
+    killer = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0)))
+    model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[killer])
+    assert trainer.history.samples == ROWS * EPOCHS
+    # A window that one server had and the other had not is in each once: a row counts alike.
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
+    assert len(attempts(tmp_path, 0)) == 2
+    assert len(attempts(tmp_path, 1)) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.full
+@pytest.mark.promise(
+    "server: killed, one of several",
+    "One `ServerUnreachableError`, which says which.",
+)
+def test_a_dead_server_is_one_error_at_once(spark, tmp_path, monkeypatch):
+    pids = []
+    enter = ShardedProcess.__enter__
+
+    def note(self):
+        entered = enter(self)
+        pids.extend(self.pids)
+        return entered
+
+    monkeypatch.setattr(ShardedProcess, "__enter__", note)
+    trainer = counting_trainer("DOWNPOUR", tmp_path, num_servers=2, num_epoch=10_000)
+    killed = []
+
+    def strike():
+        killed.append(time.monotonic())
+        os.kill(pids[1], signal.SIGKILL)
+
+    with pytest.raises(ServerUnreachableError, match="Server 1 of 2"):
+        trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[at_epoch(2, strike)])
+    assert time.monotonic() - killed[0] < 30
