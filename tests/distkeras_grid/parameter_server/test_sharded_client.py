@@ -1,5 +1,9 @@
 """A worker's client of several servers: real sockets, and a relay that breaks them."""
 
+import time
+from contextlib import suppress
+from threading import Thread
+
 import numpy as np
 import pytest
 
@@ -235,11 +239,28 @@ def test_a_client_that_is_led_to_another_server_of_its_run_is_refused():
         several.worker(addresses=several.addresses[::-1])
 
 
-def test_wrong_rows_are_refused_at_once_though_another_server_waits():
+def test_rows_that_one_server_refuses_end_the_wait_on_the_other():
     with Several(settings_of(seats=2, rows=10), 2) as several:
-        client = several.worker()
+        client, other = several.worker(seat=0), several.worker(seat=1)
+        # The first server has the rows of both, the second one still waits for the other worker.
+
+        def wait():
+            with suppress(FencedError):
+                other._clients[0].ready(5, 30)
+
+        waiting = Thread(target=wait, daemon=True)
+        waiting.start()
+        (first, _) = several.drivers()
+        until = time.monotonic() + 5
+        while first.poll().seats[1].status != "ready":
+            assert time.monotonic() < until
+        clock = time.monotonic()
         with pytest.raises(RefusedError, match="rows"):
-            client.ready(11, 60)
+            client.ready(6, 30)
+        assert time.monotonic() - clock < 20
+        several.worker(seat=1, attempt=1)
+        waiting.join(10)
+        assert not waiting.is_alive()
 
 
 def test_rounds_need_one_server():
