@@ -64,9 +64,16 @@ def run_client(
 
 def run_clients(addresses, key: bytes, seats: range, spec: RunSpec, pipe) -> None:
     """Run the clients of some seats, and report on all of them and on this process' time."""
+    began = time.process_time()
     with ThreadPoolExecutor(len(seats)) as pool:
         done = list(pool.map(lambda seat: run_client(addresses, key, seat, spec), seats))
-    pipe.send((done, time.process_time()))
+    pipe.send((done, time.process_time() - began))
+
+
+def seconds_of(pids: tuple[int, ...]) -> float:
+    """Return the processor time of processes so far [s]."""
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return sum(each.user + each.system for each in times)
 
 
 def measure(clients: int, servers: int, unix: bool) -> Found:
@@ -77,7 +84,7 @@ def measure(clients: int, servers: int, unix: bool) -> Found:
     )
     context = multiprocessing.get_context("spawn")
     with ShardedProcess(settings, np.zeros(size, np.float32), key) as running:
-        addresses = running.addresses
+        addresses, before = running.addresses, seconds_of(running.pids)
         if not unix:
             addresses = tuple(replace(each, unix_path=None) for each in addresses)
         pipes, processes = [], []
@@ -90,15 +97,15 @@ def measure(clients: int, servers: int, unix: bool) -> Found:
             processes[-1].start()
             pipes.append(ours)
         told = [pipe.recv() for pipe in pipes]
-        times = [psutil.Process(pid).cpu_times() for pid in running.pids]
+        used = seconds_of(running.pids) - before
         for process in processes:
             process.join()
     results = [result for done, _ in told for result in done]
     seconds = max(end for *_, end in results) - min(begin for _, begin, _ in results)
     return Found(
         sum(count for count, _, _ in results) / seconds,
-        sum(each.user + each.system for each in times) / seconds,
-        sum(used for _, used in told) / seconds,
+        used / seconds,
+        sum(theirs for _, theirs in told) / seconds,
     )
 
 
