@@ -1,0 +1,55 @@
+"""How a worker's task finds its servers."""
+
+import pytest
+
+from distkeras_grid.parameter_server.auth import workers_key
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, REPLACED_SECONDS
+from distkeras_grid.parameter_server.sharded_client import ShardedClient
+from distkeras_grid.spec import LayoutSpec
+from distkeras_grid.worker.task import WorkerPlan, connect
+from tests.distkeras_grid.parameter_server.several import Several, commit_of
+from tests.specs import make_settings
+
+
+def plan_of(several, **changes):
+    first, *others = several.addresses
+    return WorkerPlan(
+        spec=several.settings.spec,
+        model=b"",
+        custom_objects={},
+        run=several.settings.run,
+        key=workers_key(several.key),
+        address=first,
+        others=tuple(others),
+        **changes,
+    )
+
+
+def settings_of(servers):
+    layout = LayoutSpec(trainable_size=6, statistics_size=2, kept_limit=100)
+    return make_settings(layout=layout, servers=servers, rows=1)
+
+
+@pytest.mark.parametrize(("servers", "kind"), [(1, WorkerClient), (3, ShardedClient)])
+def test_it_takes_its_seat_on_each_server(servers, kind):
+    with Several(settings_of(servers), servers, 5.0) as several:
+        with connect(plan_of(several), 0, 7) as client:
+            assert isinstance(client, kind)
+            client.ready(1, 5)
+            assert (client.vector == 5).all()
+            payload, reply = client.vector.copy(), client.vector.copy()
+            client.exchange(commit_of(0), payload, reply)
+            client.finish()
+        for driver in several.drivers():
+            (seat,) = driver.poll().seats
+            assert (seat.attempt, seat.status, seat.commits) == (7, "finished", 1)
+
+
+@pytest.mark.parametrize("replaceable", [False, True])
+def test_it_waits_longer_for_a_server_that_may_be_replaced(replaceable):
+    with (
+        Several(settings_of(1), 1) as several,
+        connect(plan_of(several, replaceable=replaceable), 0, 0) as client,
+    ):
+        assert client.patience == (REPLACED_SECONDS if replaceable else RECONNECT_SECONDS)
