@@ -8,14 +8,17 @@ import time
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
+from distkeras_grid.trainers.run import Steering
+from tests.faults import pairs
 from tests.faults.counting import at_epoch, attempts, counting_data, kill, worker_pid
 from tests.faults.pairs import Pair
 from tests.faults.test_smoke import EPOCHS, ROWS, counting_trainer
 from tests.invariants import small_runs
-from tests.invariants.test_fault_product import FAMILIES
+from tests.invariants.test_fault_product import FAMILIES, error_due
 
 pytestmark = [pytest.mark.faults]
 
@@ -38,6 +41,8 @@ RUNS = [
             ("gate", "kill", 1, "delta", "BatchNorm"),
             ("finish", "kill", 1, "delta", "DGC"),
             ("finish", "kill", 0, "staleness", "Adam"),
+            # The others begin without it, on both servers.
+            ("hello", "slot gone", 1, "delta", "DGC"),
         )
     ),
 ]
@@ -84,14 +89,41 @@ class PairOfServers(Pair):
 )
 def test_each_window_counts_once_on_each_server(tmp_path, point, fault, behind, family, kind):
     pair = PairOfServers(tmp_path, family, kind, point, fault, behind).go()
-    assert pair.error is None, pair.error
+    due = error_due(family, point, fault)
+    assert type(pair.error) is (due or type(None)), pair.error
     assert pair.strikes > 0
+    if due is not None:
+        whole = small_runs.SEAT_ROWS * small_runs.EPOCHS * (pair.workers - 1)
+        assert pair.servers.folded == {0: whole, 1: whole}
+        return
     samples = small_runs.SEAT_ROWS * small_runs.EPOCHS * pair.workers
     assert pair.servers.folded == {0: samples, 1: samples}
     found = [(window.worker, window.epoch, window.window) for window in pair.history.records]
     assert len(found) == len(set(found)) == small_runs.WINDOWS * small_runs.EPOCHS * pair.workers
     assert pair.history.samples == samples
     assert np.isfinite(pair.center).all()
+
+
+def test_a_callback_that_stops_the_run_lets_all_workers_end(tmp_path, monkeypatch):
+    centers = []
+
+    class Stopping(pairs.Observer):
+        def __call__(self, event, center):
+            centers.append(center)
+            return super().__call__(event, center)[0], Steering(stop=True)
+
+    monkeypatch.setattr(pairs, "Observer", Stopping)
+    name, parameters, workers, _ = FAMILIES["delta"]
+    stopped = (name, parameters, workers, {"snapshots_per_epoch": 1})
+    monkeypatch.setitem(FAMILIES, "stopped", stopped)
+    pair = PairOfServers(tmp_path, "stopped", "DGC", None, "kill", 1)
+    pair.settings = structs.replace(pair.settings, spec=pair.settings.spec.change(epochs=1000))
+    pair.go()
+    assert pair.error is None, pair.error
+    assert len(pair.history.epoch_records) == len(centers) == 1
+    assert centers[0].shape == pair.center.shape == (small_runs.SIZE,)
+    finished = {told.worker for told in pair.history.workers if told.status == "finished"}
+    assert finished == set(range(workers))
 
 
 @pytest.mark.spark
