@@ -124,6 +124,11 @@ class ShardedClient:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @property
+    def outgoing(self) -> Vector | None:
+        """None: the servers read from memory of their own, and slices of a payload are copied."""
+        return None
+
     def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
         """Send a sign of life to the first server; see `WorkerClient.beat`."""
         return self._first.beat(doing, done, host, log)
