@@ -15,8 +15,10 @@ GRACE_SECONDS = 5.0
 WORKER = "worker of a test "
 #: Kinds of descriptors that count: files and sockets that somebody has to close.
 OPEN = ("socket:", "/")
-#: What stays open for the whole process: libraries, devices, and pytest's own files.
-KEPT = ("/dev/", "/proc/", "/sys/")
+#: What stays open for the whole process: libraries, devices, and pytest's own files. And shared
+#: memory: it is mapped while an object refers to it, such as the error that has ended a server,
+#: whose frames have the vector. parameter_server/test_shared_memory says who lets go of it when.
+KEPT = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
 @dataclass(frozen=True)

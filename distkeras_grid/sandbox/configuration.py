@@ -228,7 +228,7 @@ def spark_defaults(pyspark: Path, events: Path) -> dict[str, str]:
         # Plain spark-submit asks for 384 MB beside the heap, and Python with TensorFlow needs more.
         # `spark.memory` says how much; a test compares.
         "spark.executor.memoryOverhead": "1856m",
-        "spark.driver.memoryOverhead": "1216m",
+        "spark.driver.memoryOverhead": "1280m",
         # What an application did can be looked at after its end: sbin/start-history-server.sh.
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),

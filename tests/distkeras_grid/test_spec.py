@@ -81,6 +81,7 @@ def everything() -> RunSpec:
             compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99}),
             judge=JudgeSpec(name="outliers", parameters={"factor": 20}),
             on_nonfinite="skip",
+            servers=3,
         ),
         data=DataSpec(
             source="hdfs:///tiles",

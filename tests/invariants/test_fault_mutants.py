@@ -26,8 +26,8 @@ def folds_again(self, arrival, admit=ServerState.admit):
     return True
 
 
-def takes_other_rows(self, session, rows, seconds=0.0, digest="", ready=ServerState.ready):
-    return ready(self, session, rows, seconds, "")
+def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=ServerState.ready):
+    return ready(self, session, rows, seconds, "", road)
 
 
 def impatient(self, clock, due=RunWatch._due):

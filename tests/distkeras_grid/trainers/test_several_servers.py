@@ -86,7 +86,7 @@ def test_two_workers_count_each_row_once_an_epoch(spark):
     np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
 
 
-def test_two_workers_account_for_every_window_and_learn(frame):
+def test_two_workers_account_for_every_window_and_learn(frame, arrays):
     trainer = trained(
         "ADAG",
         build(),
@@ -105,7 +105,7 @@ def test_two_workers_account_for_every_window_and_learn(frame):
     assert trainer.history.samples == EPOCHS * ROWS
     losses = [record.logs()["val_loss"] for record in trainer.history.epoch_records]
     assert len(losses) == EPOCHS
-    assert losses[-1] < losses[0]
+    assert losses[-1] < 0.7 * build().evaluate(*arrays, verbose=0)[0]
 
 
 def test_a_failing_worker_ends_the_run(frame):
