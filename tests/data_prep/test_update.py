@@ -47,7 +47,7 @@ from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
 
-SPEC = TileSpec(32, angles=[0, 40])
+SPEC = TileSpec(28, angles=[0, 40])
 IDENTITY = ("source", "source_sha256", "angle", "x", "y", "label", "tile_id")
 
 
@@ -670,7 +670,7 @@ class Stops(update.Storage):
         super().rename(*names, **how)
 
 update.Storage = shards.Storage = Stops
-settings = TilingSettings(folder, output, TileSpec(32, angles=[0, 40]), split="0.5:0.5", update=1)
+settings = TilingSettings(folder, output, TileSpec(28, angles=[0, 40]), split="0.5:0.5", update=1)
 update_tiles(settings, spark=build_session("night", master="local[1]"))
 """
 

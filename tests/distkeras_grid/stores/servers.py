@@ -82,14 +82,20 @@ def ftp_server(folder: Path) -> Iterator[str]:
 
     Handler.authorizer = authorizer
     server = Server(("127.0.0.1", 0), Handler, ioloop=IOLoop())
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"timeout": 0.05, "handle_exit": False}, daemon=True
-    )
+    stopped = threading.Event()
+
+    def serve() -> None:
+        # Its own thread closes the loop: a descriptor closed under a waiting epoll is an error.
+        while not stopped.is_set():
+            server.serve_forever(timeout=0.05, blocking=False, handle_exit=False)
+        server.close_all()
+
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
         yield f"ftp://ada:love%40lace@127.0.0.1:{server.address[1]}"
     finally:
-        server.close_all()
+        stopped.set()
         thread.join(10)
 
 
