@@ -75,8 +75,8 @@ layers: setup
 
 # A third process works while others wait for a clock, as a tenth of these tests do.
 quick: PROCESSES = 3
-quick: setup ## tests without a JVM and without TensorFlow, seconds
-	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not full"
+quick: setup ## tests without a JVM and without TensorFlow, not the slow
+	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not slow and not full"
 
 fmt: setup ## format the sources
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

@@ -11,11 +11,14 @@ import pytest
 from tests.benchmarks.smallest import names
 
 #: These need neither a JVM nor TensorFlow.
-QUICK = ("exchange", "servers", "fuzz", "scale likeness", "tiling")
-SLOW = [
+QUICK = ("fuzz", "scale likeness", "tiling")
+# These start servers.
+STARTING = ("exchange", "servers")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in STARTING]
+FULL = [
     pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])
     for name in names()
-    if name not in QUICK
+    if name not in QUICK + STARTING
 ]
 
 
@@ -25,7 +28,7 @@ def test_each_module_can_be_imported(project):
         importlib.import_module(f"tests.benchmarks.{name}")
 
 
-@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+@pytest.mark.parametrize("name", [*QUICK, *SLOW, *FULL])
 def test_each_runs_at_its_smallest_size(name, project):
     # A session and the kernels of TensorFlow are a process's own.
     ended = subprocess.run(

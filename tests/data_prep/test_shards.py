@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
+
 from data_prep import TileSpec, TilingSettings, shards
 from data_prep.changes import Comparison, Listed, compare, decide, sources_of, splits_of
 from data_prep.labels import Annotation, annotate_each
@@ -176,6 +178,7 @@ def test_who_reads_between_two_publications_knows_what_comes_with_the_second(mon
     assert (len(seen), told + 1 > PUBLICATIONS / 2) == (IMAGES, True)
 
 
+@pytest.mark.slow
 def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch):
     """Its numbers began at 0 again, and `retrain` found nothing new for as many nights."""
     disk = Disk()

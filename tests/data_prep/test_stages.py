@@ -93,6 +93,7 @@ def cut(content, cutting, found, source="a.png"):
     return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
 
 
+@pytest.mark.slow
 def test_the_paper_specification_writes_6972_rows():
     """One source of the published size; its tiles were counted there, 4,559,688 of 654 images."""
     content = png(np.zeros((1704, 2272), np.uint8))

@@ -99,6 +99,7 @@ def whole_rounds(family):
     return in_order and "quorum" not in family
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind", "fault"), MEANINGFUL)
 def test_whatever_dies_wherever_the_run_ends_as_promised(family, kind, fault):
     for point in MEANINGFUL[family, kind, fault]:
@@ -131,6 +132,7 @@ def test_the_product_is_whole_and_what_it_leaves_out_has_a_reason():
     assert STRUCK_SEQUENCE > 0
 
 
+@pytest.mark.slow
 def test_faults_that_leave_the_worker_alive_leave_no_trace_in_rounds():
     """So that `exact` does not excuse what it must not."""
     for family in filter(whole_rounds, FAMILIES):

@@ -650,11 +650,11 @@ TestDynamicRate = MindMachine.TestCase
 TestDynamicRate.settings = LONG
 TestRounds = RoundMachine.TestCase
 TestRounds.settings = LONG
-TestSteps = StepsMachine.TestCase
+TestSteps = pytest.mark.slow(StepsMachine.TestCase)
 TestSteps.settings = LONG
-TestJudged = JudgedMachine.TestCase
+TestJudged = pytest.mark.slow(JudgedMachine.TestCase)
 TestJudged.settings = LONG
-TestJudgedRounds = JudgedRounds.TestCase
+TestJudgedRounds = pytest.mark.slow(JudgedRounds.TestCase)
 TestJudgedRounds.settings = LONG
 
 

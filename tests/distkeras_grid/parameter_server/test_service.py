@@ -23,7 +23,6 @@ from distkeras_grid.errors import (
     ServerUnreachableError,
     StartTimeoutError,
 )
-from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import frames, service, transports
 from distkeras_grid.parameter_server.auth import (
     driver_key,
@@ -418,10 +417,10 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
+def test_a_server_that_is_gone_is_an_error(serve, tools):
     bench = serve()
     client = bench.started()
-    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.2)
+    client.patience = 0.2
     bench.service.close()
     client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):

@@ -258,6 +258,7 @@ def check_left(disk, known):
     assert (len(names), names[2][:11], names[3]) == (4, "generation-", "shared")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piecewise", [False, True])
 @pytest.mark.promise(
     "driver: replaced, but still writing a checkpoint",
@@ -319,6 +320,7 @@ def test_a_driver_that_was_replaced_twice_writes_nothing_while_the_last_one_clea
             assert generations_of(at_once(state.disk).list_names(FOLDER)) == [3]
 
 
+@pytest.mark.slow
 def test_of_two_drivers_that_begin_at_once_the_last_one_writes():
     disk, _ = written(1, more=0)
     drivers = {name: Driver(name) for name in ("one", "other")}

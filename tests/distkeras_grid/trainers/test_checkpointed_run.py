@@ -295,6 +295,7 @@ def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule)
     "server: killed again and again without a new checkpoint",
     "The run ends with `ServerUnreachableError` at the fourth death.",
 )
+@pytest.mark.slow
 def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
     with pytest.raises(ServerUnreachableError) as raised:
         Execution(tmp_path, 1, kills=[1] * 4)
