@@ -39,19 +39,19 @@ import sys
 from distkeras_grid.cli.doing import started
 from distkeras_grid.errors import StartTimeoutError
 try:
-    started("waiting", sys.argv[1], seconds=9.0)
+    started("waiting", sys.argv[1], seconds=float(sys.argv[2]))
 except StartTimeoutError as error:
     sys.exit(f"StartTimeoutError: {error}")
 """
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_session_says_that_it_waits_for_executors(workers, tmp_path):
+@pytest.mark.parametrize(("workers", "seconds"), [(0, 9), (1, 120)])
+def test_a_session_says_that_it_waits_for_executors(workers, seconds, tmp_path):
     """A master without a worker accepts an application, and gives it nothing."""
     with standalone_cluster(tmp_path, workers) as cluster:
         done = subprocess.run(
-            [sys.executable, "-c", SESSION, cluster.url],
+            [sys.executable, "-c", SESSION, cluster.url, str(seconds)],
             check=False,
             capture_output=True,
             text=True,
