@@ -142,7 +142,11 @@ class WorkerClient:
         # What the server reads from, and whether to offer it.
         self._own: OwnVector | None = None
         self._offers = compression is None and 0 < self.vector.nbytes <= LENT_LIMIT
-        Allowance(deadline).connect(self._open)
+        try:
+            Allowance(deadline).connect(self._open)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def connect(
@@ -530,14 +534,15 @@ class WorkerClient:
         self._lend_nothing()
 
     def _hang_up(self) -> None:
+        if not hasattr(self, "_conversation"):
+            return
         self._conversation.channel.close()
         # The connection refers to itself, so it would keep the server's memory for a while.
         self._conversation.channel.connection.stop_lending()
 
     def _open(self, seconds: float) -> None:
         """Take the seat on a new connection, and resume if this worker was running."""
-        if hasattr(self, "_conversation"):
-            self._hang_up()
+        self._hang_up()
         until = time.monotonic() + seconds
         self._conversation = self._join(seconds)
         self._conversation.channel.connection.vector = self.vector
@@ -562,10 +567,15 @@ class WorkerClient:
             return
         try:
             file = self._conversation.swap_files(Lend(), self._own.file, Lent, seconds)
+            channel.connection.lend(self._own.vector, self._borrowed(file))
         except RefusedError:
             self._lend_nothing()
-            return
-        channel.connection.lend(self._own.vector, self._borrowed(file))
+        except ServerUnreachableError:
+            # Some sandboxes let no files through a socket. So the next connection goes without,
+            # also if this one has broken by chance.
+            self._offers = False
+            self._lend_nothing()
+            raise
 
     def _borrowed(self, file: int | None) -> Vector:
         """Return the server's memory.
@@ -573,15 +583,13 @@ class WorkerClient:
         Raises
         ------
         ServerUnreachableError
-            If it cannot be read. The next connection goes without.
+            If it cannot be read.
         """
         try:
             if file is None:
                 raise RemoteProtocolError("Memory of the server is due. Received: no file.")
             return borrow(file, self.vector.size)
         except (OSError, RemoteProtocolError) as error:
-            self._offers = False
-            self._lend_nothing()
             raise ServerUnreachableError(
                 f"Worker {self.seat} cannot read the memory that the parameter server lends, and "
                 f"connects again to go without: {error}"

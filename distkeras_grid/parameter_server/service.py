@@ -265,7 +265,8 @@ class Service:
             self._coordinator.lose(session)
             # The connection refers to itself, so it lives until the next collection of garbage.
             # Its vector must not: with every lost worker another one would stay.
-            self._return_borrowed(channel)
+            if channel.connection.lends:
+                self._count_borrowed(-4 * self._settings.spec.size)
             channel.connection.forget_sections()
 
     def _lend(self, channel: Channel) -> None:
@@ -287,28 +288,36 @@ class Service:
             raise RefusedError(f"No memory is shared: {error}") from error
         finally:
             os.close(file)
+        channel.connection.vector = own.vector
+        channel.connection.lend(own.vector, theirs)
         try:
-            channel.connection.vector = own.vector
-            channel.connection.lend(own.vector, theirs)
-            with self._borrowed_lock:
-                self._borrowed += theirs.nbytes
             channel.send_file(Lent(), own.file)
         finally:
             own.close()
 
     def _shared(self, file: int) -> tuple[OwnVector, Vector]:
         size = self._settings.spec.size
-        with self._borrowed_lock:
-            room = LENT_LIMIT - self._borrowed
-        if 4 * size > room:
-            raise OSError(errno.ENOMEM, f"the server maps at most {LENT_LIMIT} bytes of workers")
-        theirs = borrow(file, size)
-        return OwnVector(size), theirs
+        self._count_borrowed(4 * size)
+        try:
+            theirs = borrow(file, size)
+            return OwnVector(size), theirs
+        except BaseException:
+            self._count_borrowed(-4 * size)
+            raise
 
-    def _return_borrowed(self, channel: Channel) -> None:
-        if channel.connection.lends:
-            with self._borrowed_lock:
-                self._borrowed -= 4 * self._settings.spec.size
+    def _count_borrowed(self, size: int) -> None:
+        """Count bytes of a worker's vector before they are mapped, or after they were.
+
+        Raises
+        ------
+        OSError
+            If that would be too many.
+        """
+        with self._borrowed_lock:
+            if self._borrowed + size > LENT_LIMIT:
+                limit = f"the server maps at most {LENT_LIMIT} bytes of workers"
+                raise OSError(errno.ENOMEM, limit)
+            self._borrowed += size
 
     def _answer(self, channel: Channel, session: Session, message: Message) -> Send | None:
         """Return the mind's answer, None if the client has left in the meantime.

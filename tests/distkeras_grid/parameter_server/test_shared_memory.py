@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -25,9 +26,10 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
 )
 from distkeras_grid.parameter_server import client as client_module
-from distkeras_grid.parameter_server import coordinator, service, shared_memory
+from distkeras_grid.parameter_server import coordinator, service, shared_memory, streams
 from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.channel import Channel
+from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.messages import Content, Lend, Lent
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.shared_memory import OwnVector, borrow
@@ -47,6 +49,12 @@ def own():
     found.close()
     # The mapping has a descriptor, too.
     del found.vector
+
+
+def memories():
+    """Return how many descriptors of such memory this process has."""
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return sum("distkeras-grid" in os.readlink(link) for link in links if os.path.lexists(link))
 
 
 def roads(bench):
@@ -232,6 +240,62 @@ def test_what_a_lost_worker_has_lent_makes_room_again(serve, tools, monkeypatch)
     first.close()
     tools.wait_until(lambda: bench.service._borrowed == 0)
     assert bench.worker(1, attempt=1).road == "shared memory"
+
+
+def test_workers_that_lend_at_once_keep_the_limit(serve, tools, monkeypatch):
+    """Each is let in by what is mapped then, and mapping takes a while."""
+    monkeypatch.setattr(service, "LENT_LIMIT", 4 * SIZE)
+    mapping = threading.Barrier(2)
+
+    def slow(file, size):
+        with suppress(threading.BrokenBarrierError):
+            mapping.wait(1)
+        return borrow(file, size)
+
+    monkeypatch.setattr(service, "borrow", slow)
+    bench = serve(trainable_size=SIZE, seats=2)
+    first, second = tools.in_threads(lambda: bench.worker(0), lambda: bench.worker(1))
+    assert {first.road, second.road} == {"shared memory", "unix socket"}
+    assert bench.service._borrowed == 4 * SIZE
+
+
+def not_permitted(*arguments):
+    raise OSError(errno.EPERM, "not permitted")
+
+
+@pytest.mark.parametrize("sender", [Lend, Lent])
+def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkeypatch, sender):
+    """Some sandboxes forbid it."""
+    send_file = Channel.send_file
+
+    def send(self, message, file):
+        with monkeypatch.context() as patch:
+            if isinstance(message, sender):
+                patch.setattr(streams.SocketStream, "send_file", not_permitted)
+            send_file(self, message, file)
+
+    monkeypatch.setattr(Channel, "send_file", send)
+    bench = serve(trainable_size=SIZE)
+    client = bench.started()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert client.outgoing is None
+    assert roads(bench) == ["unix socket"]
+    assert bench.service._borrowed == 0
+
+
+def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
+    bench = serve(trainable_size=SIZE)
+
+    def fenced(self, *arguments):
+        raise FencedError("another one has it")
+
+    monkeypatch.setattr(Conversation, "swap_files", fenced)
+    gc.collect()
+    before = memories()
+    with pytest.raises(FencedError):
+        bench.worker()
+    gc.collect()
+    assert memories() == before
 
 
 # -- what is refused ----------------------------------------------------------------------------
