@@ -190,6 +190,10 @@ class Channel:
         """Whether the peer has closed the connection while it was not its turn."""
         return self._stream.ended()
 
+    def interrupt(self) -> None:
+        """Let another thread that sends or receives here go on, with an error or the end."""
+        self._stream.interrupt()
+
     def close(self) -> None:
         """Close the connection."""
         self._drop_file()

@@ -142,6 +142,7 @@ class WorkerClient:
         # What the server reads from, and whether to offer it.
         self._own: OwnVector | None = None
         self._offers = compression is None and 0 < self.vector.nbytes <= LENT_LIMIT
+        self._interrupted = False
         try:
             Allowance(deadline).connect(self._open)
         except BaseException:
@@ -518,7 +519,7 @@ class WorkerClient:
         failure = Fail(kind, said[:LONGEST_FAILURE])
         with self._turn:
             # A worker that has just taken the seat may report a failure without resuming.
-            self._running = False
+            self._running = self._interrupted = False
             self._forget_replaced()
             try:
                 if not self._conversation.channel.connection.may_send(Fail):
@@ -527,6 +528,14 @@ class WorkerClient:
             except ParameterServerError:
                 return False
         return True
+
+    def interrupt(self) -> None:
+        """Let the request that another thread waits in end with a `ServerUnreachableError`.
+
+        After that only `fail` and `close` are of use.
+        """
+        self._interrupted = True
+        self._conversation.channel.interrupt()
 
     def close(self) -> None:
         """Close the connection. Without `finish` or `fail` the server counts the worker as lost."""
@@ -622,13 +631,15 @@ class WorkerClient:
             self._check_generation()
             while True:
                 try:
+                    if self._interrupted:
+                        raise ServerUnreachableError(f"Worker {self.seat} waits no longer.")
                     return ask()
                 except LocalProtocolError:
                     raise
                 except (ServerUnreachableError, ProtocolError):
-                    if allowance.used_up:
+                    if self._interrupted or allowance.used_up:
                         raise
-                    allowance.connect(self._open)
+                    allowance.connect(self._open, lambda: not self._interrupted)
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         connection = self._conversation.channel.connection

@@ -266,7 +266,7 @@ class ShardedClient:
         """Ask each server in a thread of its own; return the answers in the order of the shards.
 
         The first server's error is raised before those of others. With `FIRST_EXCEPTION` an error
-        is raised at once, and the other requests end by themselves, at their own deadlines.
+        ends the other requests. None goes on after this method.
         """
         futures: list[Future[_Result]] = [Future() for _ in self._shards]
 
@@ -278,7 +278,13 @@ class ShardedClient:
 
         for pair in zip(self._clients, self._shards, strict=True):
             Thread(target=run, args=pair, daemon=True).start()
-        done, _ = wait(futures, return_when=until)
+        try:
+            done, _ = wait(futures, return_when=until)
+        finally:
+            for client, future in zip(self._clients, futures, strict=True):
+                if not future.done():
+                    client.interrupt()
+            wait(futures)
         for future in futures:
             if future in done and (error := future.exception()) is not None:
                 raise error

@@ -7,6 +7,7 @@ socket also passes files, and with them memory that both ends share.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import struct
@@ -106,6 +107,10 @@ class Stream(Protocol):
         """Tell the peer that nothing more comes."""
         ...
 
+    def interrupt(self) -> None:
+        """Let other threads that wait here go on: nothing more comes or goes."""
+        ...
+
     def close(self) -> None:
         """Close the connection; bytes in transit to the peer may be lost."""
         ...
@@ -184,6 +189,12 @@ class SocketStream:
         """Tell the peer that nothing more comes."""
         self._socket.shutdown(socket.SHUT_WR)
 
+    def interrupt(self) -> None:
+        """Let other threads that wait here go on; see `Stream`."""
+        # Closing alone would leave them waiting. The peer may have closed already.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
@@ -239,6 +250,10 @@ class MemoryStream:
     def finish_sending(self) -> None:
         """Tell the peer that nothing more comes."""
         self._outgoing.finish()
+
+    def interrupt(self) -> None:
+        """Let other threads that wait here go on; see `Stream`."""
+        self.close()
 
     def close(self) -> None:
         """Close the connection; what the peer has sent is dropped."""

@@ -13,6 +13,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     RefusedError,
 )
+from distkeras_grid.parameter_server import sharded_client
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.messages import Exchanged, WindowCommit
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
@@ -263,6 +264,44 @@ def test_rows_that_one_server_refuses_end_the_wait_on_the_other():
         assert not waiting.is_alive()
         # The refused worker's process would end. Its thread ends when the second server answers.
         again._clients[1].ready(4, 30)
+
+
+def test_a_worker_that_one_server_refuses_tells_the_first_one_that_still_waits(tools):
+    with Several(settings_of(seats=2, rows=10), 2) as several:
+        client, other = several.worker(seat=0), several.worker(seat=1)
+        first, second = several.drivers()
+
+        def wait():
+            with suppress(ParameterServerError):
+                other._clients[1].ready(5, 30)
+
+        waiting = Thread(target=wait, daemon=True)
+        waiting.start()
+        tools.wait_until(lambda: second.poll().seats[1].status == "ready")
+        with pytest.raises(RefusedError, match="rows"):
+            client.ready(6, 30)
+        assert tools.in_threads(lambda: client.fail("RefusedError", "rows")) == [True]
+        assert first.poll().seats[0].status == "failed"
+        other._clients[1].interrupt()
+        waiting.join(10)
+        assert not waiting.is_alive()
+
+
+def test_a_request_that_is_interrupted_leaves_none_waiting(monkeypatch):
+    """As Ctrl-C does, or Spark when it ends a task."""
+    with Several(settings_of(seats=2), 2) as several:
+        client = several.worker()
+
+        def interrupt(*arguments, **options):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(sharded_client, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.ready(50, 30)
+        for each in client._clients:
+            assert each._turn.acquire(timeout=0)
+            each._turn.release()
 
 
 def test_rounds_need_one_server():

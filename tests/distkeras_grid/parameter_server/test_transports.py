@@ -136,6 +136,23 @@ class TestTransport:
         channels[0].close()
         assert channels[1].receive(5) is None
 
+    def test_a_thread_that_waits_is_interrupted(self, channels, tools):
+        worker, server = channels
+        results = []
+
+        def wait():
+            results.extend(tools.in_threads(lambda: worker.receive(20)))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        worker.interrupt()
+        waiting.join(5)
+        assert results == [None] or isinstance(results[0], OSError)
+        assert server.receive(5) is None
+        # Once more, and after the other end has closed.
+        server.close()
+        worker.interrupt()
+
     def test_a_deadline_is_for_the_whole_message(self, ends, channels):
         _, _, client, _ = ends
         going = threading.Event()
