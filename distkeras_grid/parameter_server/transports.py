@@ -270,7 +270,7 @@ class TokenServer:
 
 
 class Listener:
-    """A server's listening sockets: TCP, and a Unix socket in a directory of its own.
+    """A server's listening sockets: TCP and, if it can be, a Unix socket in a directory of its own.
 
     Parameters
     ----------
@@ -309,22 +309,38 @@ class Listener:
         self.doors = [SocketDoor(tcp)]
         self._directory = folder or new_folder()
         path = os.path.join(self._directory, "server")
-        if len(os.fsencode(path)) <= _LONGEST_UNIX_PATH:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            unix.bind(path)
-            unix.listen(_BACKLOG)
+        unix = _listen_at(path)
+        if unix is not None:
             self.doors.append(SocketDoor(unix))
-        else:
-            path = ""
-        self.address = ServerAddress(advertised_host, tcp.getsockname()[1], path or None)
+        found = None if unix is None else path
+        self.address = ServerAddress(advertised_host, tcp.getsockname()[1], found)
 
     def close(self) -> None:
         """Stop listening and remove the Unix socket."""
         for door in self.doors:
             door.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _listen_at(path: str) -> socket.socket | None:
+    """Return a listening Unix socket in place of a dead one; None where there can be none.
+
+    A path may be too long, and some file systems and sandboxes have no Unix sockets. Then clients
+    on this host come by TCP, too.
+    """
+    if len(os.fsencode(path)) > _LONGEST_UNIX_PATH:
+        return None
+    with contextlib.ExitStack() as opened:
+        try:
+            unix = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            unix.bind(path)
+            unix.listen(_BACKLOG)
+        except OSError:
+            return None
+        opened.pop_all()
+        return unix
 
 
 def new_folder() -> str:

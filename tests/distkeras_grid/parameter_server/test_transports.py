@@ -5,6 +5,8 @@ A run on a Unix socket has its vectors in shared memory.
 
 from __future__ import annotations
 
+import _socket
+import errno
 import os
 import socket
 import sys
@@ -53,6 +55,36 @@ def memory(tmp_path):
 
 SHARES = "shared memory" if sys.platform == "linux" else "unix socket"
 ROADS = {tcp: "tcp", unix: SHARES, memory: "in process"}
+
+
+def no_unix_sockets(self, address):
+    if self.family == socket.AF_UNIX:
+        raise OSError(errno.EPERM, "not permitted")
+    return _socket.socket.bind(self, address)
+
+
+def test_where_there_are_no_unix_sockets_a_server_listens_by_tcp(serve, tools, monkeypatch):
+    """On file systems without them, and in some sandboxes."""
+    monkeypatch.setattr(socket.socket, "bind", no_unix_sockets)
+    bench = serve()
+    assert bench.address.unix_path is None
+    client = bench.started()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert client.road == "tcp"
+
+
+def test_where_a_worker_has_no_unix_sockets_it_takes_tcp(serve, tools, monkeypatch):
+    bench = serve()
+
+    def no_connection(self, address):
+        if self.family == socket.AF_UNIX:
+            raise OSError(errno.EPERM, "not permitted")
+        return _socket.socket.connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", no_connection)
+    client = bench.started()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert client.road == "tcp"
 
 
 @pytest.mark.parametrize("kind", [tcp, unix, memory], ids=lambda kind: kind.__name__)
