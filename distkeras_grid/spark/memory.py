@@ -100,18 +100,20 @@ class ModelSize:
         For 6 million weights they are 12.4 with plain SGD and 18.9 with Adam: the task's closure
         and the archive in it, variables, gradients, the vectors before and after a window, the
         commit, the client's own, and a copy that is kept while a window is compiled. In stages, all
-        but the vectors are divided, here evenly.
+        but the vectors are divided, here evenly. Of several servers each reads its slice of the
+        commit from a copy.
         """
         divided = 13 - VECTORS + 3 * self.optimizer_slots
-        return VECTORS + math.ceil(divided / self.stages) + self.worker_vectors
+        slices = 1 if self.servers > 1 else 0
+        return VECTORS + slices + math.ceil(divided / self.stages) + self.worker_vectors
 
     def mapped_vectors(self, workers: int) -> int:
-        """Return how many workers' vectors the server maps, if all of them are on its host.
+        """Return how many workers' vectors the servers map, if all of them are on their host.
 
-        YARN counts such pages in both processes. A worker maps the server's reply in turn, which is
-        one of its `VECTORS`.
+        Each server maps slices of them up to the limit. YARN counts such pages in both processes. A
+        worker maps the server's reply in turn, which is one of its `VECTORS`.
         """
-        return min(workers, LENT_LIMIT // max(4, 4 * self.weights))
+        return min(workers, self.servers * LENT_LIMIT // max(4, 4 * self.weights))
 
     @property
     def block_mb(self) -> float:

@@ -62,6 +62,15 @@ def test_a_server_maps_so_many_vectors_of_its_workers_as_fit_its_limit(weights, 
     assert ModelSize(weights).mapped_vectors(8) == mapped
 
 
+def test_each_of_several_servers_has_a_limit_of_its_own_for_its_slices():
+    assert [ModelSize(100_000_000, servers=n).mapped_vectors(8) for n in (2, 3, 4)] == [5, 8, 8]
+
+
+def test_a_worker_of_several_servers_copies_slices_to_where_each_server_reads():
+    one, two = (ModelSize(6_000_000, servers=servers) for servers in (1, 2))
+    assert two.worker_mb - one.worker_mb == pytest.approx(one.vector_mb)
+
+
 def test_a_container_as_spark_asks_for_it():
     assert Container.of({}.get, "executor") == Container("executor", 1024, 384)
     large = {"spark.executor.memory": "10g"}
