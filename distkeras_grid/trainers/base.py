@@ -29,6 +29,7 @@ from distkeras_grid.spec import (
     RunSpec,
 )
 from distkeras_grid.trainers.arguments import (
+    MOST_SERVERS,
     checked_class_weight,
     checked_engine,
     checked_positive,
@@ -705,7 +706,9 @@ class Trainer(ABC):
         return ModelSource(self.keras_model, settings, dict(self.custom_objects or {}))
 
     def _server_request(self) -> ServerRequest:
-        port = checked_whole("master_port", self.master_port, least=0, most=65535)
+        servers = checked_whole("num_servers", self.num_servers, least=1, most=MOST_SERVERS)
+        # Further servers take the next ones.
+        port = checked_whole("master_port", self.master_port, least=0, most=65536 - servers)
         metrics = self.metrics_port
         if metrics is not None:
             metrics = checked_whole("metrics_port", metrics, least=0, most=65535)

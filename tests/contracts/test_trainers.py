@@ -276,6 +276,12 @@ def test_values_out_of_range_are_refused_at_once(wrong, model):
         build("ADAG", model, **wrong)
 
 
+def test_the_ports_of_all_servers_must_exist(model):
+    build("ADAG", model, num_servers=3, master_port=65533)
+    with pytest.raises(ConfigurationError, match=r"master_port must be.* 65533.*65534"):
+        build("ADAG", model, num_servers=3, master_port=65534)
+
+
 def test_an_argument_of_the_constructor_that_train_is_given_is_told(model):
     with pytest.raises(UnknownArgumentError, match="'num_epoch' of ADAG"):
         build("ADAG", model).train("tiles", epochs=3)
