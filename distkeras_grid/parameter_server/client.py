@@ -12,7 +12,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from msgspec.structs import replace
@@ -488,7 +489,7 @@ class WorkerClient:
         with self._turn:
             self._running = False
             self._forget_replaced()
-            Allowance(self.patience).connect(self._open)
+            Allowance(self.patience).connect(self._open_again)
             return self.ready(self._rows, self._start_seconds, self._window_seconds, self._digest)
 
     def finish(self) -> None:
@@ -523,7 +524,7 @@ class WorkerClient:
             self._forget_replaced()
             try:
                 if not self._conversation.channel.connection.may_send(Fail):
-                    Allowance(self.patience).connect(self._open)
+                    Allowance(self.patience).connect(self._open_again)
                 self._again(lambda: self._conversation.ask(failure, Done))
             except ParameterServerError:
                 return False
@@ -563,6 +564,10 @@ class WorkerClient:
             left = max(0.001, until - time.monotonic())
             self._conversation.ask(Resume(self.road), Resumed, seconds=left)
             self._hearing.forget()
+
+    def _open_again(self, seconds: float) -> None:
+        with _broken_where_garbled():
+            self._open(seconds)
 
     def _lend(self, seconds: float) -> None:
         """Let vectors lie in shared memory, if this connection and both ends can."""
@@ -639,7 +644,7 @@ class WorkerClient:
                 except (ServerUnreachableError, ProtocolError):
                     if self._interrupted or allowance.used_up:
                         raise
-                    allowance.connect(self._open, lambda: not self._interrupted)
+                    allowance.connect(self._open_again, lambda: not self._interrupted)
 
     def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         connection = self._conversation.channel.connection
@@ -875,7 +880,25 @@ class DriverClient:
 
     def _reopen(self, seconds: float) -> None:
         self.close()
-        self._conversation = self._join(seconds)
+        with _broken_where_garbled():
+            self._conversation = self._join(seconds)
+
+
+@contextmanager
+def _broken_where_garbled() -> Iterator[None]:
+    """Count a connection on which the protocol is broken as a broken one, so it is opened again.
+
+    Raises
+    ------
+    ServerUnreachableError
+        If the other end, or the line to it, breaks the protocol.
+    """
+    try:
+        yield
+    except LocalProtocolError:
+        raise
+    except ProtocolError as error:
+        raise ServerUnreachableError(f"A new connection broke at once: {error}") from error
 
 
 def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:

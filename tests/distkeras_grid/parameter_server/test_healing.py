@@ -15,6 +15,7 @@ from distkeras_grid.parameter_server.messages import (
     Center,
     Command,
     Done,
+    DriverWelcome,
     Exchanged,
     Fail,
     FetchCenter,
@@ -23,6 +24,8 @@ from distkeras_grid.parameter_server.messages import (
     Poll,
     Proof,
     Ready,
+    Resume,
+    Resumed,
     Start,
     Update,
     WindowCommit,
@@ -119,6 +122,28 @@ def test_what_is_altered_on_its_way_is_not_used_and_comes_again(serve, tools, re
         assert value == sequence + 1
     assert len(relay.struck) == 1
     np.testing.assert_array_equal(bench.driver().center(), 4)
+
+
+@pytest.mark.parametrize("after", [1, 12, 0.999])
+@pytest.mark.parametrize(("kind", "nth"), [(WorkerWelcome, 2), (Resume, 1), (Resumed, 1)])
+def test_what_is_altered_while_a_worker_connects_again_comes_again(
+    serve, tools, relayed, kind, nth, after
+):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, "alter", nth, after=after))
+    client = bench.started(address=relay.address)
+    relay.cut()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert len(relay.struck) == 1
+
+
+def test_what_is_altered_while_the_driver_connects_again_comes_again(serve, relayed):
+    bench = serve()
+    relay = relayed(bench, Fault(DriverWelcome, "alter", 2, seat=DRIVER, after=12))
+    driver = bench.driver(relay.address)
+    relay.cut()
+    assert driver.poll(5).version == 0
+    assert len(relay.struck) == 1
 
 
 @pytest.mark.parametrize(("kind", "folded"), [(WindowCommit, 0), (Exchanged, 1)])
