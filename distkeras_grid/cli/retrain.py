@@ -7,18 +7,20 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from distkeras_grid.checkpoints import Driver
+from distkeras_grid.checkpoints import Driver, numbers_of
 from distkeras_grid.cli import early, train
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
+from distkeras_grid.spark import dataframes
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.presence import Presence
+from distkeras_grid.spark.versions import Version
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -34,6 +36,7 @@ LEFTOVER = re.compile(
 )
 
 T = TypeVar("T")
+RunName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
 
 
 class TiledSource(msgspec.Struct, frozen=True):
@@ -53,6 +56,11 @@ class Manifest(msgspec.Struct, frozen=True):
 
     sources: tuple[TiledSource, ...]
     last_update: int | None = None
+    history: tuple[Version, ...] = ()
+
+    def keeps(self, update: int) -> bool:
+        """Whether the version after this update can still be read."""
+        return update == self.last_update or any(each.number == update for each in self.history)
 
 
 class Latest(msgspec.Struct, frozen=True):
@@ -61,7 +69,7 @@ class Latest(msgspec.Struct, frozen=True):
     The path of its model follows from the name.
     """
 
-    run: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
+    run: RunName
     update: int
 
 
@@ -76,15 +84,14 @@ class Begun(msgspec.Struct, frozen=True):
         The last update of the data set that it sees.
     driver : Driver
         The driver.
+    left : tuple of str
+        Names of former runs that nobody goes on with, and that may have left checkpoints.
     """
 
-    run: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
+    run: RunName
     update: int
     driver: Driver
-
-    def of(self, driver: Driver) -> Begun | None:
-        """Return the run that `driver` has to go on with; None if it begins one of its own."""
-        return self if self.driver.precedes(driver) else None
+    left: tuple[RunName, ...] = ()
 
 
 DESCRIPTION = """\
@@ -93,6 +100,9 @@ The new run is added there, in a folder named after the time; latest.json names 
 its model. The first run starts from --model. The data must be a data set that `distkeras-grid tile`
 made. If no image is new since the last run, the command does nothing and ends with exit code 0.
 After `submit --attempts`, a second attempt goes on with the run and the images of the first.
+With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
+complete. With --resume the command first goes on with a run that was killed, on the data with which
+it began, if these are still kept.
 """
 EPILOG = """\
 examples:
@@ -157,16 +167,28 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     """Train on what is new, if anything is, and add the run; no other command works on the runs.
 
     Another attempt of an application goes on with the run of the attempt before, under the same
-    name and with the images that were new then.
+    name and with the images that were new then. So does any driver that resumes, if the run has
+    checkpoints and its version of the data is kept.
     """
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs)
-    begun = read_begun(storage, runs, names, driver)
-    manifest = read_manifest(storage, flags.data)
+    manifest, version, left = read_manifest(storage, flags.data), None, tuple[str, ...]()
+    arguments = train.trainer_arguments(flags)
+    checkpoints = Checkpoints(storage, arguments.get("checkpoint_dir"))
+    begun = read_begun(storage, runs, names)
     if begun is not None:
+        left = begun.left
+        can = begun.run not in names and checkpoints.any(begun.run) and manifest.keeps(begun.update)
+        if not begun.driver.precedes(driver) and not (can and arguments.get("resume")):
+            left, begun = (*left, begun.run), None
+    if begun is not None:
+        if begun.update != manifest.last_update and manifest.keeps(begun.update):
+            version = begun.update
+            manifest = read_manifest(storage, flags.data, version)
         manifest = until(manifest, begun.update)
         # It may be whole. Nevertheless it is not one of the former ones.
         names = [name for name in names if name != begun.run]
+        tell(f"going on with the run {begun.run}")
     latest = read_latest(storage, runs, names)
     new = new_sources(manifest, flags.split, latest)
     told = f"since {latest.run}" if latest else "in all"
@@ -176,15 +198,56 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
         return
     tell(f"{len(new):,} new images {told}")
     name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
-    now = Begun(name, manifest.last_update or 0, driver)
+    now = Begun(name, manifest.last_update or 0, driver, left)
     storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
-    trainer = train.train(train_flags(flags, f"{runs}/{name}", latest, new))
+    given = train_flags(flags, f"{runs}/{name}", latest, new)
+    given = argparse.Namespace(**vars(given) | {"data_version": version})
+    trainer = train.train(checkpoints.flags(given, name))
     pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
+    # Before it is forgotten whose they are.
+    for each in (*left, name):
+        checkpoints.delete(each)
     storage.delete(f"{runs}/{BEGUN}")
     report(**pointer, **({} if trainer is None else {"samples": trainer.history.samples}))
     for old in outdated(names, flags.keep):
         delete_run(storage, f"{runs}/{old}")
+
+
+class Checkpoints:
+    """The folders of checkpoints, one for each run, below the one that the user gives.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the session.
+    folder : str or None
+        The user's folder; None for no checkpoints.
+    """
+
+    def __init__(self, storage: Storage, folder: str | None) -> None:
+        self._storage = storage
+        self._folder = None if folder is None else str(folder).rstrip("/")
+
+    def any(self, run: str) -> bool:
+        """Whether a run has left a checkpoint."""
+        uri = f"{self._folder}/{run}"
+        if self._folder is None or not self._storage.exists(uri):
+            return False
+        return bool(numbers_of(self._storage.list_names(uri)))
+
+    def delete(self, run: str) -> None:
+        """Delete what a run has left, if anything."""
+        if self._folder is not None:
+            self._storage.delete(f"{self._folder}/{run}")
+
+    def flags(self, flags: argparse.Namespace, run: str) -> argparse.Namespace:
+        """Return the flags of a training with the folder of its own."""
+        if self._folder is None:
+            return flags
+        settings = [each for each in flags.settings if not each.startswith("checkpoint_dir=")]
+        own = {"settings": settings, "checkpoint_dir": f"{self._folder}/{run}"}
+        return argparse.Namespace(**vars(flags) | own)
 
 
 class Runs(Presence):
@@ -221,8 +284,8 @@ def check(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 
 
-def read_manifest(storage: Storage, data: str) -> Manifest:
-    """Return what a data set of tiles says of itself.
+def read_manifest(storage: Storage, data: str, version: int | None = None) -> Manifest:
+    """Return what a data set of tiles says of itself, or of a version that it keeps.
 
     Raises
     ------
@@ -234,7 +297,8 @@ def read_manifest(storage: Storage, data: str) -> Manifest:
         If there is none.
     """
     uri = f"{data.rstrip('/')}/{MANIFEST}"
-    manifest = parse(storage.read_text(uri), Manifest, uri)
+    text = None if version is None else dataframes.read_manifest(storage, data.rstrip("/"), version)
+    manifest = parse(storage.read_text(uri) if text is None else text, Manifest, uri)
     if manifest.last_update is None:
         raise ConfigurationError(
             f"{data} does not tell what is new in it. Make it by `distkeras-grid tile`."
@@ -273,16 +337,15 @@ def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> Latest | N
     return Latest(dated[-1], -1) if dated else None
 
 
-def read_begun(storage: Storage, runs: str, names: Sequence[str], driver: Driver) -> Begun | None:
-    """Return the run that an earlier attempt of this driver's application has begun, if any."""
+def read_begun(storage: Storage, runs: str, names: Sequence[str]) -> Begun | None:
+    """Return the run that was begun last and has not been completed, if any."""
     if BEGUN not in names:
         return None
     try:
-        begun = parse(storage.read_text(f"{runs}/{BEGUN}"), Begun, f"{runs}/{BEGUN}")
+        return parse(storage.read_text(f"{runs}/{BEGUN}"), Begun, f"{runs}/{BEGUN}")
     except SchemaError:
-        # No attempt of this application wrote it. It will be replaced.
+        # No run wrote it. It will be replaced.
         return None
-    return begun.of(driver)
 
 
 def until(manifest: Manifest, update: int) -> Manifest:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import datetime
 
 import pytest
 
 from distkeras_grid.checkpoints import Driver
+from distkeras_grid.cli import train
 from distkeras_grid.cli.retrain import (
     LEFTOVER,
     Latest,
@@ -24,6 +26,7 @@ from distkeras_grid.cli.retrain import (
     train_flags,
 )
 from distkeras_grid.errors import SchemaError
+from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.storage import Storage
 from tests.interleaving import at_once
 
@@ -196,6 +199,112 @@ def test_what_another_application_has_begun_is_begun_anew(night, told, driver):
         night.write_text("/runs/_begun.json", told, overwrite=True)
     retrain_on(night, driver)
     assert [output for output, *_ in night.trained] == [ONE, TWO]
+
+
+CHECKPOINTS = ("--checkpoint-dir", "/checkpoints/")
+
+
+@pytest.fixture
+def saving(night, monkeypatch):
+    """A night whose runs write a checkpoint, and tell which data they read."""
+    night.saved = []
+
+    def training(flags):
+        folder = train.trainer_arguments(flags)["checkpoint_dir"]
+        night.saved.append((folder, flags.data_version, flags.where))
+        CheckpointStore(night, folder, Driver("any")).check_new()
+        night.write_text(f"{folder}/checkpoint-00000001/manifest.json", "{}")
+        if flags.output == night.dies_at:
+            raise SystemExit
+        night.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
+
+    def resuming(flags):
+        folder = flags.checkpoint_dir
+        if not night.exists(folder):
+            return training(flags)
+        night.saved.append((folder, flags.data_version, flags.where))
+        return night.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
+
+    monkeypatch.setattr(
+        "distkeras_grid.cli.train.train",
+        lambda flags: (resuming if flags.resume else training)(flags),
+    )
+    return night
+
+
+def folders(files):
+    return files.list_names("/checkpoints") if files.exists("/checkpoints") else []
+
+
+def named(uri):
+    return uri.replace("/runs", "/checkpoints")
+
+
+@pytest.mark.parametrize("given", [CHECKPOINTS, ("--set", "checkpoint_dir=/checkpoints")])
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_the_checkpoints_of_a_night_that_has_ended_do_not_hinder_the_next(saving, given, more):
+    """They were those of another run, so the second night was refused."""
+    saving.write_text("/checkpoints/mine.txt", "mine")
+    retrain_on(saving, FIRST, *given, *more)
+    assert folders(saving) == ["mine.txt"]
+    saving.write_text("/tiles/_dataset.json", saving.both, overwrite=True)
+    retrain_on(saving, Driver("application_17_0002"), *given, *more)
+    assert [folder for folder, *_ in saving.saved] == [named(ONE), named(TWO)]
+    assert folders(saving) == ["mine.txt"]
+
+
+@pytest.fixture
+def killed(saving):
+    """The first night was killed after a checkpoint; then another image was tiled."""
+    saving.dies_at = ONE
+    with pytest.raises(SystemExit):
+        retrain_on(saving, FIRST, *CHECKPOINTS)
+    first = saving.read_bytes("/tiles/_dataset.json")
+    saving.write_bytes("/tiles/_versions/1.json", first)
+    version = {"number": 1, "hash": "a" * 64, "manifest": hashlib.sha256(first).hexdigest()}
+    version |= dict.fromkeys(("created", "replaced"), "2026-11-21T01:00:00+00:00")
+    version |= {"shards": [], "tiles": 0}
+    told = {**json.loads(saving.both), "history": [version]}
+    saving.write_text("/tiles/_dataset.json", json.dumps(told), overwrite=True)
+    return saving
+
+
+def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(killed):
+    retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, "--resume")
+    assert killed.saved[1:] == [(named(ONE), 1, None)]
+    assert json.loads(killed.read_text("/runs/latest.json"))["update"] == 1
+    assert folders(killed) == []
+    # The next night sees the other image.
+    retrain_on(killed, Driver("application_17_0003"), *CHECKPOINTS, "--resume")
+    assert killed.saved[2:] == [(named(TWO), None, f"source_sha256 in ('{'2' * 64}')")]
+
+
+def test_a_night_on_the_present_data_is_gone_on_with(killed):
+    version = json.loads(killed.both) | {"last_update": 1}
+    killed.write_text("/tiles/_dataset.json", json.dumps(version), overwrite=True)
+    retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, "--resume")
+    assert killed.saved[1:] == [(named(ONE), None, None)]
+
+
+@pytest.mark.parametrize("why", ["not asked", "no checkpoint", "version gone", "whole"])
+def test_a_night_that_cannot_be_gone_on_with_is_begun_anew_and_leaves_nothing(killed, why):
+    if why == "no checkpoint":
+        killed.delete(f"{named(ONE)}/checkpoint-00000001")
+        killed.make_dirs(f"{named(ONE)}/shared")
+    elif why == "version gone":
+        killed.write_text("/tiles/_dataset.json", killed.both, overwrite=True)
+    elif why == "whole":
+        killed.write_text(f"{ONE}/run.json", "{}")
+    resume = () if why == "not asked" else ("--resume",)
+    # It dies, too: what the first one left is not forgotten.
+    killed.dies_at = TWO
+    with pytest.raises(SystemExit):
+        retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, *resume)
+    assert [folder for folder, *_ in killed.saved[1:]] == [named(TWO)]
+    assert folders(killed) == [uri.rpartition("/")[2] for uri in (ONE, TWO)]
+    killed.dies_at = None
+    retrain_on(killed, Driver("application_17_0003"), *CHECKPOINTS)
+    assert folders(killed) == []
 
 
 @pytest.mark.parametrize("digest", ["' or 1=1 or ''='", "a" * 63, "A" * 64, "a" * 64 + "\n", 7])
